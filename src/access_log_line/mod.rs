@@ -30,6 +30,9 @@ pub struct Line<'a> {
     pub kind: Kind,
     #[serde(borrow)]
     pub route: Cow<'a, str>,
+    /// The door at which another proxy asked about it; `None`: it was proxied.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<Cow<'a, str>>,
     /// A known method, or `OTHER`.
     #[serde(borrow)]
     pub method: Cow<'a, str>,
@@ -185,6 +188,7 @@ impl Line<'static> {
         request_id: Cow::Borrowed(""),
         kind: Kind::Error,
         route: Cow::Borrowed(""),
+        door: None,
         method: Cow::Borrowed("GET"),
         code: 0,
         origin: Origin::Gateway,

@@ -36,10 +36,19 @@ impl Settings {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
+    /// The same from a peer that is trusted, whether or not `trusted_proxies` names it.
+    pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
+        ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
+    }
+
     fn find(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         if self.trusted_proxies.is_empty() || !self.trusts(peer) {
             return peer;
         }
+        self.find_untrusted(peer, headers)
+    }
+
+    fn find_untrusted(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let lines: Vec<&[u8]> = headers.get_all("x-forwarded-for").iter().map(|line| line.as_bytes()).collect();
         let hops = lines.iter().rev().flat_map(|line| line.rsplit(|byte| *byte == b','));
         let mut last = peer;
@@ -109,6 +118,17 @@ mod tests {
         check("fd00::1", &["2001:db8::1, fd00::2, 10.0.0.2"], "2001:db8::1");
         check("10.0.0.1", &["garbage, 198.51.100.1, 10.0.0.2"], "198.51.100.1");
         check("10.0.0.1", &[", ,198.51.100.1\t,   10.0.0.2"], "198.51.100.1");
+    }
+
+    #[test]
+    fn a_peer_may_be_trusted_although_no_network_names_it() {
+        let headers = HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-forwarded-for"),
+            "203.0.113.9, 198.51.100.1".parse().unwrap(),
+        )]);
+        let (settings, peer) = (Settings::default(), "10.0.0.1".parse().unwrap());
+        assert_eq!(settings.client(peer, &headers).text(), "10.0.0.1");
+        assert_eq!(settings.client_of_trusted(peer, &headers).text(), "198.51.100.1");
     }
 
     #[test]

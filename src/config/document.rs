@@ -80,7 +80,7 @@ pub static FILE: Mapping = Mapping {
         Key::depends(
             "upstream",
             UPSTREAM.declared(),
-            "`upstreams` and `routes` instead",
+            "`upstreams` and `routes` instead; none where every listener has `decide`",
             "Where requests go: `http://HOST`, `http://HOST:PORT` or the same with `https`, without a path. The default port is \
              80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn. `unix:PATH` is \
              a Unix domain socket, like `unix:/run/api.sock`.",
@@ -196,6 +196,9 @@ pub static FILE: Mapping = Mapping {
         json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}, {
             "required": ["routes"],
             "properties": {"routes": {"items": {"properties": {"upstream": false}}}}
+        }, {
+            "required": ["listeners"],
+            "properties": {"listeners": {"items": {"required": ["decide"]}}}
         }], "dependencies": {
             "upstream": {"properties": {"upstreams": false, "routes": false}},
             "listen": {"properties": {"listeners": false}},
@@ -305,6 +308,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
             let upstreams = upstreams.as_deref().filter(|_| !file.has("upstream"));
             RouteReader { ipv6_prefix, upstreams, attributes, environment }.routes(&field).map(RouteSet::compile)
         }
+        None if upstreams.as_ref().is_some_and(Vec::is_empty) => Some(RouteSet::compile(Vec::new())),
         None => Some(RouteSet::single()),
     };
     let exempt = file.value("exempt", |field| (EXEMPT.read)(field, conditions));
@@ -361,7 +365,8 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     Some(CheckedFile { config, allowed: allowed? })
 }
 
-/// The upstream of `upstream`, or those of `upstreams`, which need routes. There are no upstreams if every route answers by itself.
+/// The upstream of `upstream`, or those of `upstreams`, which need routes. There are no upstreams if every route answers by itself,
+/// and none are needed if every listener decides for other proxies.
 fn upstreams_of(
     file: &Section<'_>,
     timeouts: Option<UpstreamTimeouts>,
@@ -370,6 +375,9 @@ fn upstreams_of(
 ) -> Option<Vec<Upstream>> {
     let Some(short) = file.get("upstream") else {
         if !file.has("upstreams") && !file.has("routes") {
+            if file.get("listeners").is_some_and(|listeners| listeners.is_list_with("decide")) {
+                return Some(Vec::new());
+            }
             file.wrong("upstream", "missing");
             return None;
         }

@@ -5,16 +5,19 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
+use super::decide::{ANSWER_WITHIN, CLIENTS, DECIDE, Decide, ORIGINAL_REQUEST_KEY, REFUSE_WITH_KEY};
 use super::environment::Environment;
 use super::key::{Key, Mapping, NAME, Type, networks, unconstrained};
 use super::listen_address::LISTEN_ADDRESS;
-use super::listener_protocols::{LISTENER_PROTOCOLS, constraints, listener_protocols};
+use super::listener_protocols::{LISTENER_PROTOCOLS, listener_protocols};
 use super::listener_tls::{LISTENER_TLS, listener_tls};
 use super::names::unique_name;
 use super::reader::{Field, Section, all};
+use super::{decide, listener_protocols};
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::http_protocol::HttpProtocol;
 use crate::base::tls::server::Server;
+use crate::limit::door::Door;
 use crate::limit::request::ONLY_LISTENER;
 
 /// An address on which requests arrive.
@@ -28,9 +31,16 @@ pub struct Listener {
     pub tls: Option<Arc<Server>>,
     /// What is spoken here, the preferred one first; at least one.
     pub protocols: Vec<HttpProtocol>,
+    /// `None`: requests are proxied.
+    pub decide: Option<Decide>,
 }
 
 impl Listener {
+    /// The doors at which it decides for other proxies; empty for one that proxies.
+    pub fn doors(&self) -> &[Door] {
+        self.decide.as_ref().map_or(&[], |decide| &decide.doors)
+    }
+
     /// HTTP/1.1 without encryption, as `listen` has it.
     fn plain(address: EndpointAddress) -> Listener {
         let protocols = vec![HttpProtocol::Http1];
@@ -40,22 +50,25 @@ impl Listener {
             proxy_protocol: HeaderSenders::Nobody,
             tls: None,
             protocols,
+            decide: None,
         }
     }
 
     /// Whether `listen` would say the same.
     pub fn is_plain(&self) -> bool {
         let plain = Listener::plain(self.address.clone());
-        self.proxy_protocol == plain.proxy_protocol && self.tls.is_none() && self.protocols == plain.protocols
+        let is_open = self.tls.is_none() && self.decide.is_none();
+        self.proxy_protocol == plain.proxy_protocol && is_open && self.protocols == plain.protocols
     }
 
-    /// Whether a reload can turn `before` into this one: nothing but the certificates differs.
+    /// Whether a reload can turn `before` into this one: nothing but the certificates differs, and who may ask for decisions how.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address
             && self.tls.is_some() == before.tls.is_some()
             && self.proxy_protocol == before.proxy_protocol
             && self.protocols == before.protocols
+            && self.doors() == before.doors()
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
@@ -66,7 +79,7 @@ impl Listener {
             (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.resuming_sessions_of(known))),
             (_, known) => known.clone(),
         };
-        Listener { tls, ..before.clone() }
+        Listener { tls, decide: self.decide.clone(), ..before.clone() }
     }
 }
 
@@ -117,8 +130,19 @@ pub static LISTENER: Mapping = Mapping {
             "[TLS](#tls), with these certificates. Without the key connections are not encrypted.",
         ),
         LISTENER_PROTOCOLS,
+        DECIDE,
+        CLIENTS,
+        ORIGINAL_REQUEST_KEY,
+        REFUSE_WITH_KEY,
+        ANSWER_WITHIN,
     ],
-    constraints,
+    constraints: || {
+        let mut constraints = listener_protocols::constraints();
+        if let Some(constraints) = constraints.as_object_mut() {
+            constraints.insert("dependencies".to_owned(), decide::constraints());
+        }
+        constraints
+    },
 };
 
 pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
@@ -174,10 +198,11 @@ fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -
     // The files are looked at, whatever the protocols are.
     let tls =
         section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
+    let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref));
     section.close();
     let (name, address, tls) = (name?, address?, tls?.map(Arc::new));
-    let (proxy_protocol, protocols) = (proxy_protocol?, protocols?);
-    Some((name, Listener { name: String::new(), address, proxy_protocol, tls, protocols }))
+    let (proxy_protocol, protocols, decide) = (proxy_protocol?, protocols?, decide?);
+    Some((name, Listener { name: String::new(), address, proxy_protocol, tls, protocols, decide }))
 }
 
 fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {

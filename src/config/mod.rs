@@ -18,6 +18,7 @@ mod client_tls;
 mod cluster;
 mod cors;
 mod cost;
+mod decide;
 pub mod diff;
 mod document;
 mod drain;
@@ -91,6 +92,7 @@ mod value_types;
 pub mod warning;
 
 pub use balance::Balance;
+pub use decide::{Decide, OriginalRequest, RefuseWith};
 pub use drain::Drain;
 pub use environment::Environment;
 pub use headers::HeaderFormat;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::access_log::AccessLog;
+use super::decide::Decide;
 use super::drain::Drain;
 use super::headers::HeaderFormat;
 use super::limits::Bounds;
@@ -32,7 +33,7 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
-    /// In the order of the file; none if every route answers by itself. A [`crate::route::UpstreamId`] is an index into it.
+    /// In the order of the file; none if every route answers by itself, or every listener decides for other proxies. A [`crate::route::UpstreamId`] is an index into it.
     pub upstreams: Vec<Upstream>,
     pub routes: RouteSet,
     pub store: store::Settings,
@@ -80,6 +81,16 @@ impl Config {
     /// The name of a listener, by its index.
     pub fn listener_name(&self, index: usize) -> &str {
         self.listeners.get(index).map_or(ONLY_LISTENER, |listener| &listener.name)
+    }
+
+    /// What a listener decides for other proxies, by its index.
+    pub fn decide(&self, listener: usize) -> Option<&Decide> {
+        self.listeners.get(listener)?.decide.as_ref()
+    }
+
+    /// Whether a listener decides for other proxies.
+    pub fn decides(&self) -> bool {
+        self.listeners.iter().any(|listener| listener.decide.is_some())
     }
 
     /// Whether a method that is not registered is forwarded.

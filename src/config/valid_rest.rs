@@ -23,7 +23,7 @@ const ALONE: [&str; 8] =
 /// The keys that some lints read. All others may read every key that does not stand [`ALONE`].
 const READS: [(&str, &[&str]); 8] = [
     ("public_admin", &["admin"]),
-    ("trust_everyone", &["client_ip"]),
+    ("trust_everyone", &["client_ip", "listeners"]),
     ("open_proxy_protocol", &["listeners"]),
     ("guessable_names", &["access_log", "hash_key", "hash_key_file"]),
     ("cleartext_password", &["store"]),

@@ -92,7 +92,8 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "tls:client_uri": expectation("The only URI of the client's certificate."),
                     "path": expectation("The path without query, normalised. /v1/* stands for /v1 and everything below."),
                     "route": expectation("The name of the route; default in a file without routes."),
-                    "upstream": expectation("The name of the upstream; default in a file without upstreams.")
+                    "upstream": expectation("The name of the upstream; default in a file without upstreams."),
+                    "door": expectation("Where the decision is asked for: proxy or http.")
                 },
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
@@ -134,7 +135,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream)\s*\)?)\s*(\||$))+$";
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$";
     let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
     let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![

@@ -5,6 +5,7 @@
 
 mod admin;
 mod bootstrap;
+mod decision_api;
 pub mod echo;
 mod enforcement;
 mod process;

@@ -12,6 +12,7 @@ use pingora::services::background::background_service;
 use super::admin::Admin;
 use super::admin::server::AdminServer;
 use super::bootstrap::{BoundGateway, ListenAddress};
+use super::decision_api::{DecisionApi, SharedParts};
 use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
@@ -19,6 +20,7 @@ use super::proxy::{Proxy, ProxyLogs};
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::ConnectionLimits;
+use super::server::decision_clients::DecisionClients;
 use super::server::http1::Http1Server;
 use super::server::http2::Http2Server;
 use super::server::listener::{ListeningSockets, Thread};
@@ -27,7 +29,7 @@ use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
 use super::server::tls::TlsStage;
 use super::state::GatewayState;
-use super::telemetry::metrics::HttpMetrics;
+use super::telemetry::metrics::{Http2Errors, HttpMetrics};
 use crate::base::http_protocol::HttpProtocol;
 use crate::config::Listener;
 use crate::store::Worker;
@@ -91,7 +93,7 @@ impl BoundGateway {
     }
 }
 
-/// One service for each thread, with the thread's proxy behind its sockets of every listener.
+/// One service for each thread, with the thread's application behind its sockets of every listener.
 #[allow(clippy::indexing_slicing, reason = "remainders of the number of threads, which is how many there are")]
 fn http_threads(
     gateway: &Arc<GatewayState>,
@@ -100,7 +102,7 @@ fn http_threads(
     limits: &Arc<ConnectionLimits>,
     accepting: &AcceptingSockets,
     conf: &Arc<ServerConf>,
-) -> Vec<Thread<ConnectionServer<HttpProxy<Proxy>>>> {
+) -> Vec<Thread> {
     let (write_backpressure, logs) = (WriteBackpressure::default(), Arc::new(ProxyLogs::default()));
     let proxy = |thread| {
         let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
@@ -120,47 +122,104 @@ fn http_threads(
     };
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
+    let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
+    let decision_apis = if decides { decision_apis(gateway, count, conf) } else { Vec::new() };
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
         // A listener without a name has that of its address, whose port may have been chosen here.
         let is_named = listener.name != listener.address.to_string();
         let label = if is_named { listener.name.clone() } else { bound.address.to_string() };
-        let gauges = ProtocolGauges::new(&state.metrics, &label, &listener.protocols);
         let proxy_protocol = ProxyProtocol::new(&listener.proxy_protocol, &state.metrics, state.clock.clone(), &label);
-        let proxy_protocol = proxy_protocol.map(Arc::new);
         let handshakes = handshakes.as_ref().filter(|_| listener.tls.is_some());
-        let tls = handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes))));
+        let gauges = ProtocolGauges::new(&state.metrics, &label, &listener.protocols);
         let errors = gauges.http2.as_ref().map(|_| Arc::new(state.metrics.http2_errors(&label)));
-        let connection_server = |number: usize| ConnectionServer {
+        let closed = listener.decide.is_some().then(|| state.metrics.decision_connections_closed(&label));
+        let stages = Stages {
             state: state.clone(),
             listener: index,
             limits: Arc::clone(limits),
-            gauge: gauges.unknown.clone(),
-            proxy_protocol: proxy_protocol.clone(),
-            tls: tls.clone(),
+            gauges,
+            proxy_protocol: proxy_protocol.map(Arc::new),
+            decision_clients: closed.map(|closed| Arc::new(DecisionClients::new(index, closed))),
+            http2_errors: errors,
+            tls: handshakes.map(|handshakes| Arc::new(TlsStage::new(index, Arc::clone(handshakes)))),
+            write_backpressure: write_backpressure.clone(),
+        };
+        let life = &gateway.lifecycle;
+        // There are more sockets than threads if they were inherited from a process with more threads.
+        if listener.decide.is_some() {
+            let server = |number: usize| stages.before(&decision_apis[number % count]);
+            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
+                threads[number % count].listen(socket);
+            }
+        } else {
+            let server = |number: usize| stages.before(&proxies[number % count]);
+            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
+                threads[number % count].listen(socket);
+            }
+        }
+    }
+    threads
+}
+
+/// What decides for other proxies, one for each thread.
+fn decision_apis(
+    gateway: &Arc<GatewayState>,
+    count: usize,
+    conf: &Arc<ServerConf>,
+) -> Vec<Arc<HttpProxy<DecisionApi>>> {
+    let shared = Arc::new(SharedParts::new(&gateway.metrics.registry));
+    let api = |thread| {
+        let (gateway, shared) = (Arc::clone(gateway), Arc::clone(&shared));
+        Arc::new(http_proxy(conf, DecisionApi { gateway, worker: Worker(thread), shared }))
+    };
+    (0..count).map(api).collect()
+}
+
+/// The stages of one listener, for any application.
+struct Stages {
+    state: ServerState,
+    /// The index of the listener in the configuration.
+    listener: usize,
+    limits: Arc<ConnectionLimits>,
+    gauges: ProtocolGauges,
+    proxy_protocol: Option<Arc<ProxyProtocol>>,
+    decision_clients: Option<Arc<DecisionClients>>,
+    /// Set where HTTP/2 is spoken.
+    http2_errors: Option<Arc<Http2Errors>>,
+    tls: Option<Arc<TlsStage>>,
+    write_backpressure: WriteBackpressure,
+}
+
+impl Stages {
+    /// These stages before this application.
+    fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A> {
+        let (state, write_backpressure) = (&self.state, &self.write_backpressure);
+        ConnectionServer {
+            state: state.clone(),
+            listener: self.listener,
+            limits: Arc::clone(&self.limits),
+            gauge: self.gauges.unknown.clone(),
+            proxy_protocol: self.proxy_protocol.clone(),
+            decision_clients: self.decision_clients.clone(),
+            tls: self.tls.clone(),
             http1: Http1Server {
-                app: Arc::clone(&proxies[number % count]),
+                app: Arc::clone(app),
                 state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
-            http2: gauges.http2.clone().zip(errors.clone()).map(|(gauge, errors)| Http2Stage {
+            http2: self.gauges.http2.clone().zip(self.http2_errors.clone()).map(|(gauge, errors)| Http2Stage {
                 server: Http2Server {
-                    app: Arc::clone(&proxies[number % count]),
+                    app: Arc::clone(app),
                     state: state.clone(),
-                    limits: Arc::clone(limits),
+                    limits: Arc::clone(&self.limits),
                     write_backpressure: write_backpressure.clone(),
                     errors,
                 },
                 gauge,
-                http1_gauge: gauges.http1.clone(),
+                http1_gauge: self.gauges.http1.clone(),
             }),
-        };
-        // There are more sockets than threads if they were inherited from a process with more threads.
-        let services = bound.services_of(&gateway.lifecycle, "http", accepting, connection_server);
-        for (number, socket) in (0..).zip(services) {
-            threads[number % count].listen(socket);
         }
     }
-    threads
 }
 
 /// The open connections of one listener, by their protocol.

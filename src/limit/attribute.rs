@@ -38,6 +38,8 @@ pub enum Attribute {
     Scheme,
     /// The name of the listener on which the request arrived.
     Listener,
+    /// How the request comes to be decided.
+    Door,
     /// The name that the client asked for in TLS.
     TlsServerName,
     /// Of the client's certificate.
@@ -78,6 +80,7 @@ pub const SPELLINGS: &[&str] = &[
     "host",
     "scheme",
     "listener",
+    "door",
     "tls:sni",
     "tls:client_fingerprint",
     "tls:client_subject",
@@ -135,6 +138,7 @@ impl Attribute {
             "host" => Ok(Attribute::Host),
             "scheme" => Ok(Attribute::Scheme),
             "listener" => Ok(Attribute::Listener),
+            "door" => Ok(Attribute::Door),
             "tls:sni" => Ok(Attribute::TlsServerName),
             "tls:client_fingerprint" => Ok(Attribute::TlsClient(ClientCertificateField::Fingerprint)),
             "tls:client_subject" => Ok(Attribute::TlsClient(ClientCertificateField::Subject)),
@@ -189,6 +193,7 @@ impl Attribute {
             }),
             Attribute::Scheme => Some(Cow::Borrowed(request.scheme().name().as_bytes())),
             Attribute::Listener => Some(Cow::Borrowed(request.listener.as_bytes())),
+            Attribute::Door => Some(Cow::Borrowed(request.door.name().as_bytes())),
             Attribute::TlsServerName => filled(request.tls?.server_name.as_deref()?.as_bytes()),
             Attribute::TlsClient(field) => filled(field.of(request.tls?.certificate.as_ref()?)?.as_bytes()),
             // A path without a single reading is refused before any rule looks at it.
@@ -226,6 +231,7 @@ impl Attribute {
             | Attribute::Host
             | Attribute::Scheme
             | Attribute::Listener
+            | Attribute::Door
             | Attribute::TlsServerName
             | Attribute::TlsClient(_)
             | Attribute::Path
@@ -252,6 +258,7 @@ impl fmt::Display for Attribute {
             Attribute::Host => f.write_str("host"),
             Attribute::Scheme => f.write_str("scheme"),
             Attribute::Listener => f.write_str("listener"),
+            Attribute::Door => f.write_str("door"),
             Attribute::TlsServerName => f.write_str("tls:sni"),
             Attribute::TlsClient(field) => write!(f, "tls:client_{}", field.name()),
             Attribute::Path => f.write_str("path"),
@@ -350,6 +357,7 @@ mod tests {
         check("host", "/", &[], Some(""));
         check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
         check("listener", "/", &[], Some("http"));
+        check("door", "/", &[], Some("proxy"));
         check("tls:sni", "/", &[("host", "a.test")], None);
         check("tls:client_dns", "/", &[], None);
         check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
@@ -389,6 +397,7 @@ mod tests {
             "host",
             "scheme",
             "listener",
+            "door",
             "tls:sni",
             "tls:client_fingerprint",
             "tls:client_subject",

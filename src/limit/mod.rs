@@ -21,6 +21,7 @@ mod cookie;
 pub mod cost;
 pub mod denier;
 pub mod diff;
+pub mod door;
 pub mod explanation;
 pub mod grpc_timeout;
 pub mod identity;

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use super::door::Door;
 use super::identity::{Claims, Identity, KnownKey};
 use super::scheme::{Scheme, SchemeSource};
 use crate::base::split::rsplit_once;
@@ -29,7 +30,8 @@ pub struct Request<'a> {
     pub scheme: SchemeSource,
     /// The name of the listener on which it arrived.
     pub listener: &'a str,
-    /// `None` over a connection that is not encrypted.
+    pub door: Door,
+    /// `None` over a connection that is not encrypted, and at other doors than the proxy, where the connection is another's.
     pub tls: Option<&'a TlsIdentity>,
 }
 
@@ -38,7 +40,8 @@ impl<'a> Request<'a> {
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
-        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, listener, tls: None }
+        let door = Door::Proxy;
+        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, listener, door, tls: None }
     }
 
     /// The same request, with another way to find its scheme.
@@ -49,6 +52,11 @@ impl<'a> Request<'a> {
     /// The same request, which arrived on the listener of this name.
     pub fn with_listener(&self, listener: &'a str) -> Request<'a> {
         Request { listener, ..*self }
+    }
+
+    /// The same request, at this door.
+    pub fn with_door(&self, door: Door) -> Request<'a> {
+        Request { door, ..*self }
     }
 
     /// The same request, over a connection with this identity.

@@ -42,7 +42,12 @@ impl SchemeSource {
 fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     let mut values = headers.get_all("x-forwarded-proto").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };
-    let value = value.as_bytes().trim_ascii();
+    parse(value.as_bytes())
+}
+
+/// The scheme that a proxy names.
+pub fn parse(value: &[u8]) -> Option<Scheme> {
+    let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));
     // Traefik names those of WebSockets.
     match value {

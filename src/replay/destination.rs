@@ -35,6 +35,11 @@ impl<'c> Destination<'c> {
         }
     }
 
+    /// That of a request about which another proxy asked: it took no route here.
+    pub fn elsewhere() -> Destination<'c> {
+        Destination::Chosen { route: "", upstream: Some("") }
+    }
+
     /// By the name of the route.
     pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))

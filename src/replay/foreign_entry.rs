@@ -99,6 +99,7 @@ impl ForeignEntry {
             | Attribute::Upstream
             | Attribute::Scheme
             | Attribute::Listener
+            | Attribute::Door
             | Attribute::TlsServerName
             | Attribute::TlsClient(_)
             | Attribute::Address

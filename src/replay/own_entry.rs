@@ -5,6 +5,7 @@ use crate::access_log_line::{Kind, Line, LoggedValue};
 use crate::base::pseudonym::Pseudonym;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
+use crate::limit::door::Door;
 use crate::limit::rule::Mode;
 
 /// A request that the rules decided.
@@ -16,6 +17,8 @@ pub struct OwnEntry {
     /// One of the known methods; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
+    /// `None` for a door that this version does not know.
+    pub door: Option<Door>,
     /// The name of its route.
     pub route: Box<str>,
     /// The name of the upstream that it was sent to; `None` if it was sent to none.
@@ -65,6 +68,7 @@ impl OwnEntry {
         let attributes = line.attributes.iter();
         Some(OwnEntry {
             kind: line.kind,
+            door: Door::named(line.door.as_deref().unwrap_or(Door::Proxy.name())),
             route: line.route.as_ref().into(),
             upstream: line.upstream.as_deref().map(Into::into),
             denied: reason == Some("denied"),

@@ -101,6 +101,9 @@ impl Pseudonyms {
             },
             (Attribute::ClaimedAmount(name), _) => self.observe(&Attribute::Claim(name.clone()), logged),
             (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
+            (Attribute::Door, _) => logged
+                .door
+                .map_or(Observation::Unknown, |door| Observation::Value(Cow::Borrowed(door.name().as_bytes()))),
             _ if self.recorded.contains(attribute) => Observation::Missing,
             _ => Observation::Unknown,
         }

@@ -15,12 +15,13 @@ use super::open_question::{OpenPart, OpenQuestion, open_parts};
 use super::own_entry::OwnEntry;
 use super::pseudonyms::Pseudonyms;
 use super::result::{Cause, SimulatedResult};
-use crate::base::time::Timestamp;
+use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::decision::order_of_answers::check_reading;
 use crate::decision::refusing_limits::speaker_index;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Plan, settle};
+use crate::limit::door::Door;
 use crate::limit::explanation::{Explanation, PolicyEnd, PolicyOutcome};
 use crate::limit::partial::{Knowledge, Observation};
 use crate::limit::rule::{Mode, Otherwise};
@@ -128,6 +129,7 @@ impl<'c> Simulation<'c> {
         };
         let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
         let destination = match Destination::choose(config, &mut see, &known) {
+            _ if entry.door != Some(Door::Proxy) => Destination::elsewhere(),
             // The log says which route the request took. It still takes it, as far as the file has it.
             Destination::Unknown => Destination::named(config, &entry.route),
             chosen => chosen,
@@ -229,10 +231,13 @@ impl<'c> Simulation<'c> {
         }
         let all = || enforced.iter().chain(&shadow).copied();
         let states = self.buckets.states(all());
-        let plan = Plan {
+        let mut plan = Plan {
             enforced: enforced.iter().map(|charge| charge.charge.clone()).collect(),
             shadow: shadow.iter().map(|charge| charge.charge.clone()).collect(),
         };
+        if logged.is_some_and(|logged| logged.door != Some(Door::Proxy)) {
+            plan.limit_delay(Micros(0));
+        }
         let (settlement, entries) = settle(&plan, &states, at);
         // A refusal may correct a bucket too.
         for (charge, entry) in all().zip(entries) {

@@ -15,6 +15,7 @@ mod support;
 mod auth;
 mod cli;
 mod config;
+mod edges;
 mod exactness;
 mod http2;
 mod limits;

@@ -2,7 +2,7 @@
 
 use super::report::{Answer, Verdict, all};
 use crate::base::time::Micros;
-use crate::config::Config;
+use crate::config::{Config, Listener, RefuseWith};
 use crate::decision::order_of_answers::RulesDecision;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits::{refusal, refusing, speaker};
@@ -10,6 +10,7 @@ use crate::gateway::bucket_levels::Levels;
 use crate::limit::ambiguity::Ambiguity;
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
+use crate::limit::door::Door;
 use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
 use crate::limit::outcome::Outcome;
 use crate::limit::rule::Otherwise;
@@ -47,6 +48,16 @@ pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> 
     // A wait depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
+}
+
+/// What the proxy that asks at this listener sees in place of a refusal, if that is something else.
+pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
+    let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
+    let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
+    settings
+        .doors
+        .contains(&Door::Http)
+        .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
 /// Why a request has more than one reading. `attribute` is what makes it ambiguous, if an attribute does.

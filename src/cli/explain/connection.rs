@@ -11,6 +11,7 @@ use crate::base::tls::server::{ClientAuth, Server, Session};
 use crate::cli::failure::Failure;
 use crate::config::{Config, Listener};
 use crate::decision::refusal::Refusal;
+use crate::limit::door::Door;
 
 /// The connection of a request that was never sent.
 #[derive(Debug)]
@@ -22,8 +23,14 @@ pub struct SampleConnection<'c> {
 }
 
 impl<'c> SampleConnection<'c> {
+    /// How the request comes to be decided.
+    pub fn door(&self) -> Door {
+        self.listener.doors().first().copied().unwrap_or(Door::Proxy)
+    }
+
     /// The connection to the listener of this name or, without a name, to the first that has TLS if the URL says so. Its
-    /// client shows this certificate, which is taken for verified.
+    /// client shows this certificate, which is taken for verified. To a listener that decides for other proxies the request is
+    /// one about which they ask, and nothing is known of its own connection.
     ///
     /// # Errors
     /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
@@ -34,6 +41,13 @@ impl<'c> SampleConnection<'c> {
         config: &'c Config,
     ) -> Result<SampleConnection<'c>, Failure> {
         let listener = find(name, sample, config)?;
+        if listener.decide.is_some() {
+            if let Some(file) = shown {
+                let what = "decides for other proxies: what a client shows them is not known there";
+                return Err(format!("--client-cert {}: the listener `{}` {what}", file.display(), listener.name).into());
+            }
+            return Ok(SampleConnection { listener, tls: None, refusal: None });
+        }
         let Some(server) = &listener.tls else {
             if let Some(file) = shown {
                 let reason = format!("--client-cert {}: the listener `{}` has no `tls`", file.display(), listener.name);
@@ -52,8 +66,9 @@ fn find<'c>(name: Option<&str>, sample: &SampleRequest, config: &'c Config) -> R
     let found = match name {
         Some(name) => listeners.iter().find(|listener| listener.name == name),
         None => {
-            let mut first = listeners.iter().filter(|one| sample.encrypted.is_none_or(|tls| tls == one.tls.is_some()));
-            first.next().or(listeners.first())
+            let mut proxies = listeners.iter().filter(|one| one.decide.is_none()).peekable();
+            let first = proxies.peek().copied().or(listeners.first());
+            proxies.find(|one| sample.encrypted.is_none_or(|tls| tls == one.tls.is_some())).or(first)
         }
     };
     found.ok_or_else(|| {

@@ -34,6 +34,7 @@ use crate::decision::refusal::Refusal;
 use crate::gateway::bucket_levels::Levels;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::BucketKey;
+use crate::limit::door::Door;
 use crate::limit::grpc_timeout;
 use crate::limit::identity::Claims;
 use crate::limit::partial::Knowledge;
@@ -72,13 +73,14 @@ pub struct Arguments {
     /// What a good token would hold: a JSON object, taken for verified
     #[arg(long, value_name = "JSON")]
     claims: Option<String>,
-    /// The listener that the request arrives on; the first that has TLS, if the URL says https
+    /// The listener that the request arrives on; the first that has TLS, if the URL says https. One with `decide`: what it
+    /// answers a proxy that asks about the request
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
     /// A client's certificate, taken for verified: a PEM file
     #[arg(long, value_name = "FILE")]
     client_cert: Option<PathBuf>,
-    /// The address that the connection comes from
+    /// The address that the connection comes from; on a listener with `decide`, that of the client
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     ip: IpAddr,
     /// Show what the buckets hold now (and fetch keys that issuers publish); nothing is charged
@@ -155,21 +157,29 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
                 target: url.to_owned(),
                 client: arguments.ip.to_canonical().to_string(),
                 client_from: "TCP peer".to_owned(),
+                door: None,
             };
             return Ok(before_rules(arguments, request, &refusal));
         }
     };
     let shown = arguments.client_cert.as_deref();
     let connection = SampleConnection::new(arguments.listener.as_deref(), shown, &sample, config)?;
-    let client = config.client_ip.client(sample.peer, &sample.head.headers);
+    let (settings, headers) = (&config.client_ip, &sample.head.headers);
+    let client = match connection.door() {
+        Door::Proxy => settings.client(sample.peer, headers),
+        // It is the proxy that asks who says this.
+        Door::Http => settings.client_of_trusted(sample.peer, headers),
+    };
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(connection.listener, config));
     let bare = bare.with_listener(&connection.listener.name).with_tls(connection.tls.as_ref());
+    let bare = bare.with_door(connection.door());
     let described = describe(&sample, &bare, config);
     let mut report = match &connection.refusal {
         Some(refusal) => before_rules(arguments, described, refusal),
         None => by_stages(arguments, config, described, &bare, claims)?,
     };
     own_responses::describe(&mut report.answer, config, &bare);
+    report.answer.words.extend(answer::at_door(&report.answer, connection.listener));
     Ok(report)
 }
 
@@ -195,6 +205,9 @@ fn by_stages(
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
     };
     let request = bare.with_identity(&credentials.identity);
+    if request.door != Door::Proxy {
+        return by_rules(arguments, config, described, &credentials, &request);
+    }
     let routes = routes::explain(config, &request);
     let choice = match choose_route(&config.routes, &request, |_| 0) {
         Ok(choice) => choice,
@@ -233,7 +246,11 @@ fn by_rules(
         false => None,
     };
     let now = levels.as_ref().map_or(known.at, |levels| levels.now);
-    let longest_delay = grpc_timeout::longest_delay(request.head, Micros(0));
+    let longest_delay = match request.door {
+        Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
+        // The proxy that asks holds the request.
+        Door::Http => Some(Micros(0)),
+    };
     let moment = report::Moment { now, levels: levels.as_ref() };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
@@ -269,6 +286,7 @@ fn describe(sample: &SampleRequest, request: &Request<'_>, config: &Config) -> r
     let peer = sample.peer.to_canonical();
     let forwarded = sample.head.headers.contains_key(FORWARDED_FOR);
     let client_from = match (config.client_ip.trusts(peer), forwarded) {
+        _ if request.door != Door::Proxy => "X-Forwarded-For, from the proxy that asks".to_owned(),
         (true, true) => format!("X-Forwarded-For, from the trusted proxy {peer}"),
         (true, false) => "TCP peer, a trusted proxy that names no client".to_owned(),
         (false, true) => "TCP peer; not a trusted proxy, so its X-Forwarded-For is ignored".to_owned(),
@@ -285,6 +303,7 @@ fn describe(sample: &SampleRequest, request: &Request<'_>, config: &Config) -> r
         target: sample.target.clone(),
         client: request.client.to_string(),
         client_from,
+        door: (request.door != Door::Proxy).then(|| request.door.name()),
     }
 }
 

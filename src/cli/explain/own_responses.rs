@@ -7,6 +7,7 @@ use super::report::{Answer, Verdict};
 use crate::config::Config;
 use crate::decision::cors::CorsAnswer;
 use crate::decision::order_of_answers::choose_route;
+use crate::limit::door::Door;
 use crate::limit::grpc_timeout::is_grpc;
 use crate::limit::matcher::QuotedText;
 use crate::limit::request::Request;
@@ -15,6 +16,11 @@ use crate::limit::request::Request;
 pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight?;
+    if request.door != Door::Proxy {
+        let first = format!("PASSES: a preflight, by cors[{}]", answer.entry);
+        let words = vec![first, BEFORE_RULES.to_owned()];
+        return Some(Answer { verdict: Verdict::Passes, code: None, reason: None, retry_after: None, words });
+    }
     let first = format!("ANSWERED 204: a preflight, by cors[{}]", answer.entry);
     let words = vec![first, BEFORE_RULES.to_owned()];
     Some(Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words })
@@ -22,10 +28,11 @@ pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
 
 /// Adds whether a page of the request's origin can read the answer, and which text a refusal has.
 pub fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
-    let route = choose_route(&config.routes, request, |_| 0).ok();
+    let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));
     let routed = request.with_destination(route, upstream);
-    let refused = answer.code.filter(|_| answer.verdict == Verdict::Refused && !is_grpc(request.head));
+    let is_plain = request.door != Door::Proxy || !is_grpc(request.head);
+    let refused = answer.code.filter(|_| answer.verdict == Verdict::Refused && is_plain);
     let page = refused.and_then(|code| config.error_pages.as_ref()?.find(Some(&routed), code));
     answer.words.extend(page.map(|(index, _)| format!("the text is that of error_pages[{index}]")));
     let (Some(origin), Some(cors)) = (request.head.headers.get(ORIGIN), &config.cors) else { return };

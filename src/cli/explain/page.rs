@@ -72,6 +72,7 @@ fn head(report: &Report) -> Vec<String> {
         format!("request  {} {} {path}", request.method, request.host),
         format!("client   {} ({})", request.client, request.client_from),
     ];
+    lines.extend(request.door.map(|door| format!("door     {door}: another proxy asks about it")));
     for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
         lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
     }

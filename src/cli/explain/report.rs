@@ -45,6 +45,9 @@ pub struct Request {
     pub target: String,
     pub client: String,
     pub client_from: String,
+    /// Where another proxy asks about it; `None` where it is proxied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub door: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]

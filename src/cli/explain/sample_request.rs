@@ -87,6 +87,10 @@ impl SampleRequest {
     /// From what its scheme is known, on this listener.
     pub fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
+        if listener.decide.is_some() {
+            let scheme = if self.encrypted.unwrap_or(false) { Scheme::Https } else { Scheme::Http };
+            return SchemeSource::Connection(scheme);
+        }
         match config.client_ip.trusts(self.peer.to_canonical()) {
             true => SchemeSource::TrustedProxy(scheme),
             false => SchemeSource::Connection(scheme),

@@ -125,6 +125,7 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Host
         | Attribute::Scheme
         | Attribute::Listener
+        | Attribute::Door
         | Attribute::Path
         | Attribute::Route => true,
         // A route may answer in its place.

@@ -7,6 +7,7 @@ use super::constraints::{Constraints, never_missing};
 use super::file::LocatedRule;
 use super::texts::root;
 use crate::limit::attribute::Attribute;
+use crate::limit::door::Door;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
 use crate::limit::request::ClientAddress;
@@ -102,6 +103,7 @@ impl<'f> Example<'f> {
             Attribute::Address => Some(self.client.text().into_bytes()),
             Attribute::Route | Attribute::Upstream => Some(b"default".to_vec()),
             Attribute::Scheme | Attribute::Listener => Some(b"http".to_vec()),
+            Attribute::Door => Some(Door::Proxy.name().as_bytes().to_vec()),
             Attribute::PathSegment(number) => {
                 path::segment(&self.value(&Attribute::Path)?, *number).map(<[u8]>::to_vec)
             }

@@ -10,6 +10,7 @@ use super::location::{Finding, Location};
 use crate::base::http_method;
 use crate::config::settings::Config;
 use crate::limit::attribute::Attribute;
+use crate::limit::door::Door;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::path;
 use crate::limit::rule::{Action, Condition, Fold, KeyPart, Override};
@@ -253,6 +254,13 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         }],
         Attribute::Listener => &[|listener| {
             unknown_name(listener, "listener", listener.file.listeners.iter().map(|listener| &*listener.name))
+        }],
+        Attribute::Door => &[|door| {
+            let is_door = Door::ALL.iter().any(|known| known.name().as_bytes() == door.value);
+            (door.part == Part::Whole && !is_door).then(|| {
+                let names = Door::ALL.map(Door::name).join(", ");
+                Fault::new(format!("is no door: there are {names}"), "leave it out")
+            })
         }],
         Attribute::Claim(_)
         | Attribute::ClaimedAmount(_)

@@ -7,6 +7,7 @@ mod access;
 mod certificates;
 mod client_chosen_cost;
 mod constraints;
+mod doors;
 mod double_first_period;
 mod example;
 mod expired_rule;
@@ -38,7 +39,7 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 32] = [
+pub const LINTS: [(&str, Lint); 34] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
@@ -52,6 +53,8 @@ pub const LINTS: [(&str, Lint); 32] = [
     ("expired_certificate", certificates::expired_certificate),
     ("unused_queue", queues::unused_queue),
     ("short_drain", queues::short_drain),
+    ("missing_at_door", doors::missing_at_door),
+    ("queue_at_door", doors::queue_at_door),
     ("public_admin", access::public_admin),
     ("trust_everyone", proxies::trust_everyone),
     ("open_proxy_protocol", proxies::open_proxy_protocol),

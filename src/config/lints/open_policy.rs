@@ -69,6 +69,7 @@ impl File<'_> {
             | Attribute::Host
             | Attribute::Scheme
             | Attribute::Listener
+            | Attribute::Door
             | Attribute::Path
             // A request for another path is another request.
             | Attribute::PathSegment(_)

@@ -33,7 +33,7 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// A trusted proxy may claim any client address.
+/// A trusted proxy may claim any client address, and so may one that asks for decisions.
 pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
@@ -44,7 +44,16 @@ pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
         };
         location.member(index).finding(what, "name the addresses of your own proxies")
     };
-    wide.map(finding).collect()
+    let mut found: Vec<Finding> = wide.map(finding).collect();
+    for (index, listener) in file.config.listeners.iter().enumerate() {
+        let location = file.root.key("listeners").member(index).key("clients");
+        let clients = listener.decide.iter().filter_map(|decide| decide.clients.as_ref()).flatten();
+        for (index, network) in clients.enumerate().filter(|(_, network)| is_wide(network)) {
+            let what = format!("{network} has public addresses in it: a peer with one can claim to be any client");
+            found.push(location.member(index).finding(what, "name the proxies that ask"));
+        }
+    }
+    found
 }
 
 fn is_wide(network: &IpNet) -> bool {
@@ -91,9 +100,11 @@ pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 /// A proxy that forwards no client address counts as the client: if it is exempt, so are all clients that it serves.
 pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
+    // Where other proxies ask, they name the client.
+    let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();
     let is_local = |listener: &Listener| {
         let address = listener.address.inet();
-        address.is_none_or(|address| address.ip().is_loopback()) && listener.proxy_protocol == HeaderSenders::Nobody
+        address.is_none_or(|address| address.ip().is_loopback()) && is_direct(listener)
     };
     let local = file.config.listeners.iter().all(is_local);
     let mut found = Vec::new();

@@ -35,7 +35,7 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
                 );
                 continue;
             }
-            let Some(first) = lookup.decider(late) else { continue };
+            let Some(first) = lookup.decider(late).filter(|first| !may_lack_its_route(file, first)) else { continue };
             if is_deny(late) && !is_deny(first) {
                 continue;
             }
@@ -55,7 +55,7 @@ pub fn late_deny(file: &File<'_>) -> Vec<Finding> {
         let lookup = Lookup::new(&rules);
         for late in rules.iter().filter(|late| late.is_enforced() && is_deny(late)) {
             let hint = "put it first, or into a policy of its own: a `deny` in any policy holds";
-            if let Some(first) = lookup.decider(late) {
+            if let Some(first) = lookup.decider(late).filter(|first| !may_lack_its_route(file, first)) {
                 if !is_deny(first) {
                     let what = format!("never holds: `{}` before it decides all such requests", first.rule.name);
                     found.push(late.location.finding(what, hint));
@@ -87,6 +87,13 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
         };
         Example::of(&both, ipv6_prefix).iter().any(of_both)
     })
+}
+
+/// Whether a rule reads the route, which requests about which other proxies ask do not have.
+fn may_lack_its_route(file: &File<'_>, located: &LocatedRule<'_>) -> bool {
+    let conditions = located.rule.conditions.iter().map(|condition| &condition.attribute);
+    let keys = located.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    file.config.decides() && conditions.chain(keys).any(|attribute| *attribute == Attribute::Route)
 }
 
 fn is_deny(located: &LocatedRule<'_>) -> bool {

@@ -51,7 +51,8 @@ impl File<'_> {
         }
         let is_constant = |attribute: &Attribute| {
             constraints.is_pinned(attribute)
-                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme | Attribute::Listener)
+                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme)
+                || matches!(attribute, Attribute::Listener | Attribute::Door)
         };
         let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
         let mut parts = others.flat_map(|key| &key.alternatives);
@@ -131,7 +132,7 @@ impl File<'_> {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
             Attribute::Route | Attribute::Upstream => false,
-            Attribute::Scheme | Attribute::Listener | Attribute::TlsClient(_) => false,
+            Attribute::Scheme | Attribute::Listener | Attribute::Door | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.
             _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),
         };

@@ -202,6 +202,13 @@ impl<'t> Field<'t> {
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(lacks))
     }
 
+    /// Whether this is a list of mappings, of which every one has this key.
+    pub fn is_list_with(&self, key: &str) -> bool {
+        let has =
+            |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == key));
+        matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(has))
+    }
+
     pub fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
     }

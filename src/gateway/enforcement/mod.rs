@@ -5,6 +5,7 @@
 
 pub mod authenticate;
 mod counting;
+pub mod request_record;
 mod store_fallback;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use super::state::GatewayState;
 use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
+use super::telemetry::metrics::DoorDecisions;
 use crate::base::time::{Micros, Timestamp};
 use crate::decision::order_of_answers::{RulesDecision, check_body, check_reading, choose_route};
 use crate::decision::payment::Payment;
@@ -26,7 +28,7 @@ use crate::limit::grpc_timeout;
 use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
-use crate::store::{Caller, Source, TakeReply, Worker};
+use crate::store::{Caller, Source, StoreError, TakeFailure, TakeReply, Worker};
 use authenticate::Authenticator;
 use store_fallback::fall_back;
 
@@ -77,6 +79,19 @@ pub struct Arrival {
     pub caller: Option<Arc<dyn Caller>>,
     pub direction: Direction,
     pub purpose: RequestPurpose,
+    pub patience: Patience,
+}
+
+/// How long a decision may take, and the request wait after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    /// As long as the store and the limits say.
+    Unbounded,
+    /// The request leaves at once or is refused: another proxy holds it, and waits for the answer.
+    AtOnce {
+        /// How long the store is waited for. `None`: for as long as it may take.
+        answer_within: Option<Micros>,
+    },
 }
 
 /// Whether a request may be sent on its connection.
@@ -143,6 +158,28 @@ pub async fn decide(
     };
     gateway.metrics.decisions.count(enforced.result);
     let destination = Arc::clone(destination);
+    DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
+}
+
+/// Decides about a request of which another proxy asks: it takes no route here. Counts the decision as one at that door.
+pub async fn decide_for_edge(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    request: &Request<'_>,
+    arrival: Arrival,
+    record: PaymentRecord,
+    decisions: &DoorDecisions,
+) -> DecisionFindings {
+    let stages = (arrival.direction, arrival.purpose);
+    let (identity, enforced) = match identify(gateway, snapshot, request, stages).await {
+        Ok(identity) => {
+            let enforced = enforce(gateway, snapshot, &request.with_identity(&identity), arrival, record).await;
+            (identity, enforced)
+        }
+        Err(enforced) => (Identity::default(), enforced),
+    };
+    decisions.count(enforced.result);
+    let destination = Arc::clone(snapshot.destinations.decided());
     DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
@@ -225,7 +262,10 @@ async fn enforce(
         RulesDecision::Exempt => Enforcement::passed(DecisionResult::Exempt),
         RulesDecision::Unlimited => Enforcement::passed(DecisionResult::Unlimited),
         RulesDecision::Charge(mut plan) => {
-            limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
+            match arrival.patience {
+                Patience::Unbounded => limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at)),
+                Patience::AtOnce { .. } => plan.limit_delay(Micros(0)),
+            }
             charge(gateway, snapshot, plan, arrival, record).await
         }
     }
@@ -246,12 +286,21 @@ async fn charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: Plan,
-    Arrival { worker, at, caller, .. }: Arrival,
+    Arrival { worker, at, caller, patience, .. }: Arrival,
     record: PaymentRecord,
 ) -> Enforcement {
     let record_latency =
         |source| gateway.metrics.decisions.latency(source).record(gateway.clock.now().since(at).seconds());
-    let taken = match gateway.store.take(worker, &plan, caller).await {
+    let answer = match patience {
+        // What is rare is on the heap, so that it does not enlarge every request's task.
+        Patience::AtOnce { answer_within: Some(most) } => {
+            Box::pin(take_within(gateway, most, worker, &plan, caller)).await
+        }
+        Patience::Unbounded | Patience::AtOnce { answer_within: None } => {
+            gateway.store.take(worker, &plan, caller).await
+        }
+    };
+    let taken = match answer {
         Ok(Some(taken)) => taken,
         Ok(None) => {
             return Enforcement { result: DecisionResult::Refused, decision: Decision::Gone, payment: None };
@@ -277,6 +326,19 @@ async fn charge(
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);
     enforced
+}
+
+/// Asks the store, and does not wait for longer than `most` for its answer. That is no failure of the store, which has its own
+/// timeout; whether the plan was charged is unknown.
+async fn take_within(
+    gateway: &GatewayState,
+    most: Micros,
+    worker: Worker,
+    plan: &Plan,
+    caller: Option<Arc<dyn Caller>>,
+) -> Result<Option<TakeReply>, TakeFailure> {
+    let answer = tokio::time::timeout(most.into(), gateway.store.take(worker, plan, caller));
+    answer.await.unwrap_or_else(|_| Err(StoreError::Timeout.into()))
 }
 
 fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Timestamp) -> Enforcement {

@@ -5,10 +5,10 @@ use pingora::upstreams::peer::{ALPN, HttpPeer};
 use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
-use super::session::asks_for_upgrade;
 use super::{Proxy, route_overrides, total_timeout};
 use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::session::asks_for_upgrade;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::{Alternatives, Choice, Selection, Turn, Upstream};

@@ -8,8 +8,8 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::{Exchange, FailedAttempt};
 use super::proxy_error::{is_timeout, is_upstream_timeout, upstream_error};
-use super::session::is_waiting_for_client;
 use crate::access_log_line::LoggedAttempt;
+use crate::gateway::server::session::is_waiting_for_client;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;

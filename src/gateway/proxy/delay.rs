@@ -11,9 +11,9 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
-use super::session::asks_for_upgrade;
 use crate::base::time::{sleep, sleep_precisely};
 use crate::gateway::enforcement::DelayedPass;
+use crate::gateway::server::session::asks_for_upgrade;
 use crate::gateway::state::GatewayState;
 use crate::store::Caller;
 

@@ -8,15 +8,15 @@ use http::HeaderValue;
 use pingora::proxy::Session;
 
 use super::own_responses::OwnResponses;
-use super::request_record::RequestRecord;
-use super::session;
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::{Micros, Timestamp};
 use crate::base::tls::client_certificate::ClientCertificate;
 use crate::gateway::enforcement::Direction;
+use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::session;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::{RequestTrace, UpstreamCall};

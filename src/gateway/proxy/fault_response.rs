@@ -6,8 +6,8 @@ use pingora::proxy::{FailToProxy, Session};
 use super::Proxy;
 use super::exchange::Exchange;
 use super::proxy_error::{describe, refusal, response_status};
-use super::session::response_code;
 use crate::gateway::response::problem::ProblemResponse;
+use crate::gateway::server::session::response_code;
 use crate::gateway::telemetry::labels::Origin;
 
 pub async fn respond(proxy: &Proxy, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {

@@ -13,13 +13,11 @@ mod fault_response;
 mod forwarded_headers;
 mod own_responses;
 mod proxy_error;
-pub mod request_record;
 mod request_target;
 mod response_head;
 mod rewrites;
 mod route_answers;
 mod route_overrides;
-mod session;
 mod total_timeout;
 mod untrusted_forwarded_for;
 
@@ -38,7 +36,8 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
-use super::enforcement::{Arrival, Decision, DecisionFindings, PaymentRecord, RequestPurpose, decide};
+use super::enforcement::request_record::RequestRecord;
+use super::enforcement::{Arrival, Decision, DecisionFindings, Patience, PaymentRecord, RequestPurpose, decide};
 use super::response::cors_fields::CorsFields;
 use super::response::header_changes;
 use super::response::problem::{ProblemResponse, Reuse};
@@ -48,6 +47,8 @@ use super::runtime::log_throttle::LogThrottle;
 use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
+use super::server::session;
+use super::server::session::response_code;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::Origin;
@@ -55,6 +56,7 @@ use super::telemetry::trace::EndedRequest;
 use super::upstream::Window;
 use crate::access_log_line::Kind;
 use crate::base::tls::server::Session as TlsSession;
+use crate::limit::door::Door;
 use crate::limit::request::Request;
 use crate::store::{Caller, Worker};
 use attempts::Repeatable;
@@ -63,8 +65,6 @@ use exchange::Exchange;
 use forwarded_headers::{Client, IncomingFields};
 use own_responses::{OwnResponses, answer_preflight};
 use proxy_error::{report, upstream_error};
-use request_record::RequestRecord;
-use session::response_code;
 use untrusted_forwarded_for::UntrustedForwardedFor;
 
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
@@ -149,7 +149,7 @@ impl ProxyHttp for Proxy {
         exchange.own_responses = OwnResponses::of(&snapshot.config, &request);
         let (at, caller) = (exchange.started, exchange.trace.link(caller));
         let (direction, purpose) = (exchange.direction(&request), exchange.purpose());
-        let arrival = Arrival { worker: self.worker, at, caller, direction, purpose };
+        let arrival = Arrival { worker: self.worker, at, caller, direction, purpose, patience: Patience::Unbounded };
         let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
         let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
         let DecisionFindings { decision, identity, destination, payment } =
@@ -168,6 +168,7 @@ impl ProxyHttp for Proxy {
                 client,
                 scheme,
                 listener,
+                door: Door::Proxy,
                 tls,
                 identity,
                 payment,

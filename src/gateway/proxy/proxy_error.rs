@@ -6,12 +6,12 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
-use super::session::is_waiting_for_client;
 use crate::base::time::Timestamp;
 use crate::base::tls::certificate_error::{self, UNVERIFIED};
 use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
+use crate::gateway::server::session::is_waiting_for_client;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;

@@ -11,9 +11,9 @@ use pingora::upstreams::peer::PeerOptions;
 use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
-use super::session::asks_for_upgrade;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::session::asks_for_upgrade;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 
 /// What an attempt has at least, if it is made at all.

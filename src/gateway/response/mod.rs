@@ -1,5 +1,6 @@
 //! The gateway's own responses and the header fields it adds to every response.
 
+pub mod allowed;
 pub mod cors_fields;
 pub mod field_writer;
 pub mod header_changes;

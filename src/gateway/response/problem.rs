@@ -19,6 +19,7 @@ use super::field_writer::FieldWriter;
 use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
+use crate::config::RefuseWith;
 use crate::decision::cors::CorsAnswer;
 use crate::decision::error_pages::{ErrorPage, Filling};
 use crate::decision::reason::Reason;
@@ -33,6 +34,17 @@ pub struct ProblemResponse<'a> {
     /// `None`: the body is a problem document.
     pub page: Option<&'a ErrorPage>,
     pub cors: Option<&'a CorsAnswer>,
+    pub recipient: Recipient,
+}
+
+/// Who reads a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recipient {
+    /// The client of the request.
+    Client,
+    /// Another proxy, which asks about a request of its client. It reads the status, also where the client would not: to gRPC a
+    /// refusal is 200.
+    Edge(RefuseWith),
 }
 
 /// Why the gateway responds itself.
@@ -46,7 +58,7 @@ pub enum Cause<'a> {
 impl<'a> ProblemResponse<'a> {
     /// A problem document for a client that is no page of another origin.
     pub fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
-        ProblemResponse { cause, fields, page: None, cors: None }
+        ProblemResponse { cause, fields, page: None, cors: None, recipient: Recipient::Client }
     }
 
     pub fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
@@ -61,6 +73,14 @@ impl<'a> ProblemResponse<'a> {
         match self.cause {
             Cause::Refusal(refusal) => refusal.status,
             Cause::Fault(status) => status,
+        }
+    }
+
+    /// The status as it is sent.
+    fn sent_status(&self) -> u16 {
+        match (self.recipient, self.cause) {
+            (Recipient::Edge(RefuseWith::Forbidden), Cause::Refusal(refusal)) if refusal.status != 401 => 403,
+            _ => self.status(),
         }
     }
 
@@ -122,9 +142,9 @@ impl<'a> ProblemResponse<'a> {
         request_id: &HeaderValue,
         pending: Option<&PendingFields>,
     ) -> pingora::Result<(ResponseHeader, String)> {
-        let (mut header, body) = match is_grpc(head) {
-            true => (self.grpc_header()?, String::new()),
-            false => self.plain(request_id)?,
+        let (mut header, body) = match self.recipient {
+            Recipient::Client if is_grpc(head) => (self.grpc_header()?, String::new()),
+            Recipient::Client | Recipient::Edge(_) => self.plain(request_id)?,
         };
         self.response_fields(request_id).add(&mut header, pending)?;
         Ok((header, body))
@@ -158,13 +178,16 @@ impl<'a> ProblemResponse<'a> {
     }
 
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
-        let mut header = ResponseHeader::build(self.status(), Some(4))?;
+        let mut header = ResponseHeader::build(self.sent_status(), Some(4))?;
         let (content_type, body) = match self.page {
             Some(page) => (page.content_type.clone(), page.body.fill(self.filling(request_id))),
             None => (HeaderValue::from_static("application/problem+json"), self.body(request_id)),
         };
         header.insert_header(CONTENT_TYPE, content_type)?;
         header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        if self.recipient == Recipient::Edge(RefuseWith::Forbidden) {
+            header.insert_header("X-Tollgate-Status", HeaderValue::from(self.status()))?;
+        }
         for (name, value) in self.page.iter().flat_map(|page| &page.headers) {
             header.append_header(name.clone(), value.clone())?;
         }
@@ -285,6 +308,23 @@ mod tests {
         let mut read = String::new();
         client.read_to_string(&mut read).await.unwrap();
         read.split_once("\r\n\r\n").unwrap().0.to_owned()
+    }
+
+    #[test]
+    fn another_proxy_reads_the_status_of_a_refusal_and_never_that_of_grpc() {
+        let head = http::Request::builder().header(CONTENT_TYPE, "application/grpc").body(()).unwrap().into_parts().0;
+        let (id, refused) = (HeaderValue::from_static("a"), Refusal::too_many_invalid_tokens(7));
+        let missing = Refusal::token_missing();
+        let sent = |refusal, recipient| {
+            let response = ProblemResponse { recipient, ..ProblemResponse::refusal(refusal) };
+            let (header, _) = response.to_header(&head, &id).unwrap();
+            (header.status.as_u16(), header.headers.get("x-tollgate-status").cloned())
+        };
+        let status = |status: &'static str| Some(HeaderValue::from_static(status));
+        assert_eq!(sent(&refused, Recipient::Client), (200, None));
+        assert_eq!(sent(&refused, Recipient::Edge(RefuseWith::Decided)), (429, None));
+        assert_eq!(sent(&refused, Recipient::Edge(RefuseWith::Forbidden)), (403, status("429")));
+        assert_eq!(sent(&missing, Recipient::Edge(RefuseWith::Forbidden)), (401, status("401")));
     }
 
     #[tokio::test]

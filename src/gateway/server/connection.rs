@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
+//! | peers | [`DecisionClients`] | closes the connection of a peer that may not ask, where the listener decides for other proxies |
 //! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
 //! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream knows what ALPN has chosen, and a [`Session`] the name, the certificate of the client, and which hosts may be asked for |
 //! | protocol | [`Http2Stage`] | finds out which HTTP the client speaks, where the listener has HTTP/2 |
@@ -23,6 +24,7 @@ use pingora::server::ShutdownWatch;
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits};
+use super::decision_clients::DecisionClients;
 use super::http1::{Http1Server, early_response};
 use super::http2::Http2Server;
 use super::http2::preface::find_protocol;
@@ -44,6 +46,8 @@ pub struct ConnectionServer<A> {
     pub gauge: Gauge,
     /// Set where every connection has to begin with a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
+    /// Set where only some peers may connect, which ask for decisions.
+    pub decision_clients: Option<Arc<DecisionClients>>,
     /// Set where connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
@@ -73,6 +77,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
             None => stream,
             Some(proxy_protocol) => Box::pin(proxy_protocol.read(stream, shutdown)).await?,
         };
+        if let Some(decision_clients) = &self.decision_clients
+            && !decision_clients.admit(&stream, &self.state)
+        {
+            return None;
+        }
         if let Err(limit) = self.count_client(&stream, &mut guard) {
             drop(guard);
             return Box::pin(self.reject(stream, limit)).await;

@@ -314,35 +314,36 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// One of the threads that serve requests: its socket of every listener, and its background task.
+/// One of the threads that serve requests: its socket of every listener, whatever application serves that, and its background
+/// task.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
-pub struct Thread<A> {
+pub struct Thread {
     name: String,
-    sockets: Vec<SocketService<A>>,
+    sockets: Vec<Box<dyn Service>>,
     /// In a lock because a service has to be `Sync`, and a task is not.
     background: Mutex<Option<BoxFuture>>,
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<A> Thread<A> {
+impl Thread {
     /// `background` runs on the thread for as long as that lives.
-    pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread<A> {
+    pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }
 
-    pub fn listen(&mut self, socket: SocketService<A>) {
-        self.sockets.push(socket);
+    pub fn listen<A: ServerApp + Send + Sync + 'static>(&mut self, socket: SocketService<A>) {
+        self.sockets.push(Box::new(socket));
     }
 }
 
 #[async_trait]
-impl<A: ServerApp + Send + Sync + 'static> Service for Thread<A> {
+impl Service for Thread {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
         if let Some(task) = self.background.get_mut().take() {
             supervise::spawn_critical("store", task);
         }
-        let start = |mut socket: SocketService<A>| {
+        let start = |mut socket: Box<dyn Service>| {
             let (table, shutdown) = (table.clone(), shutdown.clone());
             supervise::spawn_critical("listener", async move {
                 supervise::fault_point("listener");
@@ -366,6 +367,6 @@ impl<A: ServerApp + Send + Sync + 'static> Service for Thread<A> {
     }
 
     fn listen_addresses(&self) -> Option<Vec<String>> {
-        Some(self.sockets.iter().map(|socket| socket.key.clone()).collect())
+        Some(self.sockets.iter().filter_map(|socket| socket.listen_addresses()).flatten().collect())
     }
 }

@@ -49,6 +49,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
             limits,
             gauge: Gauge::noop(),
             proxy_protocol: None,
+            decision_clients: None,
             tls: None,
             http1,
             http2: None,

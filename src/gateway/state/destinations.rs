@@ -57,6 +57,8 @@ pub struct Destinations {
     by_route: Vec<DestinationsOfRoute>,
     /// Of requests that were answered before they had a route. Where there is only one, it is that.
     unrouted: Arc<Destination>,
+    /// Of requests about which other proxies ask: they take no route here. Where nobody may ask, it is the same as `unrouted`.
+    decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
     /// Whether any route bounds its requests as a whole.
     pub have_total_timeouts: bool,
@@ -103,9 +105,18 @@ impl Destinations {
         let by_route: Vec<DestinationsOfRoute> = config.routes.routes().iter().map(destinations).collect();
         let only = config.routes.only().and_then(|only| by_route.get(usize::try_from(only.route.0).ok()?)?.first());
         let only = only.map(|(_, destination)| Arc::clone(destination));
-        let unrouted = only.unwrap_or_else(|| Arc::new(Destination::none(route(NO_ROUTE))));
-        let names: HashSet<&str> =
-            by_route.iter().flatten().map(|(_, one)| one).chain([&unrouted]).map(|one| one.route.route()).collect();
+        let unrouted = only.clone().unwrap_or_else(|| Arc::new(Destination::none(route(NO_ROUTE))));
+        let decided = match config.decides() && only.is_some() {
+            true => Arc::new(Destination::none(route(NO_ROUTE))),
+            false => Arc::clone(&unrouted),
+        };
+        let names: HashSet<&str> = by_route
+            .iter()
+            .flatten()
+            .map(|(_, one)| one)
+            .chain([&unrouted, &decided])
+            .map(|one| one.route.route())
+            .collect();
         series.keep(RESPONSES, "route", &names);
         let is_bounded = |route: &Route| {
             let own = route.forwarding.as_ref().and_then(|forwarding| forwarding.overrides.timeouts.total);
@@ -113,7 +124,7 @@ impl Destinations {
         };
         let have_total_timeouts = upstreams.iter().any(|one| one.upstream.total_timeout().is_some())
             || config.routes.routes().iter().any(is_bounded);
-        Destinations { by_route, unrouted, upstreams, have_total_timeouts }
+        Destinations { by_route, unrouted, decided, upstreams, have_total_timeouts }
     }
 
     /// Where a request goes.
@@ -125,6 +136,11 @@ impl Destinations {
     /// What counts a request that was answered before it had a route.
     pub fn unrouted(&self) -> &Arc<Destination> {
         &self.unrouted
+    }
+
+    /// What counts a request about which another proxy asks.
+    pub fn decided(&self) -> &Arc<Destination> {
+        &self.decided
     }
 
     pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {

@@ -26,6 +26,7 @@ pub const PAGES: &[&str] = &[
     "docs/alerts.md",
     "docs/algorithms.md",
     "docs/deploy.md",
+    "docs/edges.md",
     "docs/hardening.md",
     "docs/migration.md",
     "docs/logs.md",

@@ -23,7 +23,7 @@ const GATEWAY_ROOMS: [&[&str]; 7] = [
     &["response", "telemetry"],
     &["state"],
     &["server", "enforcement", "admin"],
-    &["proxy", "process"],
+    &["proxy", "decision_api", "process"],
     &["bootstrap"],
     &["run", "echo"],
 ];

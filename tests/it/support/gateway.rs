@@ -66,11 +66,12 @@ impl Gateway {
         *self = Gateway::launch(Gateway::command(&file), directory);
     }
 
-    /// The text of its gateway.yaml, with two threads unless it says otherwise.
+    /// The text of its gateway.yaml, with two threads unless it says otherwise; without a URL it names no upstream.
     pub fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
-        let upstream = if rest.contains("upstreams:") { String::new() } else { format!("upstream: {upstream}\n") };
+        let is_named = upstream.is_empty() || rest.contains("upstreams:");
+        let upstream = if is_named { String::new() } else { format!("upstream: {upstream}\n") };
         format!("{listen}admin: 127.0.0.1:0\n{threads}{upstream}{rest}\n")
     }
 

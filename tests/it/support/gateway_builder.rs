@@ -21,6 +21,11 @@ impl Gateway {
         Gateway::before_url(&format!("http://{}", upstream.address))
     }
 
+    /// A gateway that decides for other proxies, and proxies nothing.
+    pub fn deciding() -> GatewayBuilder {
+        Gateway::before_url("")
+    }
+
     /// A gateway in front of the upstream with this URL.
     pub fn before_url(upstream: &str) -> GatewayBuilder {
         GatewayBuilder {

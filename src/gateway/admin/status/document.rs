@@ -58,6 +58,8 @@ struct Document<'d> {
     others: Vec<RunningGateway>,
     answers: ResponseTotals,
     decisions: BTreeMap<String, u64>,
+    /// Decisions by door. `None`: no other proxy asks.
+    doors: Option<BTreeMap<String, u64>>,
     refused: BTreeMap<String, u64>,
     unmatched: BTreeMap<&'d str, u64>,
     decision_seconds: Histogram,
@@ -159,6 +161,7 @@ pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
         others: gateway.store_health.others(&snapshot.config.hash),
         answers: answers(readings),
         decisions: readings.by("rate_limiter_decisions_total", "result"),
+        doors: snapshot.config.decides().then(|| readings.by("rate_limiter_decisions_total", "door")),
         refused: readings.by("tollgate_refused_requests_total", "reason"),
         unmatched: unmatched(&snapshot, readings),
         decision_seconds: readings.histogram("rate_limiter_latency_seconds"),

@@ -4,33 +4,36 @@ use metrics::{Counter, Histogram};
 
 use super::registry::Registry;
 use crate::gateway::telemetry::labels::DecisionResult;
+use crate::limit::door::Door;
 use crate::store::{Settings, Source};
 
+/// The decisions at one door.
 #[derive(Debug)]
-pub struct DecisionMetrics {
+pub struct DoorDecisions {
     allowed: Counter,
     refused: Counter,
     exempt: Counter,
     unlimited: Counter,
+}
+
+#[derive(Debug)]
+pub struct DecisionMetrics {
+    proxied: DoorDecisions,
     store_latency: Histogram,
     cached_latency: Histogram,
     fallback_latency: Histogram,
 }
 
-impl DecisionMetrics {
-    pub fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
-        let result = |result| registry.counter("rate_limiter_decisions_total", &[("result", result)]);
-        let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
-        // Memory always answers.
-        let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
-        DecisionMetrics {
+impl DoorDecisions {
+    /// The counters of a door, which exist from now on.
+    pub fn new(door: Door, registry: &Registry) -> DoorDecisions {
+        let labels = |result| [("result", result), ("door", door.name())];
+        let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
+        DoorDecisions {
             allowed: result("allowed"),
             refused: result("refused"),
             exempt: result("exempt"),
             unlimited: result("unlimited"),
-            store_latency: latency("store"),
-            cached_latency: without_store("cached"),
-            fallback_latency: without_store("fallback"),
         }
     }
 
@@ -42,6 +45,25 @@ impl DecisionMetrics {
             DecisionResult::Unlimited => &self.unlimited,
         };
         counter.increment(1);
+    }
+}
+
+impl DecisionMetrics {
+    pub fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
+        let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
+        // Memory always answers.
+        let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
+        DecisionMetrics {
+            proxied: DoorDecisions::new(Door::Proxy, registry),
+            store_latency: latency("store"),
+            cached_latency: without_store("cached"),
+            fallback_latency: without_store("fallback"),
+        }
+    }
+
+    /// Counts a decision about a request that is proxied.
+    pub fn count(&self, result: DecisionResult) {
+        self.proxied.count(result);
     }
 
     /// The duration of decisions in seconds.

@@ -61,6 +61,11 @@ impl HttpMetrics {
         }
     }
 
+    /// Connections of a listener with `decide` that were closed because their peer may not ask.
+    pub fn decision_connections_closed(&self, listener: &str) -> Counter {
+        self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
+    }
+
     /// For listeners with TLS: without one, there are no series of it.
     pub fn handshakes(&self) -> HandshakeMetrics {
         HandshakeMetrics::new(&self.registry)

@@ -111,6 +111,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         Kind::Counter,
         "Streams and connections of HTTP/2 that ended because their client has broken the protocol, or asked for too much.",
     ),
+    (
+        "tollgate_decision_connections_closed_total",
+        Kind::Counter,
+        "Connections closed because their peer may not ask for decisions.",
+    ),
     ("tollgate_tls_handshakes_total", Kind::Counter, "TLS handshakes by result."),
     (
         "tollgate_tls_certificate_expiry_timestamp_seconds",

@@ -22,6 +22,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::limit::attribute_value::AttributeValue;
 use crate::limit::denier::DenierId;
+use crate::limit::door::Door;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::scheme::SchemeSource;
@@ -36,6 +37,7 @@ pub struct RequestRecord {
     pub scheme: SchemeSource,
     /// The index of its listener in the configuration.
     pub listener: usize,
+    pub door: Door,
     /// What was negotiated; `None` for a connection that is not encrypted.
     pub tls: Option<Arc<Session>>,
     pub identity: Identity,
@@ -78,6 +80,7 @@ impl RequestRecord {
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };
         let mut line = Line { retry_after: retry_after.flatten(), ..line };
+        line.door = (self.door != Door::Proxy).then(|| self.door.name().into());
         line.upstream = line.endpoint.as_ref().map(|_| self.destination.upstream_name().into());
         self.add_limits(&mut line);
         self.add_denier(&mut line);
@@ -100,8 +103,11 @@ impl RequestRecord {
 
     /// The request as the rules see it.
     fn request<'a>(&'a self, head: &'a Parts) -> Request<'a> {
-        let (route, upstream) = (self.destination.route.route(), self.destination.upstream_name());
-        let request = Request::new(head, self.client).with_destination(route, upstream).with_scheme(self.scheme);
+        let request = Request::new(head, self.client).with_scheme(self.scheme).with_door(self.door);
+        let request = match self.door {
+            Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
+            Door::Http => request,
+        };
         let request = request.with_listener(self.snapshot.config.listener_name(self.listener));
         request.with_identity(&self.identity).with_tls(self.tls.as_deref().map(Session::identity))
     }

@@ -1,0 +1,90 @@
+//! Finds rules that mean less at the doors at which other proxies ask: they need what no call brings, or let requests wait.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::constraints::Constraints;
+use super::file::{File, LocatedRule};
+use super::location::Finding;
+use crate::limit::algorithm::Algorithm;
+use crate::limit::attribute::Attribute;
+use crate::limit::door::Door;
+use crate::limit::matcher::{Expectation, Text};
+use crate::limit::rule::{Action, Condition};
+
+/// Rules that are only asked where other proxies ask, and that need an attribute which no such request has.
+pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules() {
+        let doors = doors(file, &located);
+        if doors.is_empty() || doors.contains(&Door::Proxy) {
+            continue;
+        }
+        let lacks = |attribute: &Attribute| !doors.iter().any(|door| supplies(*door, attribute));
+        if let Some(attribute) = needed(&located, &lacks) {
+            let what = format!("never applies: no request about which another proxy asks has {attribute}");
+            let hint = "take it out, or name a listener without `decide`";
+            found.push(located.location.finding(what, hint));
+        }
+    }
+    found
+}
+
+/// Queues of rules that are asked where other proxies ask: requests never wait there.
+pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules().filter(LocatedRule::is_enforced) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        if doors(file, &located).iter().all(|door| *door == Door::Proxy) {
+            continue;
+        }
+        for limit in limits.iter().filter(|limit| matches!(limit.algorithm, Algorithm::LeakyBucket(_))) {
+            let what = "has a queue, in which no request waits about which another proxy asks: it leaves at once, or is refused";
+            let hint = "use a token_bucket for such requests, or name a listener without `decide` in `match`";
+            found.push(located.numbers(limit).finding(what, hint));
+        }
+    }
+    found
+}
+
+/// The doors at which a rule may be asked.
+fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
+    if !file.config.decides() {
+        return vec![Door::Proxy];
+    }
+    let constraints = Constraints::under(located.policy, located.rule);
+    let excludes = |attribute, text: &str| {
+        let expectation = Expectation::AnyOf(vec![Text::Exact(text.as_bytes().to_vec())]);
+        constraints.excludes(&Condition { attribute, expectation })
+    };
+    let mut doors = Vec::new();
+    for listener in file.config.listeners.iter().filter(|one| !excludes(Attribute::Listener, &one.name)) {
+        let of_listener = if listener.decide.is_some() { listener.doors() } else { &[Door::Proxy] };
+        doors.extend(of_listener.iter().filter(|door| !excludes(Attribute::Door, door.name())));
+    }
+    doors
+}
+
+/// Whether a request may have the attribute at this door.
+fn supplies(door: Door, attribute: &Attribute) -> bool {
+    let is_of_the_proxy = matches!(
+        attribute,
+        Attribute::Route | Attribute::Upstream | Attribute::TlsServerName | Attribute::TlsClient(_)
+    );
+    match door {
+        Door::Proxy => true,
+        Door::Http => !is_of_the_proxy,
+    }
+}
+
+/// An attribute that the rule cannot do without, and that is lacking.
+fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
+    let LocatedRule { policy, rule, .. } = located;
+    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let conditions = policy.conditions.iter().chain(&rule.conditions);
+    let wanted = conditions.filter(|condition| !condition.expectation.holds(None, nobody));
+    let keys = rule.keys.iter().filter_map(|key| {
+        let all_lack = key.alternatives.iter().all(|part| lacks(&part.attribute));
+        key.alternatives.first().filter(|_| all_lack).map(|part| &part.attribute)
+    });
+    wanted.map(|condition| &condition.attribute).chain(keys).find(|attribute| lacks(attribute))
+}

@@ -1,0 +1,112 @@
+//! The state of one call and its answer, as Pingora hands it from phase to phase, and what is reported at its end.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+use pingora::Error;
+use pingora::proxy::Session;
+
+use super::DecisionApi;
+use crate::access_log_line::{Kind, Origin};
+use crate::base::time::Timestamp;
+use crate::gateway::enforcement::request_record::RequestRecord;
+use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::session;
+use crate::gateway::state::destinations::Destination;
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
+use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace};
+use crate::limit::scheme::Scheme;
+
+/// The code that nginx logs for a client that has gone.
+const GONE: u16 = 499;
+
+#[derive(Debug)]
+pub struct Call {
+    pub started: Timestamp,
+    pub request_id: HeaderValue,
+    /// `None` for a session whose server hands none on.
+    pub connection: Option<ConnectionHandle>,
+    /// What counts it.
+    pub destination: Option<Arc<Destination>>,
+    /// Whether a whole answer has been sent.
+    pub answered: bool,
+    /// The head of the request about which it asks, once that was read.
+    pub head: Option<Box<Parts>>,
+    /// `None` for a call that is neither logged nor traced.
+    pub record: Option<Box<RequestRecord>>,
+    pub trace: RequestTrace,
+}
+
+impl Call {
+    pub fn new(started: Timestamp) -> Call {
+        Call {
+            started,
+            request_id: HeaderValue::from_static(""),
+            connection: None,
+            destination: None,
+            answered: false,
+            head: None,
+            record: None,
+            trace: RequestTrace::NONE,
+        }
+    }
+
+    /// Ends the connection of the call after it: in HTTP/1 with the answer, in HTTP/2 with the calls beside it.
+    pub fn close_when_done(&self, session: &mut Session) {
+        session.set_keepalive(None);
+        if let Some(connection) = &self.connection {
+            connection.close_when_done();
+        }
+    }
+
+    /// Where the connection writes fields as text. Where it does not, they go into the answer's header.
+    pub fn pending_fields(&self) -> Option<&PendingFields> {
+        self.connection.as_ref().and_then(ConnectionHandle::pending_fields)
+    }
+
+    /// The index in the configuration of the listener on which it arrived.
+    pub fn listener(&self) -> usize {
+        self.connection.as_ref().map_or(0, ConnectionHandle::listener)
+    }
+
+    /// The scheme of its own connection.
+    pub fn scheme(&self, session: &Session) -> Scheme {
+        self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)
+    }
+
+    /// Counts, logs and traces it.
+    pub fn end(&self, api: &DecisionApi, session: &Session, error: Option<&Error>) {
+        let Some(destination) = &self.destination else { return };
+        let (clock, route) = (&api.gateway.clock, &destination.route);
+        let duration = clock.now().since(self.started);
+        let code = session::response_code(session).unwrap_or(GONE);
+        let head: &Parts = self.head.as_deref().unwrap_or(session.req_header());
+        route.count_response(head.method.as_str(), code, Origin::Gateway);
+        route.duration(Origin::Gateway).record(duration.seconds());
+        let Some(record) = &self.record else { return };
+        let whole = error.is_none() && self.answered;
+        let end = RequestEnd {
+            kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
+            request_id: &self.request_id,
+            route: route.route(),
+            method: head.method.as_str(),
+            code,
+            origin: Origin::Gateway,
+            duration,
+            upstream: None,
+            endpoint: None,
+            failed_attempts: Vec::new(),
+            request_bytes: session.body_bytes_read(),
+            response_bytes: session.body_bytes_sent(),
+        };
+        record.write(&end, head, clock);
+        api.gateway.tracer.end(&self.trace, || EndedRequest {
+            line: record.line(&end, head, end.began(clock)),
+            scheme: self.scheme(session).name(),
+            server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
+            upstream: None,
+        });
+    }
+}

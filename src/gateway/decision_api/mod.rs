@@ -1,0 +1,133 @@
+//! Decides about requests that other proxies hold and ask about. Every call has one answer, and nothing is proxied.
+//!
+//! Invariant: who asks is believed, so nobody else may ask: a call is answered only if its peer is one of `clients` in the
+//! snapshot that the call runs under. Everything else is the proxy's: the server with its bounds, `enforcement`, `decision`.
+
+mod call;
+mod http_door;
+mod original_request;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use pingora::modules::http::HttpModules;
+use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
+use pingora::upstreams::peer::HttpPeer;
+use pingora::{Error, ErrorType, Result};
+
+use super::response::problem::Reuse;
+use super::response::request_id;
+use super::runtime::log_throttle::LogThrottle;
+use super::server::connection_handle::ConnectionHandle;
+use super::server::session;
+use super::state::GatewayState;
+use super::telemetry::metrics::DoorDecisions;
+use super::telemetry::metrics::registry::Registry;
+use crate::limit::door::Door;
+use crate::store::Worker;
+use call::Call;
+
+/// One thread's part of the API.
+#[derive(Clone, Debug)]
+pub struct DecisionApi {
+    pub gateway: Arc<GatewayState>,
+    /// Which of the threads it is.
+    pub worker: Worker,
+    pub shared: Arc<SharedParts>,
+}
+
+/// What all threads share.
+#[derive(Debug)]
+pub struct SharedParts {
+    /// Decisions about calls of `/decide`.
+    http: DoorDecisions,
+    unusable_calls: LogThrottle,
+}
+
+impl SharedParts {
+    /// The counters of each door exist from now on.
+    pub fn new(registry: &Registry) -> SharedParts {
+        SharedParts { http: DoorDecisions::new(Door::Http, registry), unusable_calls: LogThrottle::default() }
+    }
+}
+
+#[async_trait]
+impl ProxyHttp for DecisionApi {
+    type CTX = Call;
+
+    fn new_ctx(&self) -> Call {
+        Call::new(self.gateway.clock.now())
+    }
+
+    /// Takes what the server of HTTP/1 hands on with every request, the first one included.
+    fn on_connection_reuse(&self, _: &mut Session, call: &mut Call, context: Box<dyn Any + Send + Sync>) {
+        if let Ok(handle) = context.downcast::<ConnectionHandle>() {
+            call.connection = Some(*handle);
+        }
+    }
+
+    /// No modules: they cost time even if they do nothing.
+    fn init_downstream_modules(&self, _: &mut HttpModules) {}
+
+    async fn early_request_filter(&self, session: &mut Session, call: &mut Call) -> Result<()> {
+        if call.connection.is_none() {
+            call.connection = session::connection(session);
+        }
+        if self.gateway.is_draining() {
+            call.close_when_done(session);
+        }
+        if call.connection.is_some() {
+            // The stream of the session enforces the timeout of the call's body.
+            session.set_read_timeout(None);
+        }
+        Ok(())
+    }
+
+    async fn request_filter(&self, session: &mut Session, call: &mut Call) -> Result<bool> {
+        let snapshot = self.gateway.snapshot.load();
+        call.request_id = request_id::keep_or_make(session.req_header().headers.get(&request_id::NAME));
+        call.destination = Some(Arc::clone(snapshot.destinations.decided()));
+        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        let settings = snapshot.config.decide(call.listener());
+        match peer.zip(settings).filter(|(peer, settings)| settings.admits(*peer)) {
+            Some((peer, settings)) => http_door::answer(self, session, call, &snapshot, (peer, settings)).await?,
+            // A reload may have removed it since it connected.
+            None => return Err(Error::new_down(ErrorType::ConnectionClosed)),
+        }
+        Ok(true)
+    }
+
+    /// Is not reached: every call has been answered before.
+    async fn upstream_peer(&self, _: &mut Session, _: &mut Call) -> Result<Box<HttpPeer>> {
+        Err(Error::new_in(ErrorType::InternalError))
+    }
+
+    /// Fails only if the other proxy has gone: nothing is answered.
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, call: &mut Call) -> FailToProxy {
+        session.set_keepalive(None);
+        let request_id = call.request_id.to_str().unwrap_or_default();
+        log::debug!(request_id, error = error.etype().as_str(); "call not answered");
+        FailToProxy { error_code: 0, can_reuse_downstream: false }
+    }
+
+    /// The gateway logs its own lines, with fields and without the client's data.
+    fn suppress_error_log(&self, _: &Session, _: &Call, _: &Error) -> bool {
+        true
+    }
+
+    fn suppress_proxy_warn_log(&self, _: &Session, _: &Call, _: &Error, _: ProxyWarnLogContext) -> bool {
+        true
+    }
+
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, call: &mut Call) {
+        call.end(self, session, error);
+    }
+}
+
+impl DecisionApi {
+    /// Responses close their connections while the process drains.
+    fn reuse(&self) -> Reuse {
+        if self.gateway.is_draining() { Reuse::Close } else { Reuse::Allowed }
+    }
+}

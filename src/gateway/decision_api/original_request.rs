@@ -1,0 +1,260 @@
+//! Reads the request about which a call of `/decide` asks: from the one set of fields that the listener names.
+//!
+//! Nothing is guessed: what the set lacks, or has twice, is an error of the proxy that asks. The fields of both sets are then
+//! removed, so that a rule never reads what describes the request as what its client has sent.
+
+use http::header::{HOST, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+use pingora::http::RequestHeader;
+
+use crate::base::http_method;
+use crate::config::{Config, OriginalRequest};
+use crate::decision::refusal::Refusal;
+use crate::gateway::server::http1::syntax::{is_authority, is_target};
+use crate::limit::scheme;
+use crate::limit::scheme::Scheme;
+
+/// Below it are the paths of requests, where the listener reads those.
+const DECIDE: &str = "/decide";
+
+const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
+const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
+
+/// What describes the request, in place of belonging to it.
+const DESCRIPTIONS: [HeaderName; 6] =
+    [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
+
+/// The request about which a call asks.
+#[derive(Debug)]
+pub struct DescribedRequest {
+    pub head: Parts,
+    pub scheme: Scheme,
+}
+
+/// Why a call has no answer from the rules.
+#[derive(Debug)]
+pub enum CallError {
+    /// It is for another path.
+    NotFound,
+    /// It lacks this field, has it twice, or has no usable value in it: the operator of the proxy that asks has to correct it.
+    Unusable(HeaderName),
+    /// It has no path behind `/decide`.
+    PathMissing,
+    /// The client's request violates HTTP.
+    Refused(Refusal),
+}
+
+/// The parts of a request as its description has them.
+struct Description<'c> {
+    method: &'c [u8],
+    authority: HeaderValue,
+    /// The path with the query.
+    target: &'c [u8],
+    scheme: Scheme,
+}
+
+/// Reads the request about which `call` asks. `connection` is the scheme of the call itself.
+///
+/// # Errors
+/// Says what is missing, unusable or invalid.
+pub fn read(
+    call: &RequestHeader,
+    from: OriginalRequest,
+    connection: Scheme,
+    config: &Config,
+) -> Result<DescribedRequest, CallError> {
+    let is_decide = call.uri.path() == DECIDE;
+    let description = match from {
+        OriginalRequest::Path => by_path(call, connection)?,
+        _ if !is_decide => return Err(CallError::NotFound),
+        OriginalRequest::XForwarded => by_forwarded_fields(&call.headers)?,
+        OriginalRequest::XOriginal => by_original_fields(&call.headers)?,
+    };
+    if !call.headers.contains_key(FORWARDED_FOR) {
+        return Err(CallError::Unusable(FORWARDED_FOR));
+    }
+    description.check(config).map_err(CallError::Refused)?;
+    let Description { method, authority, target, scheme } = description;
+    let refused = |_| CallError::Refused(Refusal::bad_request(400));
+    let mut head = Parts::from(RequestHeader::build_no_case(method, target, None).map_err(refused)?);
+    head.headers = call.headers.clone();
+    for name in DESCRIPTIONS {
+        head.headers.remove(name);
+    }
+    head.headers.insert(HOST, authority);
+    Ok(DescribedRequest { head, scheme })
+}
+
+fn by_forwarded_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> {
+    let scheme = scheme::parse(only(fields, FORWARDED_PROTO)?.as_bytes());
+    Ok(Description {
+        method: only(fields, FORWARDED_METHOD)?.as_bytes(),
+        authority: only(fields, FORWARDED_HOST)?.clone(),
+        target: only(fields, FORWARDED_URI)?.as_bytes(),
+        scheme: scheme.ok_or(CallError::Unusable(FORWARDED_PROTO))?,
+    })
+}
+
+fn by_original_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> {
+    let url = only(fields, ORIGINAL_URL)?.as_bytes();
+    let unusable = || CallError::Unusable(ORIGINAL_URL);
+    let colon = url.windows(3).position(|part| part == b"://").ok_or_else(unusable)?;
+    let scheme = url.get(..colon).and_then(scheme::parse).ok_or_else(unusable)?;
+    let (authority, target) = split_authority(url.get(colon + 3..).unwrap_or_default());
+    let authority = HeaderValue::from_bytes(authority).map_err(|_| unusable())?;
+    Ok(Description { method: only(fields, ORIGINAL_METHOD)?.as_bytes(), authority, target, scheme })
+}
+
+/// What precedes the path, and the rest. `OPTIONS *` has a star in place of a path.
+fn split_authority(rest: &[u8]) -> (&[u8], &[u8]) {
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'*'));
+    end.and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, b"/"))
+}
+
+fn by_path(call: &RequestHeader, connection: Scheme) -> Result<Description<'_>, CallError> {
+    if call.uri.path() == DECIDE {
+        return Err(CallError::PathMissing);
+    }
+    let whole = call.uri.path_and_query().map_or("", |target| target.as_str());
+    let target = whole.strip_prefix(DECIDE).filter(|target| target.starts_with('/')).ok_or(CallError::NotFound)?;
+    let authority = match call.uri.authority() {
+        Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| CallError::Unusable(HOST))?,
+        None => only(&call.headers, HOST)?.clone(),
+    };
+    let scheme = match call.headers.contains_key(FORWARDED_PROTO) {
+        true => scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes())
+            .ok_or(CallError::Unusable(FORWARDED_PROTO))?,
+        false => connection,
+    };
+    Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })
+}
+
+/// The value of a field that is there once, and not empty.
+fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError> {
+    let mut values = fields.get_all(&name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) if !value.as_bytes().trim_ascii().is_empty() => Ok(value),
+        _ => Err(CallError::Unusable(name)),
+    }
+}
+
+impl Description<'_> {
+    /// Checks what the server of HTTP/1 checks of every head: the other proxy may accept more.
+    ///
+    /// # Errors
+    /// Returns the refusal of a request that the listener would not accept either.
+    fn check(&self, config: &Config) -> Result<(), Refusal> {
+        if http_method::is_never_forwarded(self.method) {
+            return Err(Refusal::bad_request(405));
+        }
+        if !http_method::is_registered(self.method) && !config.has_extra_method(self.method) {
+            return Err(Refusal::bad_request(400));
+        }
+        if self.target.len() > config.bounds.target_bytes {
+            return Err(Refusal::bad_request(414));
+        }
+        let is_form = match self.target {
+            b"*" => self.method == b"OPTIONS",
+            target => target.first() == Some(&b'/'),
+        };
+        let is_text = std::str::from_utf8(self.target).is_ok();
+        let is_readable = is_form && is_text && self.target.iter().all(|byte| is_target(*byte));
+        if is_readable && is_authority(self.authority.as_bytes()) { Ok(()) } else { Err(Refusal::bad_request(400)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::Environment;
+
+    fn config() -> Config {
+        let text = b"upstream: http://127.0.0.1:9\nlimits: {target_bytes: 256B, extra_methods: [PURGE]}";
+        let environment =
+            Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };
+        Config::parse("gateway.yaml", text, environment).unwrap()
+    }
+
+    /// A call of `target` with these fields and an address.
+    fn call(target: &[u8], fields: &[(&str, &[u8])]) -> Option<RequestHeader> {
+        let mut call = RequestHeader::build_no_case("GET", target, None).ok()?;
+        call.append_header("host", "a.example:81").ok()?;
+        call.append_header("x-forwarded-for", "192.0.2.7").ok()?;
+        for (name, value) in fields {
+            call.append_header((*name).to_owned(), *value).ok()?;
+        }
+        Some(call)
+    }
+
+    /// What a URL in `X-Original-URL` describes: scheme, host, and target.
+    fn described(url: &str) -> Option<(Scheme, String, String)> {
+        let fields = [("x-original-url", url.as_bytes()), ("x-original-method", b"OPTIONS")];
+        let call = call(b"/decide", &fields).unwrap();
+        let found = read(&call, OriginalRequest::XOriginal, Scheme::Http, &config()).ok()?;
+        let host = found.head.headers.get(HOST).unwrap().to_str().unwrap().to_owned();
+        Some((found.scheme, host, found.head.uri.to_string()))
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_a_host_and_a_target() {
+        for (url, scheme, host, target) in [
+            ("http://a", Scheme::Http, "a", "/"),
+            ("HTTPS://a:8443/x?y=http://b/", Scheme::Https, "a:8443", "/x?y=http://b/"),
+            ("wss://[::1]:80//x", Scheme::Https, "[::1]:80", "//x"),
+            ("http://a*", Scheme::Http, "a", "*"),
+        ] {
+            assert_eq!(described(url), Some((scheme, host.to_owned(), target.to_owned())), "{url}");
+        }
+        for url in [
+            "a",
+            "/x",
+            "http:/a",
+            "://a/",
+            "ftp://a/",
+            "http://",
+            "http:///x",
+            "http://a?x",
+            "http://a*b",
+            "http://u@a/",
+        ] {
+            assert_eq!(described(url), None, "{url}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_description_that_is_read_is_a_head_that_the_server_would_accept(
+            method in "[A-Zo]{0,8}|GET|PURGE|TRACE",
+            scheme in "https?|wss?|[a-z]{0,3}",
+            host in "[a-z0-9.:@*\\[\\]/]{0,12}",
+            target in prop::collection::vec(prop_oneof![Just(b'/'), Just(b'?'), Just(b'%'), 0x20..=0xffu8], 0..300),
+        ) {
+            let fields = [
+                ("x-forwarded-method", method.as_bytes()),
+                ("x-forwarded-proto", scheme.as_bytes()),
+                ("x-forwarded-host", host.as_bytes()),
+                ("x-forwarded-uri", &*target),
+            ];
+            // Not every byte can be in a field.
+            let Some(call) = call(b"/decide", &fields) else { return Ok(()) };
+            if let Ok(read) = read(&call, OriginalRequest::XForwarded, Scheme::Http, &config()) {
+                let size = crate::gateway::server::http1::request_head::Size { bytes: 4096, fields: 10, target: 256 };
+                let text = [method.as_bytes(), b" ", &target, b" HTTP/1.1\r\nHost: ", host.as_bytes(), b"\r\n\r\n"].concat();
+                let parsed = crate::gateway::server::http1::request_head::HeadParser::default().parse(&text, &size, |method| method == b"PURGE");
+                prop_assert!(matches!(parsed, Ok(Some(_))), "{text:?}");
+                prop_assert_eq!(read.head.method.as_str(), method);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Closes the connections of peers that may not ask for decisions: who asks can claim any client.
+
+use std::net::IpAddr;
+
+use metrics::Counter;
+use pingora::protocols::Stream;
+
+use super::server_state::ServerState;
+use crate::base::time::Micros;
+use crate::gateway::runtime::log_throttle::LogThrottle;
+
+/// Between two log lines: any host that reaches the address can cause them.
+const REPORT_INTERVAL: Micros = Micros(60_000_000);
+
+/// The stage of one listener, for all threads.
+#[derive(Debug)]
+pub struct DecisionClients {
+    /// The index of the listener in the configuration.
+    listener: usize,
+    closed: Counter,
+    throttle: LogThrottle,
+}
+
+impl DecisionClients {
+    /// `closed` counts the connections of other peers.
+    pub fn new(listener: usize, closed: Counter) -> DecisionClients {
+        DecisionClients { listener, closed, throttle: LogThrottle::default() }
+    }
+
+    /// Whether this connection's peer may ask, by the configuration in force. If not, that is counted and reported.
+    pub fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
+        let peer = peer(stream);
+        let snapshot = state.snapshot.load();
+        let settings = snapshot.config.decide(self.listener);
+        if peer.zip(settings).is_some_and(|(peer, settings)| settings.admits(peer)) {
+            return true;
+        }
+        self.closed.increment(1);
+        if let Some(connections) = self.throttle.admit_every(REPORT_INTERVAL, state.clock.now()) {
+            let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
+            log::warn!(connections, peer; "connection closed: its peer is not in clients of the listener");
+        }
+        false
+    }
+}
+
+fn peer(stream: &Stream) -> Option<IpAddr> {
+    Some(stream.get_socket_digest()?.peer_addr()?.as_inet()?.ip())
+}

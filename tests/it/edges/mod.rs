@@ -1,0 +1,5 @@
+//! Decisions for other proxies: the door itself, and each of the proxies in docs/edges.md, as that page configures it.
+
+mod edge;
+mod http_door;
+mod proxies;
