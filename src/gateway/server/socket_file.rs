@@ -122,8 +122,9 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("gateway.sock");
         drop(bind(&path, 1).unwrap());
+        // The queue holds the connections by which the others find out that the path is in use.
         let bound: Vec<_> = std::thread::scope(|scope| {
-            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, 1))).collect();
+            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, 16))).collect();
             starts.into_iter().filter_map(|start| start.join().unwrap().ok()).collect()
         });
         assert_eq!(bound.len(), 1);
