@@ -178,7 +178,7 @@ mod tests {
         std::fs::write(&file, "a-real-key acme gold\n".repeat(12)).unwrap();
         assert_eq!(reported("10:1: hash: must be"), 12);
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(reported("must be a readable file: "), 1);
+        assert_eq!(reported("must be a readable file ("), 1);
         std::fs::create_dir(&file).unwrap();
         // Still not readable, for another reason: there is nothing new to report.
         assert_eq!((0..4).find_map(|_| watched.check(Trigger::Interval)), None);
