@@ -8,7 +8,7 @@ use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::memory::{Memory, Settings};
 
@@ -82,6 +82,7 @@ fn plan(load: &Load, number: u64) -> Result<Plan, Failure> {
         cost: Cost::ONE,
         limit: LimitId(0),
         tag: LimitTag(u32::try_from(number % load.limits)?),
+        purpose: ChargePurpose::Spend,
         variant: 0,
     };
     Ok(Plan { enforced: smallvec![charge], shadow: smallvec![] })

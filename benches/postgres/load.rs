@@ -11,7 +11,7 @@ use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::postgres::Durability;
 use tollgate::store::{Event, EventSink, Settings, Store, Worker};
@@ -170,6 +170,7 @@ pub async fn measure_store(
                     limit: LimitId(0),
                     variant: 0,
                     tag: LimitTag::default(),
+                    purpose: ChargePurpose::Spend,
                 };
                 let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
                 match store.take(worker, &plan, None).await {

@@ -7,7 +7,7 @@ use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store;
 use tollgate::store::redis::{Login, Settings, Target};
@@ -67,6 +67,7 @@ fn plan(key: u128, algorithm: Algorithm) -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }

@@ -81,7 +81,7 @@ const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
     schema: || {
         let attribute = json!({
             "type": "string",
-            "pattern": "^((jwt|query|cookie):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+            "pattern": "^((jwt|query|cookie|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
             "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
         });
         let items = json!({"anyOf": [attribute, reference()]});
@@ -95,7 +95,7 @@ const VALUES: ValueKind<ReadAttributes> = ValueKind {
     schema: || {
         let attribute = json!({
             "type": "string",
-            "pattern": "^(query:[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+            "pattern": "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
             "patternErrorMessage": "must be one attribute like path, header:user-agent or ip:address that is no credential"
         });
         let items = json!({"anyOf": [attribute, reference()]});

@@ -128,6 +128,7 @@ impl CorsReader<'_> {
                     Some("a preflight does not have that of the request which it asks for")
                 }
                 Attribute::Route | Attribute::Upstream => Some("a preflight is answered before the route is chosen"),
+                Attribute::Descriptor(_) => Some("a preflight is no decision for another proxy"),
                 _ => None,
             })
         });

@@ -172,6 +172,7 @@ impl RouteReader<'_> {
         restriction.conditions(field, |attribute| match attribute {
             attribute if is_of_credentials(attribute) => Some("a route must not depend on credentials"),
             Attribute::Route | Attribute::Upstream => Some("it is known only after the route has been chosen"),
+            Attribute::Descriptor(_) => Some("a decision for another proxy takes no route"),
             _ => None,
         })
     }

@@ -93,7 +93,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "path": expectation("The path without query, normalised. /v1/* stands for /v1 and everything below."),
                     "route": expectation("The name of the route; default in a file without routes."),
                     "upstream": expectation("The name of the upstream; default in a file without upstreams."),
-                    "door": expectation("Where the decision is asked for: proxy or http.")
+                    "door": expectation("Where the decision is asked for: proxy, http, ext_authz or rls.")
                 },
                 "patternProperties": {
                     r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
@@ -102,6 +102,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
                     "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
                     "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
                     r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
+                    r"^descriptor:[\s\S]": expectation("An entry of the descriptor that another proxy sends; domain is the domain of the call, entries the keys of all entries with / between."),
                     r"^cookie:[\s\S]": expectation("A cookie, without quotes around it, decoded; its name is case-sensitive.")
                 }
             }),
@@ -135,7 +136,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$";
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie|descriptor):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$";
     let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
     let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![

@@ -23,12 +23,26 @@ pub struct Charge {
     pub tag: LimitTag,
     /// Which of the limit's sets of numbers applies: 0, or an override.
     pub variant: u32,
+    pub purpose: ChargePurpose,
+}
+
+/// Whether a bucket is charged, or only asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargePurpose {
+    Spend,
+    /// It must be able to pay the cost, as it is before the plan, and pays nothing. A bucket that cannot pay refuses the plan.
+    Check,
 }
 
 impl Charge {
     /// Whether the cost is above what the bucket can ever hold: waiting does not help.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
+    }
+
+    /// Whether it spends from this bucket.
+    fn is_spent_from(&self, key: BucketKey) -> bool {
+        self.key == key && self.purpose == ChargePurpose::Spend
     }
 }
 
@@ -46,8 +60,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Adds an enforced charge. Several to one bucket are one charge of their sum: each has the cost of all of them and is
-    /// checked against its own numbers, and the bucket is charged once, by the numbers of the last.
+    /// Adds an enforced charge that spends. Several to one bucket are one charge of their sum: each has the cost of all of
+    /// them and is checked against its own numbers, and the bucket is charged once, by the numbers of the last.
     pub fn enforce(&mut self, mut charge: Charge) {
         let own = charge.cost;
         for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
@@ -57,10 +71,43 @@ impl Plan {
         self.enforced.push(charge);
     }
 
-    /// Whether the bucket of an enforced charge is charged by a later one of the plan: this one is only checked.
+    /// Adds the charges of another plan, which has `times` its costs. What both charge to one bucket is one charge of the sum.
+    pub fn join(&mut self, mut other: Plan, times: u64) {
+        let before = self.enforced.len();
+        let scaled = |cost: Cost| Cost::from_thousandths(cost.thousandths().saturating_mul(times));
+        for mut charge in other.enforced {
+            let (earlier, own) = self.enforced.split_at_mut(before);
+            charge.cost = match own.iter().find(|one| one.key == charge.key) {
+                // The costs of one plan to one bucket are their sum already.
+                Some(one) => one.cost,
+                None => {
+                    let cost = scaled(charge.cost);
+                    let mut spending = earlier.iter_mut().filter(|one| one.is_spent_from(charge.key)).peekable();
+                    let whole = spending.peek().map_or(cost, |one| one.cost.plus(cost));
+                    spending.for_each(|one| one.cost = whole);
+                    whole
+                }
+            };
+            self.enforced.push(charge);
+        }
+        for charge in &mut other.shadow {
+            charge.cost = scaled(charge.cost);
+        }
+        self.shadow.extend(other.shadow);
+    }
+
+    /// Adds the enforced charges of another plan to be checked only. Its shadows are not asked.
+    pub fn join_check(&mut self, other: Plan) {
+        let check = |charge| Charge { purpose: ChargePurpose::Check, ..charge };
+        self.enforced.extend(other.enforced.into_iter().map(check));
+    }
+
+    /// Whether an enforced charge is only checked: that is its purpose, or a later one of the plan charges its bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
-        from.next().is_some_and(|charge| from.any(|later| later.key == charge.key))
+        from.next().is_some_and(|charge| {
+            charge.purpose == ChargePurpose::Check || from.any(|later| later.is_spent_from(charge.key))
+        })
     }
 
     pub fn is_empty(&self) -> bool {
@@ -76,7 +123,9 @@ impl Plan {
 
     /// Whether two plans charge the same costs to the same buckets.
     pub fn is_same_take(&self, other: &Plan) -> bool {
-        let same = |(a, b): (&Charge, &Charge)| (a.key, a.cost) == (b.key, b.cost) && a.algorithm == b.algorithm;
+        let same = |(a, b): (&Charge, &Charge)| {
+            (a.key, a.cost, a.purpose) == (b.key, b.cost, b.purpose) && a.algorithm == b.algorithm
+        };
         (self.enforced.len(), self.shadow.len()) == (other.enforced.len(), other.shadow.len())
             && self.charges().zip(other.charges()).all(same)
     }
@@ -124,7 +173,7 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp
         return (Settlement::refused(enforced), corrections(plan, states, now));
     }
     let mut entries = Entries::new();
-    let mut take = |step: Step, correction: Option<Entry>| match step.charge {
+    let take = |step: Step, correction: Option<Entry>, entries: &mut Entries| match step.charge {
         ChargeResult::Fits { level, entry, delay } => {
             entries.push(Some(entry));
             Outcome { delay, ..outcome(Verdict::Allow, level) }
@@ -134,11 +183,26 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp
             refused(&step)
         }
     };
-    let enforced: SmallVec<[Outcome; 2]> = steps.into_iter().map(|step| take(step, None)).collect();
+    let enforced: SmallVec<[Outcome; 2]> = steps
+        .into_iter()
+        .zip(plan.enforced.iter().zip(enforced))
+        .map(|(step, (charge, state))| match charge.purpose {
+            ChargePurpose::Spend => take(step, None, &mut entries),
+            ChargePurpose::Check => {
+                let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
+                // Another charge to the bucket writes what must be written.
+                entries.push(if is_charged { None } else { correction(charge, state, now) });
+                refused(&step)
+            }
+        })
+        .collect();
     // A shadow delays nobody.
     let delay = enforced.iter().map(|outcome| outcome.delay).max().unwrap_or_default();
-    let shadow = plan.shadow.iter().zip(shadow);
-    let shadow = shadow.map(|(charge, state)| take(step(charge, state), correction(charge, state, now))).collect();
+    let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| {
+        let correction = correction(charge, state, now);
+        take(step(charge, state), correction, &mut entries)
+    });
+    let shadow = shadow.collect();
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
@@ -186,6 +250,7 @@ impl Charge {
             limit: LimitId(0),
             variant: 0,
             tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
         }
     }
 }
@@ -226,6 +291,49 @@ mod tests {
         assert_eq!(verdicts, [Verdict::Deny, Verdict::Allow, Verdict::Allow, Verdict::Deny]);
         assert_eq!(again.enforced[0].retry_after, Micros(2_000_000));
         assert!(entries.is_empty(), "a refused request spends nothing");
+    }
+
+    #[test]
+    fn plans_of_one_call_are_one_plan_with_their_sums() {
+        let mut whole = Plan::default();
+        // Twice in the first, once in the second, and a bucket that only the second has.
+        whole.join(plan([Charge::of_token_bucket(1, 20, 1), Charge::of_token_bucket(1, 30, 2)]), 2);
+        whole.join(plan([Charge::of_token_bucket(2, 10, 1), Charge::of_token_bucket(1, 20, 1)]), 3);
+        let costs: Vec<_> = whole.enforced.iter().map(|charge| charge.cost.whole()).collect();
+        assert_eq!(costs, [9, 9, 3, 9]);
+        let (settlement, entries) = settle(&whole, &[const { None::<State> }; 4], NOW);
+        assert!(settlement.is_granted());
+        let left =
+            |index: usize| whole.enforced[index].algorithm.spent(entries[index].as_ref().map(|e| &*e.state), NOW);
+        assert_eq!((left(3).whole(), left(2).whole()), (9, 3));
+    }
+
+    #[test]
+    fn a_check_takes_nothing_and_refuses_what_is_charged_beside_it() {
+        let mut whole = Plan::default();
+        whole.join(plan([Charge::of_token_bucket(1, 10, 3)]), 1);
+        whole.join_check(plan([Charge::of_token_bucket(1, 10, 1), Charge::of_token_bucket(2, 10, 1)]));
+        let checked: Vec<_> = (0..3).map(|index| whole.is_only_checked(index)).collect();
+        assert_eq!(checked, [false, true, true]);
+        let states = |drained: &[usize]| -> Vec<Option<State>> {
+            let drain = |index: usize| {
+                let charge = Charge {
+                    cost: Cost::from_tokens(10),
+                    purpose: ChargePurpose::Spend,
+                    ..whole.enforced[index].clone()
+                };
+                settle(&plan([charge]), &[None::<State>], NOW).1[0].clone().map(|entry| entry.state)
+            };
+            (0..3).map(|index| drained.contains(&index).then(|| drain(index)).flatten()).collect()
+        };
+        let (settlement, entries) = settle(&whole, &states(&[]), NOW);
+        let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
+        assert_eq!((settlement.is_granted(), left), (true, vec![7, 10, 10]));
+        assert!(entries[0].is_some() && entries[1].is_none() && entries[2].is_none());
+        let (settlement, entries) = settle(&whole, &states(&[2]), NOW);
+        let verdicts: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny]);
+        assert!(entries.is_empty());
     }
 
     #[test]

@@ -7,10 +7,14 @@ pub enum Door {
     Proxy,
     /// Another proxy asks about it with a request of its own, to `/decide`.
     Http,
+    /// Envoy asks about it: `envoy.service.auth.v3.Authorization`.
+    ExtAuthz,
+    /// Envoy sends descriptors in its place: `envoy.service.ratelimit.v3.RateLimitService`.
+    Rls,
 }
 
 impl Door {
-    pub const ALL: [Door; 2] = [Door::Proxy, Door::Http];
+    pub const ALL: [Door; 4] = [Door::Proxy, Door::Http, Door::ExtAuthz, Door::Rls];
 
     pub fn named(name: &str) -> Option<Door> {
         Door::ALL.into_iter().find(|door| door.name() == name)
@@ -21,6 +25,8 @@ impl Door {
         match self {
             Door::Proxy => "proxy",
             Door::Http => "http",
+            Door::ExtAuthz => "ext_authz",
+            Door::Rls => "rls",
         }
     }
 }

@@ -60,7 +60,7 @@ impl Expectation {
         }
     }
 
-    /// `value` is `None` if the attribute is missing; `client` is the address for networks.
+    /// `value` is `None` if the attribute is missing; `client` is the address for networks, which `value` is only a part of.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -69,9 +69,9 @@ impl Expectation {
             Expectation::Suffix(suffix) => value.is_some_and(|value| value.ends_with(suffix)),
             Expectation::Regex(regex) => value.is_some_and(|value| regex.is_match(value)),
             Expectation::Present(present) => value.is_some() == *present,
-            Expectation::Cidr(networks) => networks.iter().any(|network| network.contains(&client)),
+            Expectation::Cidr(networks) => value.is_some() && networks.iter().any(|network| network.contains(&client)),
             Expectation::InFile(list) => value.is_some_and(|value| list.contains(value)),
-            Expectation::CidrFile(list) => list.contains(client),
+            Expectation::CidrFile(list) => value.is_some() && list.contains(client),
             Expectation::All(expectations) => expectations.iter().all(|each| each.holds(value, client)),
         }
     }
@@ -242,6 +242,8 @@ mod tests {
         check(&networks("10.0.0.0/8"), "10.1.2.3", true);
         check(&networks("10.2.0.0/16"), "10.1.2.3", false);
         check(&networks("::/0"), "10.1.2.3", false);
+        // Without a client there is no address.
+        check(&networks("0.0.0.0/0"), None, false);
     }
 
     #[test]

@@ -103,7 +103,10 @@ impl Expectation {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (self, seen) {
-            (Expectation::Cidr(_) | Expectation::CidrFile(_), _) => known.client.map(|client| self.holds(None, client)),
+            (Expectation::Cidr(_) | Expectation::CidrFile(_), Observation::Missing) => Some(false),
+            (Expectation::Cidr(_) | Expectation::CidrFile(_), _) => {
+                known.client.map(|client| self.holds(Some(b""), client))
+            }
             (Expectation::All(each), _) => all(each.iter().map(|one| one.evaluate(attribute, seen, known))),
             (Expectation::Present(present), Observation::List(_)) => Some(*present),
             (Expectation::Not(_), Observation::List(elements)) => {

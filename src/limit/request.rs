@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::door::Door;
 use super::identity::{Claims, Identity, KnownKey};
 use super::scheme::{Scheme, SchemeSource};
+use super::sent_descriptor::SentDescriptor;
 use crate::base::split::rsplit_once;
 use crate::base::tls::identity::TlsIdentity;
 
@@ -30,9 +31,12 @@ pub struct Request<'a> {
     pub scheme: SchemeSource,
     /// The name of the listener on which it arrived.
     pub listener: &'a str,
+    /// At [`Door::Rls`] there is no request: the head and the client are nobody's.
     pub door: Door,
     /// `None` over a connection that is not encrypted, and at other doors than the proxy, where the connection is another's.
     pub tls: Option<&'a TlsIdentity>,
+    /// What another proxy sends, in place of a request or along with one.
+    pub descriptor: Option<&'a SentDescriptor<'a>>,
 }
 
 impl<'a> Request<'a> {
@@ -40,8 +44,14 @@ impl<'a> Request<'a> {
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
-        let door = Door::Proxy;
-        Request { head, client, claims: None, key: None, route: "", upstream: "", scheme, listener, door, tls: None }
+        let (door, descriptor) = (Door::Proxy, None);
+        let (claims, key, route, upstream, tls) = (None, None, "", "", None);
+        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor }
+    }
+
+    /// The same request, with a descriptor that another proxy has sent.
+    pub fn with_descriptor(&self, descriptor: Option<&'a SentDescriptor<'a>>) -> Request<'a> {
+        Request { descriptor, ..*self }
     }
 
     /// The same request, with another way to find its scheme.

@@ -11,7 +11,7 @@ use super::algorithm::Algorithm;
 use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::attribute::Attribute;
 use super::bucket_key::{Descriptor, KeySeed, LimitIdentity};
-use super::charge::{Charge, LimitId, Plan};
+use super::charge::{Charge, ChargePurpose, LimitId, Plan};
 use super::claimed_numbers::ClaimedNumbers;
 pub use super::compiled_limit::CompiledLimit;
 use super::compiled_limit::{CompiledNumbers, CompiledPrice, combine_meters};
@@ -266,7 +266,8 @@ impl RuleSet {
             _ => *algorithm,
         };
         let key = limit.seed.key(&described.descriptor);
-        let charge = Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant) };
+        let charge =
+            Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant), purpose: ChargePurpose::Spend };
         match limit.mode {
             Mode::Enforce => plan.enforce(charge),
             Mode::Shadow => plan.shadow.push(charge),

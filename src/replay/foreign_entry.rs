@@ -100,6 +100,7 @@ impl ForeignEntry {
             | Attribute::Scheme
             | Attribute::Listener
             | Attribute::Door
+            | Attribute::Descriptor(_)
             | Attribute::TlsServerName
             | Attribute::TlsClient(_)
             | Attribute::Address

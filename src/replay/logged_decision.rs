@@ -9,7 +9,7 @@ use super::open_question::RuleRange;
 use super::own_entry::{LoggedCharge, OwnEntry};
 
 use crate::limit::bucket_key::{BucketKey, LimitTag};
-use crate::limit::charge::{Charge, LimitId};
+use crate::limit::charge::{Charge, ChargePurpose, LimitId};
 use crate::limit::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use crate::limit::rule_set::RuleSet;
 
@@ -118,6 +118,7 @@ impl<'c> LoggedDecisions<'c> {
                     limit: *id,
                     variant: 0,
                     tag: LimitTag::default(),
+                    purpose: ChargePurpose::Spend,
                 };
                 charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
             }

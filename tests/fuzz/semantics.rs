@@ -16,7 +16,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::attribute::Attribute;
 use tollgate::limit::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::store::redis::codec::Call;
 
@@ -193,6 +193,7 @@ fn plan(key: u8, tokens: u64) -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     Plan { enforced: vec![charge].into(), ..Plan::default() }
 }

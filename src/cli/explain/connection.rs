@@ -25,7 +25,13 @@ pub struct SampleConnection<'c> {
 impl<'c> SampleConnection<'c> {
     /// How the request comes to be decided.
     pub fn door(&self) -> Door {
-        self.listener.doors().first().copied().unwrap_or(Door::Proxy)
+        // At the other there are only descriptors.
+        let mut doors = self.listener.doors().iter().copied();
+        doors.find(|door| *door != Door::Rls).unwrap_or(if self.listener.decide.is_some() {
+            Door::Rls
+        } else {
+            Door::Proxy
+        })
     }
 
     /// The connection to the listener of this name or, without a name, to the first that has TLS if the URL says so. Its

@@ -5,6 +5,7 @@
 mod answer;
 mod connection;
 mod credentials;
+mod descriptor;
 mod logged;
 mod own_responses;
 mod page;
@@ -40,20 +41,23 @@ use crate::limit::identity::Claims;
 use crate::limit::partial::Knowledge;
 use crate::limit::request::Request;
 use crate::limit::rule_set;
+use crate::limit::sent_descriptor::SentDescriptor;
 use answer::ExplainedRefusal;
 use connection::SampleConnection;
 use credentials::{Credentials, Fetching};
 use logged::Search;
-use report::Report;
+use report::{Report, Subject};
 use sample_request::{RequestArguments, SampleRequest};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 const EXAMPLE: &str = "\
-Example: what this file makes of a request with these claims; then what the buckets hold, and a request that was logged.
+Example: what this file makes of a request with these claims; then what the buckets hold, a descriptor, and a request that
+was logged.
 
   tollgate explain --claims '{\"plan\": \"free\", \"sub\": \"acme\"}' http://localhost:8080/v1/export/7
   tollgate explain --live --ip 203.0.113.7 /v1/export/7
+  tollgate explain --domain edge --descriptor tenant=acme --descriptor path=/v1/export
   tollgate explain --id 9e95b229c1d0 --log access.jsonl";
 
 #[derive(Debug, clap::Args)]
@@ -93,8 +97,15 @@ pub struct Arguments {
     #[arg(long)]
     json: bool,
     /// The request: http://host/path, host/path, or /path
-    #[arg(value_name = "URL", required_unless_present = "id")]
+    #[arg(value_name = "URL", required_unless_present_any = ["id", "descriptor"])]
     url: Option<String>,
+    /// Without a URL: an entry of a descriptor that Envoy's rate limit filter sends, as often as it has entries. With one: what
+    /// the context extensions of Envoy's external authorization say beside the request
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "id")]
+    descriptor: Vec<String>,
+    /// The domain of the descriptor
+    #[arg(long, value_name = "NAME", requires = "descriptor", conflicts_with = "url")]
+    domain: Option<String>,
     /// Instead of a URL: a request that was logged, by its X-Request-Id, or by how that begins if no other does
     #[arg(long, value_name = "REQUEST_ID", conflicts_with_all = ["url", "jwt", "claims"])]
     id: Option<String>,
@@ -118,7 +129,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let search = Search { id, logs: &logs, file, backend, json: arguments.json };
         return output::print(&search.run(&config)?);
     }
-    let report = explain(arguments, arguments.url.as_deref().unwrap_or_default(), &config)?;
+    let report = match &arguments.url {
+        Some(url) => explain(arguments, url, &config)?,
+        None => descriptor::explain(arguments, &config)?,
+    };
     let mut page = Page::default();
     match arguments.json {
         true => page.pretty_json(&report)?,
@@ -166,13 +180,18 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     let connection = SampleConnection::new(arguments.listener.as_deref(), shown, &sample, config)?;
     let (settings, headers) = (&config.client_ip, &sample.head.headers);
     let client = match connection.door() {
-        Door::Proxy => settings.client(sample.peer, headers),
+        Door::Proxy | Door::ExtAuthz | Door::Rls => settings.client(sample.peer, headers),
         // It is the proxy that asks who says this.
         Door::Http => settings.client_of_trusted(sample.peer, headers),
     };
     let bare = Request::new(&sample.head, client).with_scheme(sample.scheme(connection.listener, config));
     let bare = bare.with_listener(&connection.listener.name).with_tls(connection.tls.as_ref());
     let bare = bare.with_door(connection.door());
+    let sent = SentDescriptor::of_request(descriptor::entries(arguments)?);
+    let bare = match arguments.descriptor.is_empty() {
+        true => bare,
+        false => bare.with_door(Door::ExtAuthz).with_descriptor(Some(&sent)),
+    };
     let described = describe(&sample, &bare, config);
     let mut report = match &connection.refusal {
         Some(refusal) => before_rules(arguments, described, refusal),
@@ -206,7 +225,7 @@ fn by_stages(
     };
     let request = bare.with_identity(&credentials.identity);
     if request.door != Door::Proxy {
-        return by_rules(arguments, config, described, &credentials, &request);
+        return by_rules(arguments, config, Subject::of_request(described), &credentials, &request);
     }
     let routes = routes::explain(config, &request);
     let choice = match choose_route(&config.routes, &request, |_| 0) {
@@ -217,7 +236,8 @@ fn by_stages(
         }
     };
     let (route, upstream) = config.destination(choice);
-    let report = by_rules(arguments, config, described, &credentials, &request.with_destination(route, upstream))?;
+    let subject = Subject::of_request(described);
+    let report = by_rules(arguments, config, subject, &credentials, &request.with_destination(route, upstream))?;
     Ok(Report { routes, ..report })
 }
 
@@ -225,7 +245,7 @@ fn by_stages(
 fn by_rules(
     arguments: &Arguments,
     config: &Config,
-    described: report::Request,
+    subject: Subject,
     credentials: &Credentials,
     request: &Request<'_>,
 ) -> Result<Report, Failure> {
@@ -249,12 +269,12 @@ fn by_rules(
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
         // The proxy that asks holds the request.
-        Door::Http => Some(Micros(0)),
+        Door::Http | Door::ExtAuthz | Door::Rls => Some(Micros(0)),
     };
     let moment = report::Moment { now, levels: levels.as_ref() };
     Ok(Report {
         file: arguments.file.config.display().to_string(),
-        request: described,
+        subject,
         token: credentials.token.clone(),
         key: credentials.api_key.clone(),
         routes: Vec::new(),
@@ -272,7 +292,7 @@ fn before_rules(arguments: &Arguments, request: report::Request, refusal: &Expla
 fn without_rules(arguments: &Arguments, request: report::Request, answer: report::Answer) -> Report {
     Report {
         file: arguments.file.config.display().to_string(),
-        request,
+        subject: Subject::of_request(request),
         token: None,
         key: None,
         routes: Vec::new(),

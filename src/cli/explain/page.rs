@@ -1,5 +1,6 @@
 //! Formats a report as text: one line for each policy and rule, with its position in the file at the end.
 
+use super::descriptor::Descriptor;
 use super::report::{Applies, Charge, Policy, Report, Route, Rule};
 use crate::limit::rule::Mode;
 
@@ -63,16 +64,20 @@ impl Columns {
 }
 
 fn head(report: &Report) -> Vec<String> {
-    let request = &report.request;
-    let path = match &request.path {
-        Some(path) if *path != request.target => format!("{path} (sent {})", request.target),
-        _ => request.target.clone(),
-    };
-    let mut lines = vec![
-        format!("request  {} {} {path}", request.method, request.host),
-        format!("client   {} ({})", request.client, request.client_from),
-    ];
-    lines.extend(request.door.map(|door| format!("door     {door}: another proxy asks about it")));
+    let mut lines = Vec::new();
+    if let Some(request) = &report.subject.request {
+        let path = match &request.path {
+            Some(path) if *path != request.target => format!("{path} (sent {})", request.target),
+            _ => request.target.clone(),
+        };
+        lines.push(format!("request  {} {} {path}", request.method, request.host));
+        lines.push(format!("client   {} ({})", request.client, request.client_from));
+        lines.extend(request.door.map(|door| format!("door     {door}: another proxy asks about it")));
+    }
+    if let Some(Descriptor { domain, entries }) = &report.subject.descriptor {
+        let entries: Vec<String> = entries.iter().map(|entry| format!("{}={:?}", entry.key, entry.value)).collect();
+        lines.push(format!("descriptor  {} in domain {domain:?}", entries.join(", ")));
+    }
     for (label, text) in [("token  ", &report.token), ("key    ", &report.key)] {
         lines.extend(text.as_ref().map(|text| format!("{label}  {text}")));
     }

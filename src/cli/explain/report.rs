@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::descriptor::Descriptor;
 use crate::base::time::{Micros, Timestamp};
 use crate::config::Config;
 use crate::gateway::bucket_levels::{Bucket, Levels};
@@ -15,11 +16,12 @@ use crate::limit::matcher::QuotedText;
 use crate::limit::partial::Observation;
 use crate::limit::rule::{Action, Condition, Mode, Otherwise};
 
-/// The report on one request.
+/// The report on one decision.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub file: String,
-    pub request: Request,
+    #[serde(flatten)]
+    pub subject: Subject,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +35,21 @@ pub struct Report {
     /// Where the levels were read; `None` if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
+}
+
+/// What is decided about: a request, or a descriptor in its place.
+#[derive(Debug, Serialize)]
+pub struct Subject {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub descriptor: Option<Descriptor>,
+}
+
+impl Subject {
+    pub fn of_request(request: Request) -> Subject {
+        Subject { request: Some(request), descriptor: None }
+    }
 }
 
 #[derive(Debug, Serialize)]

@@ -141,7 +141,8 @@ pub fn never_missing(attribute: &Attribute) -> bool {
         | Attribute::Cookie(_)
         | Attribute::TlsServerName
         | Attribute::TlsClient(_)
-        | Attribute::PathSegment(_) => false,
+        | Attribute::PathSegment(_)
+        | Attribute::Descriptor(_) => false,
     }
 }
 

@@ -11,18 +11,23 @@ use crate::limit::door::Door;
 use crate::limit::matcher::{Expectation, Text};
 use crate::limit::rule::{Action, Condition};
 
-/// Rules that are only asked where other proxies ask, and that need an attribute which no such request has.
+/// Rules that need an attribute which nothing has that they are asked about.
 pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let doors = doors(file, &located);
-        if doors.is_empty() || doors.contains(&Door::Proxy) {
+        if doors.is_empty() {
             continue;
         }
-        let lacks = |attribute: &Attribute| !doors.iter().any(|door| supplies(*door, attribute));
+        let lacks = |attribute: &Attribute| !doors.iter().any(|door| attribute.is_supplied_at(*door));
         if let Some(attribute) = needed(&located, &lacks) {
-            let what = format!("never applies: no request about which another proxy asks has {attribute}");
-            let hint = "take it out, or name a listener without `decide`";
+            let (mut names, mut at): (Vec<&str>, Vec<&str>) =
+                (doors.iter().map(|door| door.name()).collect(), Vec::new());
+            names.sort_unstable();
+            names.dedup();
+            at.extend(Door::ALL.iter().filter(|door| attribute.is_supplied_at(**door)).map(|door| door.name()));
+            let what = format!("never applies: {attribute} is always missing at the door {}", names.join(" and at "));
+            let hint = format!("take it out; it is supplied at {}", at.join(", "));
             found.push(located.location.finding(what, hint));
         }
     }
@@ -62,18 +67,6 @@ fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
         doors.extend(of_listener.iter().filter(|door| !excludes(Attribute::Door, door.name())));
     }
     doors
-}
-
-/// Whether a request may have the attribute at this door.
-fn supplies(door: Door, attribute: &Attribute) -> bool {
-    let is_of_the_proxy = matches!(
-        attribute,
-        Attribute::Route | Attribute::Upstream | Attribute::TlsServerName | Attribute::TlsClient(_)
-    );
-    match door {
-        Door::Proxy => true,
-        Door::Http => !is_of_the_proxy,
-    }
 }
 
 /// An attribute that the rule cannot do without, and that is lacking.

@@ -263,6 +263,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
             })
         }],
         Attribute::Claim(_)
+        | Attribute::Descriptor(_)
         | Attribute::ClaimedAmount(_)
         | Attribute::KeyId
         | Attribute::KeyPlan

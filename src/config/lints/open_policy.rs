@@ -74,7 +74,9 @@ impl File<'_> {
             // A request for another path is another request.
             | Attribute::PathSegment(_)
             | Attribute::Route
-            | Attribute::Upstream => false,
+            | Attribute::Upstream
+            // It is another proxy that sends it.
+            | Attribute::Descriptor(_) => false,
         }
     }
 

@@ -132,6 +132,8 @@ impl File<'_> {
             Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
             Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
             Attribute::Route | Attribute::Upstream => false,
+            // The proxy that sends it is trusted.
+            Attribute::Descriptor(_) => false,
             Attribute::Scheme | Attribute::Listener | Attribute::Door | Attribute::TlsClient(_) => false,
             // A client can choose a path as freely as a header.
             _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),

@@ -2,7 +2,7 @@
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
-use crate::limit::charge::{LimitId, Plan};
+use crate::limit::charge::{ChargePurpose, LimitId, Plan};
 use crate::limit::claimed_numbers::ClaimResult;
 use crate::limit::cost::Cost;
 use crate::limit::denier::DenierId;
@@ -55,6 +55,7 @@ pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };
     for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
+        let group = if charge.purpose == ChargePurpose::Spend { group } else { Group::Checked };
         count_outcome(metrics, outcome, group);
         let tenth = Cost::from_thousandths(charge.algorithm.ceiling().thousandths() / 10);
         let near = group == Group::Granted && *source == Source::Store && outcome.remaining < tenth;
@@ -74,6 +75,8 @@ pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
 enum Group {
     Granted,
     Refused,
+    /// Nothing is charged to it, whatever becomes of the others.
+    Checked,
 }
 
 fn count_outcome(metrics: &LimitMetrics, outcome: &Outcome, group: Group) {

@@ -106,7 +106,7 @@ impl RequestRecord {
         let request = Request::new(head, self.client).with_scheme(self.scheme).with_door(self.door);
         let request = match self.door {
             Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
-            Door::Http => request,
+            Door::Http | Door::ExtAuthz | Door::Rls => request,
         };
         let request = request.with_listener(self.snapshot.config.listener_name(self.listener));
         request.with_identity(&self.identity).with_tls(self.tls.as_deref().map(Session::identity))

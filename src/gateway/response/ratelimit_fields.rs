@@ -227,7 +227,7 @@ mod tests {
     use crate::base::time::{Clock, Micros, Timestamp};
     use crate::decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
     use crate::limit::bucket_key::{BucketKey, LimitTag};
-    use crate::limit::charge::LimitId;
+    use crate::limit::charge::{ChargePurpose, LimitId};
     use crate::limit::cost::Cost;
     use crate::limit::outcome::Verdict;
     use crate::limit::rule::{Action, Limit};
@@ -292,6 +292,7 @@ mod tests {
             limit: LimitId(limit),
             variant: 0,
             tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
         };
         let plan = Plan { enforced: [charge(0, 100), charge(1, 10)].into_iter().collect(), ..Plan::default() };
         let outcome = |remaining| Outcome {

@@ -17,7 +17,7 @@ use crate::decision::retry_after::Jitter;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::algorithm::token_bucket::TokenBucket;
 use crate::limit::bucket_key::{Descriptor, KeySeed, LimitIdentity};
-use crate::limit::charge::{Charge, LimitId, Plan};
+use crate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use crate::limit::cost::Cost;
 use crate::limit::identity::Claims;
 use crate::limit::request::{ClientAddress, Request};
@@ -135,6 +135,7 @@ impl InvalidLimit {
             limit: LimitId(0),
             variant: 0,
             tag: self.seed.tag(),
+            purpose: ChargePurpose::Spend,
         };
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }

@@ -219,7 +219,7 @@ mod tests {
     use crate::limit::algorithm::Algorithm;
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::bucket_key::LimitTag;
-    use crate::limit::charge::Charge;
+    use crate::limit::charge::{Charge, ChargePurpose};
     use crate::limit::cost::Cost;
     use crate::limit::outcome::Outcome;
     use smallvec::{SmallVec, smallvec};
@@ -243,6 +243,7 @@ mod tests {
             limit: LimitId(7),
             variant: 0,
             tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
         };
         let enforced: SmallVec<[Outcome; 2]> =
             buckets.iter().map(|(_, verdict)| Outcome { verdict: *verdict, ..Outcome::UNASKED }).collect();

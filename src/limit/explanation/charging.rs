@@ -4,7 +4,7 @@ use super::parts::{ExplainedCharge, ExplainedNumber, PickedKey, RuleCharges};
 use crate::limit::algorithm::Algorithm;
 use crate::limit::attribute::Attribute;
 use crate::limit::bucket_key::Descriptor;
-use crate::limit::charge::{Charge, LimitId, Plan};
+use crate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use crate::limit::claimed_numbers::{ClaimedAmount, ClaimedNumbers};
 use crate::limit::cost::{Cost, requested_cost};
 use crate::limit::partial::{Knowledge, Observation};
@@ -70,7 +70,7 @@ impl<'a> Walk<'a, '_> {
             None => (*limit.variants.get(usize::try_from(variant).ok()?)?, Vec::new()),
         };
         let (key, tag) = (limit.bucket(descriptor), limit.tag(variant));
-        let charge = Charge { key, algorithm, cost, limit: id, variant, tag };
+        let charge = Charge { key, algorithm, cost, limit: id, variant, tag, purpose: ChargePurpose::Spend };
         match limit.mode {
             Mode::Enforce => self.plan.enforce(charge.clone()),
             Mode::Shadow => self.plan.shadow.push(charge.clone()),

@@ -138,7 +138,8 @@ impl<'a> Walk<'a, '_> {
                 Some(true) => self.match_elements(condition, &found, &mut matched),
                 Some(false) => {
                     // A network is compared with the whole address, of which the attribute has only the prefix.
-                    let whole = self.known.client.filter(|_| condition.expectation.compares_networks());
+                    let compares = condition.expectation.compares_networks() && found != Observation::Missing;
+                    let whole = self.known.client.filter(|_| compares);
                     let found =
                         whole.map_or(found, |client| Observation::Value(client.to_string().into_bytes().into()));
                     return ConditionsOutcome::Fail(Failure::Condition { condition, found });

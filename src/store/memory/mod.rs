@@ -323,6 +323,7 @@ mod tests {
             key: BucketKey(bytes),
             algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
             tag: LimitTag(u32::from(window == DAY)),
+            purpose: crate::limit::charge::ChargePurpose::Spend,
             ..Charge::of_token_bucket(0, 1, 1)
         }
     }

@@ -168,7 +168,7 @@ mod tests {
     use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
     use crate::limit::algorithm::{Algorithm, RequestNumbers};
     use crate::limit::bucket_key::LimitTag;
-    use crate::limit::charge::{Charge, LimitId, settle};
+    use crate::limit::charge::{Charge, ChargePurpose, LimitId, settle};
     use crate::limit::cost::Cost;
     use proptest::prelude::*;
     use smallvec::smallvec;
@@ -182,6 +182,7 @@ mod tests {
             limit: LimitId(0),
             variant: 0,
             tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
         }
     }
 

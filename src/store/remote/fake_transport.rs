@@ -14,7 +14,7 @@ use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::bucket_key::{BucketKey, LimitTag};
-use crate::limit::charge::{Charge, LimitId, Plan, settle};
+use crate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use crate::limit::cost::Cost;
 use crate::store::breaker;
 use crate::store::error::{Fault, StoreError};
@@ -94,6 +94,7 @@ fn plan() -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }

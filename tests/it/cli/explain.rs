@@ -90,6 +90,58 @@ the store was not read: --live shows what the buckets hold
 }
 
 #[test]
+fn a_descriptor_is_explained_in_place_of_a_request() {
+    let written = ConfigFile::new(
+        r#"upstream: http://127.0.0.1:9000
+policies:
+  - name: edge
+    match: {descriptor:domain: edge}
+    rules:
+      - {name: exact, match: {descriptor:entries: tenant/path}, limit_keys: ["descriptor:tenant"], algorithm_config: {rps: 1, burst: 5}}
+      - {name: tenant, limit_keys: ["descriptor:tenant"], algorithm_config: {rps: 10, burst: 20}}
+  - name: addresses
+    rules:
+      - {name: local, match: {ip:address: {cidr: [0.0.0.0/0]}}, limit_keys: [], algorithm_config: {rps: 1, burst: 1}}
+      - {name: address, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+"#,
+    );
+    let explain = |arguments: &[&str]| {
+        let file = written.file();
+        tollgate(&[&["explain", "-c", &file], arguments].concat())
+    };
+    let reported = explain(&["--domain", "edge", "--descriptor", "tenant=a=b", "--descriptor", "path=/x"]);
+    assert_eq!((reported.code, &*reported.err), (Some(0), ""));
+    assert!(reported.out.starts_with("descriptor  tenant=\"a=b\", path=\"/x\" in domain \"edge\"\npolicy edge"));
+    for line in [
+        "YES  exact    key descriptor:tenant \"a=b\"  cost 1",
+        "no   local    ip:address is missing, wants cidr 0.0.0.0/0",
+        "no   address  limit key ip:address has no value",
+        "PASSES if exact holds 1",
+    ] {
+        assert!(reported.out.contains(line), "{line}: {}", reported.out);
+    }
+    let other = explain(&["--descriptor", "tenant=a", "--json"]).json();
+    assert_eq!(other["descriptor"]["entries"][0], json!({"key": "tenant", "value": "a"}));
+    assert_eq!((&other["request"], &other["answer"]["verdict"]), (&Value::Null, &json!("passes")));
+    // Beside a request, they are what Envoy knows of its route.
+    let beside = explain(&["--descriptor", "tenant=a", "--json", "/x"]).json();
+    let applies = &beside["policies"][1]["rules"][0]["applies"];
+    assert_eq!((&beside["request"]["door"], applies), (&json!("ext_authz"), &json!("yes")));
+    for (arguments, problem) in [
+        (&["--descriptor", "tenant=a", "-H", "a: b"][..], "without a URL there is no request"),
+        (&["--descriptor", "tenant"][..], "--descriptor: must be 'key=value', is \"tenant\""),
+        (
+            &["--descriptor", "a=1", "--descriptor", "a=1"],
+            "--descriptor: two entries of a descriptor have the key \"a\"",
+        ),
+        (&["--descriptor", "a=1", "--listener", "x"], "--listener: the file has no listener `x`"),
+    ] {
+        let failed = explain(arguments);
+        assert_eq!((failed.code, failed.err.contains(problem)), (Some(1), true), "{}", failed.err);
+    }
+}
+
+#[test]
 fn the_page_fits_the_usual_width() {
     let written = ConfigFile::new(PLANS);
     std::fs::copy(written.file(), written.path("g.yaml")).unwrap();

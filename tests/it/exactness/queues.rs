@@ -9,7 +9,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
 use tollgate::limit::algorithm::token_bucket::Rate;
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::memory::{self, Memory};
 use tollgate::store::redis;
@@ -29,7 +29,15 @@ fn plan(interval: u64) -> Plan {
     let settings = Settings { rate, queue: 30, max_wait: Micros(25 * interval), delay_after: DELAY_AFTER };
     let algorithm = Algorithm::LeakyBucket(LeakyBucket::new(settings).unwrap());
     let (limit, tag) = (LimitId(0), LimitTag::default());
-    let charge = Charge { key: BucketKey([1; 16]), algorithm, cost: Cost::ONE, limit, variant: 0, tag };
+    let charge = Charge {
+        key: BucketKey([1; 16]),
+        algorithm,
+        cost: Cost::ONE,
+        limit,
+        variant: 0,
+        tag,
+        purpose: ChargePurpose::Spend,
+    };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }
 

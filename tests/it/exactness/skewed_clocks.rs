@@ -8,7 +8,7 @@ use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
@@ -50,6 +50,7 @@ fn plan(bucket: u8, hours: i64) -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }

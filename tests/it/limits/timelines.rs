@@ -13,7 +13,7 @@ use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
@@ -74,7 +74,15 @@ impl MemoryStore {
 impl Player for MemoryStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
-        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+        let charge = Charge {
+            key: bucket,
+            algorithm,
+            cost,
+            limit: LimitId(0),
+            variant: 0,
+            tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
+        };
         let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
         assert_eq!(taken.now, now);
         taken.settlement.enforced[0]
@@ -109,7 +117,15 @@ impl PostgresStore {
 impl Player for PostgresStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
-        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+        let charge = Charge {
+            key: bucket,
+            algorithm,
+            cost,
+            limit: LimitId(0),
+            variant: 0,
+            tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
+        };
         let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
         let reply = self.runtime.block_on(self.store.take(Worker(0), &plan, None)).unwrap().unwrap();
         assert_eq!(reply.now, now);
@@ -125,7 +141,15 @@ struct RedisStore {
 #[cfg(feature = "test-hooks")]
 impl Player for RedisStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
-        let charge = Charge { key: bucket, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+        let charge = Charge {
+            key: bucket,
+            algorithm,
+            cost,
+            limit: LimitId(0),
+            variant: 0,
+            tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
+        };
         let reply = self.script.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
         assert_eq!(reply.now, now);
         reply.settlements[0].enforced[0]

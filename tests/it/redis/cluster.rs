@@ -10,7 +10,7 @@ use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::{Login, Settings, Target, cluster};
@@ -35,6 +35,7 @@ fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     }
 }
 

@@ -8,7 +8,7 @@ use tollgate::base::time::{Micros, Timestamp};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::{Algorithm, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan, settle};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::script;
 
@@ -24,7 +24,15 @@ fn log(limit: u64, window: u64) -> Algorithm {
 
 fn plan(algorithm: Algorithm, cost: u64) -> Plan {
     let cost = Cost::from_thousandths(cost);
-    let charge = Charge { key: KEY, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+    let charge = Charge {
+        key: KEY,
+        algorithm,
+        cost,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
+    };
     Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
 }
 

@@ -14,7 +14,7 @@ use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, LimitId, Plan, Settlement, settle};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, Settlement, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
@@ -107,6 +107,8 @@ fn cost() -> impl Strategy<Value = Cost> {
 #[derive(Clone, Debug)]
 struct RandomRequest {
     enforced: Vec<(u8, usize, Cost)>,
+    /// Only looked at.
+    checked: Vec<(u8, usize, Cost)>,
     shadow: Vec<(u8, usize, Cost)>,
     times: usize,
 }
@@ -118,13 +120,14 @@ fn request() -> impl Strategy<Value = RandomRequest> {
     };
     let again =
         prop::option::weighted(0.3, (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0usize..4, cost()));
-    (charges(3), charges(2), again, prop_oneof![3 => Just(1), 1 => 2usize..9]).prop_map(
-        |(mut enforced, shadow, again, times): (Vec<(u8, usize, Cost)>, _, _, _)| {
+    let checked = prop_oneof![3 => Just(Vec::new()), 1 => charges(2)];
+    (charges(3), checked, charges(2), again, prop_oneof![3 => Just(1), 1 => 2usize..9]).prop_map(
+        |(mut enforced, checked, shadow, again, times): (Vec<(u8, usize, Cost)>, _, _, _, _)| {
             if let Some((which, at, numbers, cost)) = again.filter(|_| !enforced.is_empty()) {
                 let (bucket, ..) = *which.get(&enforced);
                 enforced.insert(at.index(enforced.len() + 1), (bucket, numbers, cost));
             }
-            RandomRequest { enforced, shadow, times }
+            RandomRequest { enforced, checked, shadow, times }
         },
     )
 }
@@ -145,13 +148,15 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     // Buckets of their own, as shadows have.
     let shadow = request.shadow.iter().map(|limit| charge(limit, 100)).collect();
     let mut plan = Plan { enforced: Default::default(), shadow };
     let mut first = HashMap::new();
-    for limit in &request.enforced {
-        let mut charge = charge(limit, 0);
+    let checked = request.checked.iter().map(|limit| (limit, ChargePurpose::Check));
+    for (limit, purpose) in request.enforced.iter().map(|limit| (limit, ChargePurpose::Spend)).chain(checked) {
+        let mut charge = Charge { purpose, ..charge(limit, 0) };
         let known = *first.entry(charge.key).or_insert(charge.algorithm);
         // All that charge one bucket have its window.
         let limit = charge.algorithm.ceiling().whole();
@@ -165,7 +170,10 @@ fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
             }
             Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => {}
         }
-        plan.enforce(charge);
+        match purpose {
+            ChargePurpose::Spend => plan.enforce(charge),
+            ChargePurpose::Check => plan.enforced.push(charge),
+        }
     }
     plan
 }
@@ -248,7 +256,15 @@ fn per_second(amount: u64, burst: u64) -> Algorithm {
 }
 
 fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
-    let charge = Charge { key, algorithm, cost: Cost::ONE, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+    let charge = Charge {
+        key,
+        algorithm,
+        cost: Cost::ONE,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
+    };
     Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
 }
 

@@ -9,7 +9,7 @@ use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::StoreError;
 use tollgate::store::redis::codec::Call;
@@ -171,7 +171,15 @@ fn plan(key: u8, tokens: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());
     let (key, cost) = (BucketKey([key; 16]), Cost::from_tokens(tokens));
-    let charge = Charge { key, algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() };
+    let charge = Charge {
+        key,
+        algorithm,
+        cost,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
+    };
     Plan { enforced: vec![charge].into(), shadow: Vec::new().into() }
 }
 

@@ -9,7 +9,7 @@ use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, State};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan, settle};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::codec::key_name;
 use tollgate::store::redis::script;
@@ -38,7 +38,15 @@ fn charge(bucket: u16, algorithm: Algorithm, cost: u64) -> Charge {
     let mut key = [1; 16];
     key[..2].copy_from_slice(&[low, high]);
     let cost = Cost::from_tokens(cost);
-    Charge { key: BucketKey(key), algorithm, cost, limit: LimitId(0), variant: 0, tag: LimitTag::default() }
+    Charge {
+        key: BucketKey(key),
+        algorithm,
+        cost,
+        limit: LimitId(0),
+        variant: 0,
+        tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
+    }
 }
 
 fn plan(charge: Charge) -> Plan {

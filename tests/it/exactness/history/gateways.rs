@@ -8,7 +8,7 @@ use tollgate::base::host_port::HostPort;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, LimitId, Plan};
+use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::postgres;
@@ -241,6 +241,7 @@ pub fn plan(algorithms: &[Algorithm], charges: &[(usize, u64)]) -> Plan {
         limit: LimitId(0),
         variant: 0,
         tag: LimitTag::default(),
+        purpose: ChargePurpose::Spend,
     };
     Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
 }

@@ -3,6 +3,10 @@
 //! To add one: a variant, its spelling in [`Attribute::parse`] and in `Display`, its value in [`Attribute::resolve`]; the
 //! compiler finds the rest. A value is bytes, never lossy text, so that two clients never become one.
 
+mod supply;
+#[cfg(test)]
+mod tests;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU8;
@@ -11,6 +15,7 @@ use http::header::{CONNECTION, COOKIE, HeaderName};
 
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
+use super::door::Door;
 use super::query::query_pairs;
 use super::request::Request;
 use super::{cookie, path};
@@ -49,6 +54,8 @@ pub enum Attribute {
     PathSegment(NonZeroU8),
     Route,
     Upstream,
+    /// Of a descriptor that another proxy sends: an entry, the domain or the names of all entries.
+    Descriptor(String),
 }
 
 /// Why a text is no attribute.
@@ -90,6 +97,7 @@ pub const SPELLINGS: &[&str] = &[
     "path_segment:<n>",
     "route",
     "upstream",
+    "descriptor:<name>",
 ];
 
 /// The largest number of a path segment. Deeper ones are left to `path`.
@@ -111,7 +119,9 @@ impl Attribute {
                 None => Err(AttributeError::WordsOfOther),
             };
         }
-        if let Some((kind @ ("jwt" | "key" | "header" | "query" | "cookie"), name)) = text.split_once(':') {
+        if let Some((kind @ ("jwt" | "key" | "header" | "query" | "cookie" | "descriptor"), name)) =
+            text.split_once(':')
+        {
             if name.is_empty() {
                 return Err(AttributeError::NameMissing);
             }
@@ -126,6 +136,7 @@ impl Attribute {
                     HeaderName::try_from(name).map(Attribute::Header).map_err(|_| AttributeError::BadHeaderName)
                 }
                 "query" => Ok(Attribute::Query(name.to_owned())),
+                "descriptor" => Ok(Attribute::Descriptor(name.to_owned())),
                 _ => Ok(Attribute::Cookie(name.to_owned())),
             };
         }
@@ -164,6 +175,9 @@ impl Attribute {
 
     /// This request's single value; `None` if it is missing or a list.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        if request.door == Door::Rls && !self.is_supplied_at(Door::Rls) {
+            return None;
+        }
         let head = request.head;
         match self {
             Attribute::Claim(name) => request.claims?.text(name).map(|text| match text {
@@ -204,6 +218,10 @@ impl Attribute {
             },
             Attribute::Route => filled(request.route.as_bytes()),
             Attribute::Upstream => filled(request.upstream.as_bytes()),
+            Attribute::Descriptor(name) => request.descriptor?.value(name).map(|value| match value {
+                Cow::Borrowed(value) => Cow::Borrowed(value.as_bytes()),
+                Cow::Owned(value) => Cow::Owned(value.into_bytes()),
+            }),
         }
     }
 
@@ -237,7 +255,9 @@ impl Attribute {
             | Attribute::Path
             | Attribute::PathSegment(_)
             | Attribute::Route
-            | Attribute::Upstream => false,
+            | Attribute::Upstream
+            // A descriptor with a repeated entry is an error.
+            | Attribute::Descriptor(_) => false,
         }
     }
 }
@@ -265,6 +285,7 @@ impl fmt::Display for Attribute {
             Attribute::PathSegment(number) => write!(f, "path_segment:{number}"),
             Attribute::Route => f.write_str("route"),
             Attribute::Upstream => f.write_str("upstream"),
+            Attribute::Descriptor(name) => write!(f, "descriptor:{name}"),
         }
     }
 }
@@ -292,148 +313,4 @@ fn segment_number(text: &str) -> Option<NonZeroU8> {
 
 fn filled(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     (!value.is_empty()).then_some(Cow::Borrowed(value))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::request::ClientAddress;
-    use super::*;
-
-    /// Checks the value of `attribute` in a request with this target and these fields; `AMBIGUOUS` if it is.
-    #[track_caller]
-    fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
-        let mut head = http::Request::builder().uri(target);
-        for (name, value) in fields {
-            head = head.header(*name, *value);
-        }
-        let (head, ()) = head.body(()).unwrap().into_parts();
-        let client = ClientAddress::new("2001:db8::7".parse().unwrap(), 64);
-        let request = Request::new(&head, client).with_destination("default", "default");
-        let attribute = Attribute::parse(attribute).unwrap();
-        let found = if attribute.is_ambiguous(&request) {
-            Some("AMBIGUOUS".to_owned())
-        } else {
-            attribute.resolve(&request).map(|value| String::from_utf8(value.into_owned()).unwrap())
-        };
-        assert_eq!(found.as_deref(), expected, "{attribute} of {target} {fields:?}");
-    }
-
-    #[test]
-    fn a_header_is_trimmed_and_missing_when_empty() {
-        check("header:X-Key", "/", &[("x-key", "  a b ")], Some("a b"));
-        check("header:x-key", "/", &[("x-key", " ")], None);
-        check("header:x-key", "/", &[], None);
-    }
-
-    #[test]
-    fn a_query_parameter_is_decoded_and_case_sensitive() {
-        check("query:user", "/?user=a%20b+c", &[], Some("a b c"));
-        check("query:user", "/?%75ser=a", &[], Some("a"));
-        check("query:user", "/?User=a", &[], None);
-        check("query:user", "/?user=", &[], None);
-        check("query:user", "/?user", &[], None);
-        check("query:user", "/?user=%zz%4", &[], Some("%zz%4"));
-    }
-
-    #[test]
-    fn repeated_and_connection_specific_values_are_ambiguous() {
-        check("header:x-key", "/", &[("x-key", "a"), ("x-key", "a")], Some("AMBIGUOUS"));
-        check("header:x-key", "/", &[("x-key", "a"), ("connection", "close, X-Key")], Some("AMBIGUOUS"));
-        check("header:x-key", "/", &[("connection", "x-key")], Some("AMBIGUOUS"));
-        check("query:user", "/?user=a&%75ser=b", &[], Some("AMBIGUOUS"));
-        check("query:user", "/?user=a&users=b", &[], Some("a"));
-        check("cookie:s", "/", &[("cookie", "s=1; s=2")], Some("AMBIGUOUS"));
-        check("cookie:s", "/", &[("cookie", "s=1"), ("cookie", "s=1")], Some("AMBIGUOUS"));
-        check("cookie:s", "/", &[("cookie", "s=1"), ("connection", "Cookie")], Some("AMBIGUOUS"));
-        check("cookie:s", "/", &[("cookie", "t=1"), ("connection", "cookie")], Some("AMBIGUOUS"));
-    }
-
-    #[test]
-    fn other_attributes_are_never_missing() {
-        check("ip:address", "/", &[], Some("2001:db8::/64"));
-        check("method", "/", &[], Some("GET"));
-        check("host", "/", &[("host", "API.Example.com:8080")], Some("api.example.com"));
-        check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
-        check("host", "/", &[], Some(""));
-        check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
-        check("listener", "/", &[], Some("http"));
-        check("door", "/", &[], Some("proxy"));
-        check("tls:sni", "/", &[("host", "a.test")], None);
-        check("tls:client_dns", "/", &[], None);
-        check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
-        check("route", "/", &[], Some("default"));
-        check("upstream", "/", &[], Some("default"));
-    }
-
-    #[test]
-    fn a_path_segment_is_that_of_the_normalised_path() {
-        check("path_segment:1", "/acme/users", &[], Some("acme"));
-        check("path_segment:2", "/acme/users?x=/y", &[], Some("users"));
-        check("path_segment:3", "/acme/users", &[], None);
-        check("path_segment:2", "/acme/", &[], None);
-        check("path_segment:1", "/", &[], None);
-        check("path_segment:1", "*", &[], None);
-        // However it is spelt, it is one segment.
-        for target in ["/x/../acme/users", "/%61cme//users", "/./acme;v=1/users", "http://a/acme"] {
-            check("path_segment:1", target, &[], Some("acme"));
-        }
-        check("path_segment:1", "/caf\u{e9}", &[], Some("caf%C3%A9"));
-        check("path_segment:255", &"/a".repeat(255), &[], Some("a"));
-        check("path_segment:255", &"/a".repeat(254), &[], None);
-    }
-
-    #[test]
-    fn an_attribute_prints_as_it_is_parsed() {
-        for text in [
-            "jwt:sub",
-            "words(jwt:scope)",
-            "key:id",
-            "key:plan",
-            "header:x-key",
-            "query:User",
-            "cookie:S",
-            "ip:address",
-            "method",
-            "host",
-            "scheme",
-            "listener",
-            "door",
-            "tls:sni",
-            "tls:client_fingerprint",
-            "tls:client_subject",
-            "tls:client_dns",
-            "tls:client_uri",
-            "path",
-            "path_segment:1",
-            "path_segment:255",
-            "route",
-            "upstream",
-        ] {
-            assert_eq!(Attribute::parse(text).unwrap().to_string(), text);
-        }
-        for (text, why) in [
-            ("ip:addres", AttributeError::Unknown),
-            ("header:", AttributeError::NameMissing),
-            ("header:a b", AttributeError::BadHeaderName),
-            ("jwt:", AttributeError::NameMissing),
-            ("words(jwt:)", AttributeError::NameMissing),
-            ("words(header:a)", AttributeError::WordsOfOther),
-            ("words(lower(jwt:a))", AttributeError::WordsOfOther),
-            ("words(jwt:a", AttributeError::Unknown),
-            ("key:", AttributeError::NameMissing),
-            ("path_segments:1", AttributeError::Unknown),
-            ("path_segment", AttributeError::BadSegment),
-            ("path_segment:", AttributeError::BadSegment),
-            ("path_segment:0", AttributeError::BadSegment),
-            ("path_segment:01", AttributeError::BadSegment),
-            ("path_segment:+1", AttributeError::BadSegment),
-            ("path_segment:-1", AttributeError::BadSegment),
-            ("path_segment:1.0", AttributeError::BadSegment),
-            ("path_segment:last", AttributeError::BadSegment),
-            ("path_segment:256", AttributeError::BadSegment),
-            ("path_segment:99999999999999999999", AttributeError::BadSegment),
-        ] {
-            assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
-        }
-    }
 }

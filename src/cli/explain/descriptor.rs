@@ -1,0 +1,78 @@
+//! Explains a descriptor that Envoy's rate limit filter would send: a decision without a request.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Serialize;
+
+use super::credentials::Credentials;
+use super::report::{Report, Subject};
+use super::{Arguments, by_rules};
+use crate::cli::failure::Failure;
+use crate::config::Config;
+use crate::limit::door::Door;
+use crate::limit::request::{ClientAddress, ONLY_LISTENER, Request};
+use crate::limit::sent_descriptor::SentDescriptor;
+
+/// A descriptor, as it is printed.
+#[derive(Debug, Serialize)]
+pub struct Descriptor {
+    pub domain: String,
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    pub key: String,
+    pub value: String,
+}
+
+/// The report on the descriptor of the arguments.
+///
+/// # Errors
+/// When an entry is no `key=value`, two have the same key, or the store cannot be read.
+pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
+    let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
+    if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
+        return Err("--descriptor: without a URL there is no request, so it has neither headers nor credentials".into());
+    }
+    let entries = entries(arguments)?;
+    let domain = arguments.domain.as_deref().unwrap_or_default();
+    let sent = SentDescriptor::new(domain, entries).map_err(|error| format!("--descriptor: {error}"))?;
+    let listener = listener(arguments.listener.as_deref(), config)?;
+    // No rule reads anything of them at this door.
+    let (head, ()) = http::Request::new(()).into_parts();
+    let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
+    let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));
+    let shown = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    let shown = Descriptor { domain: domain.to_owned(), entries: sent.entries().iter().map(shown).collect() };
+    let subject = Subject { request: None, descriptor: Some(shown) };
+    by_rules(arguments, config, subject, &Credentials::default(), &request)
+}
+
+/// The entries of the arguments, in their order.
+///
+/// # Errors
+/// When one is no `key=value`.
+pub fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
+    arguments.descriptor.iter().map(|text| entry(text)).collect()
+}
+
+/// `key=value`; a value may have another `=`.
+fn entry(text: &str) -> Result<(&str, &str), Failure> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key, value)),
+        _ => Err(format!("--descriptor: must be 'key=value', is {text:?}").into()),
+    }
+}
+
+fn listener<'c>(name: Option<&'c str>, config: &'c Config) -> Result<&'c str, Failure> {
+    let listeners = &config.listeners;
+    match name {
+        None => {
+            let asked = listeners.iter().find(|listener| listener.doors().contains(&Door::Rls)).or(listeners.first());
+            Ok(asked.map_or(ONLY_LISTENER, |listener| &listener.name))
+        }
+        Some(name) if listeners.iter().any(|listener| listener.name == name) => Ok(name),
+        Some(name) => Err(format!("--listener: the file has no listener `{}`", name.escape_debug()).into()),
+    }
+}
