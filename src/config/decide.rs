@@ -48,6 +48,11 @@ pub enum RefuseWith {
 }
 
 impl Decide {
+    /// Whether gRPC asks at one of its doors.
+    pub fn needs_http2(&self) -> bool {
+        self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
+    }
+
     /// Whether a peer with this address may ask.
     pub fn admits(&self, peer: IpAddr) -> bool {
         let Some(clients) = &self.clients else { return true };
@@ -56,7 +61,8 @@ impl Decide {
     }
 }
 
-const DOORS: [(&str, Door); 1] = [(Door::Http.name(), Door::Http)];
+const DOORS: [(&str, Door); 3] =
+    [(Door::Http.name(), Door::Http), (Door::ExtAuthz.name(), Door::ExtAuthz), (Door::Rls.name(), Door::Rls)];
 
 const ORIGINAL_REQUEST: [(&str, OriginalRequest); 3] = [
     ("x-forwarded", OriginalRequest::XForwarded),
@@ -73,7 +79,7 @@ const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> = ValueKind {
 pub const DECIDE: Key = Key::optional(
     "decide",
     Type::Choices { names: &names(&DOORS), least: 1 },
-    "[Decides](edges.md) for other proxies, in place of proxying. `http`: they ask with a request to `/decide`.",
+    "[Decides](edges.md) for other proxies, in place of proxying. `http`: they ask with a request to `/decide`. `ext_authz`, `rls`: Envoy asks by gRPC, about a request or about descriptors.",
 );
 
 pub const CLIENTS: Key = Key::depends(
@@ -100,7 +106,7 @@ pub const REFUSE_WITH_KEY: Key = Key::depends(
 pub const ANSWER_WITHIN: Key = Key::depends(
     "answer_within",
     POSITIVE_DURATION,
-    "the `timeout` of the store",
+    "15ms for `ext_authz` and `rls`, for `http` the `timeout` of the store",
     "With `decide`: how long a decision may wait for the store. After that `on_store_failure` decides.",
 );
 
@@ -167,7 +173,7 @@ pub fn decide(section: &Section<'_>, tls: Option<Option<&Server>>) -> Option<Opt
 fn doors(field: &Field<'_>) -> Option<Vec<Door>> {
     let members = field.list()?;
     if members.is_empty() {
-        field.must("have at least one of `http`");
+        field.must("have at least one of `http`, `ext_authz` and `rls`");
         return None;
     }
     let mut doors = Vec::new();

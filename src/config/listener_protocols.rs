@@ -15,7 +15,7 @@ const PROTOCOLS: [(&str, HttpProtocol); 3] = [
 pub const LISTENER_PROTOCOLS: Key = Key::depends(
     "protocols",
     Type::Choices { names: &names(&PROTOCOLS), least: 1 },
-    "`[h2, http/1.1]` with `tls`, else `[http/1.1]`",
+    "`[h2, http/1.1]` with `tls`, else `[http/1.1]`, with `h2c` before it where Envoy asks",
     "What is [spoken](#http2) here, the preferred one first. `h2`: HTTP/2, with `tls`. `h2c`: HTTP/2 without it, to clients \
      that begin with it.",
 );
@@ -37,6 +37,21 @@ pub fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
         Some(field) => protocols(&field, has_tls),
         None if has_tls => Some(vec![HttpProtocol::H2, HttpProtocol::Http1]),
         None => Some(vec![HttpProtocol::Http1]),
+    }
+}
+
+/// The same for a listener whose doors need HTTP/2. `None` after reporting that it has none.
+pub fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
+    if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
+        return Some(protocols);
+    }
+    match section.get("protocols") {
+        None => Some(vec![HttpProtocol::H2c, HttpProtocol::Http1]),
+        Some(field) if field.is_empty() => Some(protocols),
+        Some(field) => {
+            field.wrong("has no HTTP/2, by which `ext_authz` and `rls` are asked", None);
+            None
+        }
     }
 }
 

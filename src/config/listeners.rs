@@ -199,6 +199,11 @@ fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -
     let tls =
         section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
     let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref));
+    let needs_http2 = decide.as_ref().and_then(Option::as_ref).is_some_and(Decide::needs_http2);
+    let protocols = match protocols {
+        Some(protocols) if needs_http2 => listener_protocols::with_http2(&section, protocols),
+        protocols => protocols,
+    };
     section.close();
     let (name, address, tls) = (name?, address?, tls?.map(Arc::new));
     let (proxy_protocol, protocols, decide) = (proxy_protocol?, protocols?, decide?);

@@ -1,7 +1,7 @@
 //! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
 
 use super::mutation::finds;
-use super::{certificates, frames, protocols, semantics};
+use super::{certificates, frames, grpc, protocols, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -31,6 +31,16 @@ fn of_forwarded_addresses() {
 #[test]
 fn of_a_proxy_header() {
     check(protocols::proxy_header);
+}
+
+#[test]
+fn of_a_rate_limit_call() {
+    check(grpc::rate_limit_call);
+}
+
+#[test]
+fn of_an_authorization_call() {
+    check(grpc::authorization_call);
 }
 
 #[test]

@@ -16,6 +16,7 @@
 mod buckets;
 mod certificates;
 mod frames;
+mod grpc;
 mod known_bugs;
 mod logs;
 mod mutation;

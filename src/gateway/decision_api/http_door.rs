@@ -46,7 +46,7 @@ pub async fn answer(
             Ok(described) => described,
             Err(error) => {
                 let scheme = SchemeSource::Connection(connection);
-                call.record = recorded.then(|| Box::new(new_record(snapshot, call, client, scheme)));
+                call.record = recorded.then(|| Box::new(new_record(snapshot, call, Door::Http, client, scheme)));
                 return answer_unread(api, session, call, settings, error).await;
             }
         };
@@ -70,7 +70,7 @@ pub async fn answer(
     if recorded {
         let decided = api.gateway.clock.now().since(call.started);
         let decision = (purpose == RequestPurpose::Ordinary).then_some(decided);
-        let record = new_record(snapshot, call, client, scheme);
+        let record = new_record(snapshot, call, Door::Http, client, scheme);
         call.record = Some(Box::new(RequestRecord { identity, payment, decision, ..record }));
     }
     if let Decision::Refuse(response) = &decision {
@@ -135,14 +135,20 @@ async fn answer_unread(
 }
 
 /// What is reported about a call before anything was decided.
-fn new_record(snapshot: &Arc<Snapshot>, call: &Call, client: ClientAddress, scheme: SchemeSource) -> RequestRecord {
+pub fn new_record(
+    snapshot: &Arc<Snapshot>,
+    call: &Call,
+    door: Door,
+    client: ClientAddress,
+    scheme: SchemeSource,
+) -> RequestRecord {
     RequestRecord {
         snapshot: Arc::clone(snapshot),
         destination: Arc::clone(snapshot.destinations.decided()),
         client,
         scheme,
         listener: call.listener(),
-        door: Door::Http,
+        door,
         tls: None,
         identity: Identity::default(),
         payment: None,

@@ -4,6 +4,7 @@
 //! snapshot that the call runs under. Everything else is the proxy's: the server with its bounds, `enforcement`, `decision`.
 
 mod call;
+pub mod grpc;
 mod http_door;
 mod original_request;
 
@@ -16,14 +17,15 @@ use pingora::proxy::{FailToProxy, ProxyHttp, ProxyWarnLogContext, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
-use super::response::problem::Reuse;
+use super::response::problem::{ProblemResponse, Recipient, Reuse};
 use super::response::request_id;
 use super::runtime::log_throttle::LogThrottle;
 use super::server::connection_handle::ConnectionHandle;
 use super::server::session;
 use super::state::GatewayState;
-use super::telemetry::metrics::DoorDecisions;
 use super::telemetry::metrics::registry::Registry;
+use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
+use crate::config::RefuseWith;
 use crate::limit::door::Door;
 use crate::store::Worker;
 use call::Call;
@@ -42,13 +44,20 @@ pub struct DecisionApi {
 pub struct SharedParts {
     /// Decisions about calls of `/decide`.
     http: DoorDecisions,
+    ext_authz: DoorDecisions,
+    rate_limit: RateLimitMetrics,
     unusable_calls: LogThrottle,
 }
 
 impl SharedParts {
     /// The counters of each door exist from now on.
     pub fn new(registry: &Registry) -> SharedParts {
-        SharedParts { http: DoorDecisions::new(Door::Http, registry), unusable_calls: LogThrottle::default() }
+        SharedParts {
+            http: DoorDecisions::new(Door::Http, registry),
+            ext_authz: DoorDecisions::new(Door::ExtAuthz, registry),
+            rate_limit: RateLimitMetrics::new(registry),
+            unusable_calls: LogThrottle::default(),
+        }
     }
 }
 
@@ -91,7 +100,18 @@ impl ProxyHttp for DecisionApi {
         let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         let settings = snapshot.config.decide(call.listener());
         match peer.zip(settings).filter(|(peer, settings)| settings.admits(*peer)) {
-            Some((peer, settings)) => http_door::answer(self, session, call, &snapshot, (peer, settings)).await?,
+            Some((_, settings)) if settings.needs_http2() && grpc::is_call(session) => {
+                grpc::answer(self, session, call, &snapshot, settings).await?;
+            }
+            Some((peer, settings)) if settings.doors.contains(&Door::Http) => {
+                http_door::answer(self, session, call, &snapshot, (peer, settings)).await?;
+            }
+            Some(_) => {
+                let recipient = Recipient::Edge(RefuseWith::Decided);
+                let problem = ProblemResponse { recipient, ..ProblemResponse::fault(404) };
+                problem.write(session, &call.request_id, call.pending_fields(), self.reuse()).await?;
+                call.answered = true;
+            }
             // A reload may have removed it since it connected.
             None => return Err(Error::new_down(ErrorType::ConnectionClosed)),
         }

@@ -79,16 +79,22 @@ pub fn read(
     if !call.headers.contains_key(FORWARDED_FOR) {
         return Err(CallError::Unusable(FORWARDED_FOR));
     }
-    description.check(config).map_err(CallError::Refused)?;
-    let Description { method, authority, target, scheme } = description;
-    let refused = |_| CallError::Refused(Refusal::bad_request(400));
-    let mut head = Parts::from(RequestHeader::build_no_case(method, target, None).map_err(refused)?);
-    head.headers = call.headers.clone();
-    for name in DESCRIPTIONS {
-        head.headers.remove(name);
-    }
-    head.headers.insert(HOST, authority);
-    Ok(DescribedRequest { head, scheme })
+    description.request(call.headers.clone(), config).map_err(CallError::Refused)
+}
+
+/// The request with these parts and fields.
+///
+/// # Errors
+/// Returns the refusal of a request that violates HTTP.
+pub fn describe(
+    [method, authority, target, scheme]: [&str; 4],
+    fields: HeaderMap,
+    config: &Config,
+) -> Result<DescribedRequest, Refusal> {
+    let bad = || Refusal::bad_request(400);
+    let authority = HeaderValue::from_str(authority).map_err(|_| bad())?;
+    let scheme = scheme::parse(scheme.as_bytes()).ok_or_else(bad)?;
+    Description { method: method.as_bytes(), authority, target: target.as_bytes(), scheme }.request(fields, config)
 }
 
 fn by_forwarded_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> {
@@ -145,6 +151,20 @@ fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError>
 }
 
 impl Description<'_> {
+    /// The request, if it is one, with these fields.
+    fn request(self, mut fields: HeaderMap, config: &Config) -> Result<DescribedRequest, Refusal> {
+        self.check(config)?;
+        let Description { method, authority, target, scheme } = self;
+        let head = RequestHeader::build_no_case(method, target, None).map_err(|_| Refusal::bad_request(400))?;
+        for name in DESCRIPTIONS {
+            fields.remove(name);
+        }
+        fields.insert(HOST, authority);
+        let mut head = Parts::from(head);
+        head.headers = fields;
+        Ok(DescribedRequest { head, scheme })
+    }
+
     /// Checks what the server of HTTP/1 checks of every head: the other proxy may accept more.
     ///
     /// # Errors

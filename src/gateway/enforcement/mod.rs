@@ -5,6 +5,7 @@
 
 pub mod authenticate;
 mod counting;
+pub mod descriptors;
 pub mod request_record;
 mod store_fallback;
 
@@ -28,6 +29,7 @@ use crate::limit::grpc_timeout;
 use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
+use crate::limit::rule_set::Ruling;
 use crate::store::{Caller, Source, StoreError, TakeFailure, TakeReply, Worker};
 use authenticate::Authenticator;
 use store_fallback::fall_back;
@@ -65,6 +67,11 @@ pub struct RefusalResponse {
 }
 
 impl RefusalResponse {
+    /// A refusal before any limit was asked.
+    pub fn of(refusal: Refusal) -> RefusalResponse {
+        RefusalResponse { refusal, fields: None, denied_by: None }
+    }
+
     pub fn problem(&self) -> ProblemResponse<'_> {
         ProblemResponse::of(Cause::Refusal(&self.refusal), self.fields.as_ref())
     }
@@ -243,6 +250,28 @@ async fn enforce(
     record: PaymentRecord,
 ) -> Enforcement {
     let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
+    match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
+        Ok(mut plan) => {
+            if arrival.patience == Patience::Unbounded {
+                limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
+            }
+            charge(gateway, snapshot, plan, arrival, record).await
+        }
+        Err(enforced) => enforced,
+    }
+}
+
+/// Counts what the rules say, and returns the plan that the store has to decide.
+///
+/// # Errors
+/// Returns what was decided without it.
+fn plan_to_charge(
+    gateway: &GatewayState,
+    snapshot: &Snapshot,
+    ruling: Ruling,
+    arrival: &Arrival,
+    record: PaymentRecord,
+) -> Result<Plan, Enforcement> {
     counting::count_unmatched(snapshot, &ruling.unmatched);
     counting::count_denials(snapshot, &ruling.shadow_denials);
     counting::count_claims(snapshot, &ruling.claims);
@@ -251,22 +280,21 @@ async fn enforce(
             counting::count_denials(snapshot, &[by]);
             let response = RefusalResponse { refusal, fields: None, denied_by: Some(by) };
             let decision = Decision::Refuse(Box::new(response));
-            Enforcement { result: DecisionResult::Refused, decision, payment: None }
+            Err(Enforcement { result: DecisionResult::Refused, decision, payment: None })
         }
         RulesDecision::TooLarge { refusal, plan } => {
             counting::count_too_large(snapshot, &plan);
             let now = gateway.clock.date(arrival.at);
             let enforced = Enforcement::refused(refusal, Some(fields(snapshot, &plan, None, now)));
-            enforced.with_payment(record, || Payment::TooLarge(plan))
+            Err(enforced.with_payment(record, || Payment::TooLarge(plan)))
         }
-        RulesDecision::Exempt => Enforcement::passed(DecisionResult::Exempt),
-        RulesDecision::Unlimited => Enforcement::passed(DecisionResult::Unlimited),
+        RulesDecision::Exempt => Err(Enforcement::passed(DecisionResult::Exempt)),
+        RulesDecision::Unlimited => Err(Enforcement::passed(DecisionResult::Unlimited)),
         RulesDecision::Charge(mut plan) => {
-            match arrival.patience {
-                Patience::Unbounded => limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at)),
-                Patience::AtOnce { .. } => plan.limit_delay(Micros(0)),
+            if let Patience::AtOnce { .. } = arrival.patience {
+                plan.limit_delay(Micros(0));
             }
-            charge(gateway, snapshot, plan, arrival, record).await
+            Ok(plan)
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Decisions for other proxies: the door itself, and each of the proxies in docs/edges.md, as that page configures it.
 
 mod edge;
+mod envoy;
+mod grpc_doors;
 mod http_door;
 mod proxies;

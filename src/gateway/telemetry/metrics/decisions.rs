@@ -48,6 +48,35 @@ impl DoorDecisions {
     }
 }
 
+/// What the door `rls` counts besides decisions.
+#[derive(Debug)]
+pub struct RateLimitMetrics {
+    pub decisions: DoorDecisions,
+    /// Descriptors with a limit, or that a rule denied.
+    pub limited: Counter,
+    /// Descriptors for which no limit was found.
+    pub unlimited: Counter,
+    /// Limits of the caller's own, which do not count.
+    pub ignored_limits: Counter,
+    /// Hits that a call gives back: what is spent stays spent.
+    pub ignored_refunds: Counter,
+}
+
+impl RateLimitMetrics {
+    /// The counters exist from now on.
+    pub fn new(registry: &Registry) -> RateLimitMetrics {
+        let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
+        let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);
+        RateLimitMetrics {
+            decisions: DoorDecisions::new(Door::Rls, registry),
+            limited: descriptors("limited"),
+            unlimited: descriptors("unlimited"),
+            ignored_limits: ignored("limit"),
+            ignored_refunds: ignored("refund"),
+        }
+    }
+}
+
 impl DecisionMetrics {
     pub fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);

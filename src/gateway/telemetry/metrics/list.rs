@@ -112,6 +112,16 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
         "Streams and connections of HTTP/2 that ended because their client has broken the protocol, or asked for too much.",
     ),
     (
+        "tollgate_descriptors_total",
+        Kind::Counter,
+        "Descriptors of calls of the rate limit service, by whether a limit was found for them.",
+    ),
+    (
+        "tollgate_descriptors_ignored_total",
+        Kind::Counter,
+        "Parts of descriptors that are not used: limits of the caller's own, and hits that it gives back.",
+    ),
+    (
         "tollgate_decision_connections_closed_total",
         Kind::Counter,
         "Connections closed because their peer may not ask for decisions.",

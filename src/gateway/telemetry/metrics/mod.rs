@@ -25,7 +25,7 @@ use std::sync::Arc;
 use ::metrics::{Counter, Gauge};
 
 pub use config::ConfigMetrics;
-pub use decisions::{DecisionMetrics, DoorDecisions};
+pub use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
 pub use delays::DelayMetrics;
 pub use http::{Http2Errors, HttpMetrics};
 pub use limits::LimitMetrics;

@@ -1,0 +1,136 @@
+//! Reads the request that Envoy asks about, as the external authorization filter describes it.
+//!
+//! Without `encode_raw_headers` the filter joins the values of a repeated field by commas. Which of the commas the client has
+//! sent is not known then; so a value with a comma counts as several, and a rule that reads such a field refuses the request.
+
+use std::net::IpAddr;
+
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::messages::{AttributeContext, CheckRequest, HttpRequest};
+use crate::limit::sent_descriptor::SentDescriptor;
+
+/// What a call says of a request.
+#[derive(Debug)]
+pub struct AskedRequest<'m> {
+    pub http: &'m HttpRequest,
+    /// The client, as the other proxy believes it to be.
+    pub source: IpAddr,
+    pub fields: HeaderMap,
+    /// The extensions of the route's context.
+    pub sent: SentDescriptor<'m>,
+}
+
+/// What a call lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    Request,
+    Source,
+    /// A field has no valid name or value.
+    Field,
+}
+
+impl Unusable {
+    /// Completes the sentence that says what is wrong with a call.
+    pub const fn what(self) -> &'static str {
+        match self {
+            Unusable::Request => "attributes.request.http is missing",
+            Unusable::Source => "attributes.source.address is not an address",
+            Unusable::Field => "a header has no valid name or value",
+        }
+    }
+}
+
+/// The request that a call is about.
+///
+/// # Errors
+/// Says what is missing.
+pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
+    let AttributeContext { source, request, context_extensions } = call.attributes.as_ref().ok_or(Unusable::Request)?;
+    let http = request.as_ref().and_then(|request| request.http.as_ref()).ok_or(Unusable::Request)?;
+    let address = source.as_ref().and_then(|peer| peer.address.as_ref()?.socket_address.as_ref());
+    let source = address.and_then(|address| address.address.parse().ok()).ok_or(Unusable::Source)?;
+    let fields = fields(http).ok_or(Unusable::Field)?;
+    let entries = context_extensions.iter().map(|(key, value)| (&**key, &**value)).collect();
+    Ok(AskedRequest { http, source, fields, sent: SentDescriptor::of_request(entries) })
+}
+
+/// The fields of a head, without pseudo-header fields.
+fn fields(http: &HttpRequest) -> Option<HeaderMap> {
+    let mut fields = HeaderMap::new();
+    let mut add = |name: &str, value: &[u8]| {
+        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+        fields.try_append(name, HeaderValue::from_bytes(value).ok()?).ok().map(drop)
+    };
+    if let Some(raw) = &http.header_map {
+        for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {
+            let value = if header.raw_value.is_empty() { header.value.as_bytes() } else { &header.raw_value };
+            add(&header.key, value)?;
+        }
+        return Some(fields);
+    }
+    for (name, value) in http.headers.iter().filter(|(name, _)| !name.starts_with(':')) {
+        // Cookies are joined by semicolons.
+        if name.eq_ignore_ascii_case(COOKIE.as_str()) {
+            add(name, value.as_bytes())?;
+            continue;
+        }
+        for part in value.split(',') {
+            add(name, part.trim_matches([' ', '\t']).as_bytes())?;
+        }
+    }
+    Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::SocketAddress;
+    use super::super::messages::{Address, HeaderMap as RawMap, HeaderValue as RawValue, Peer, RequestAttributes};
+    use super::*;
+
+    fn call(address: &str, http: HttpRequest) -> CheckRequest {
+        let address = Address { socket_address: Some(SocketAddress { address: address.to_owned() }) };
+        let attributes = AttributeContext {
+            source: Some(Peer { address: Some(address) }),
+            request: Some(RequestAttributes { http: Some(http) }),
+            context_extensions: [("tenant".to_owned(), "acme".to_owned())].into(),
+        };
+        CheckRequest { attributes: Some(attributes) }
+    }
+
+    fn values(fields: &HeaderMap, name: &str) -> Vec<String> {
+        fields.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+    }
+
+    #[test]
+    fn joined_values_are_several_and_raw_ones_are_as_sent() {
+        let pairs = [(":path", "/a"), ("x-key", "a, b"), ("cookie", "a=1,2; b=3"), ("x-one", "c")];
+        let headers = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let joined = call("203.0.113.7", HttpRequest { headers, ..HttpRequest::default() });
+        let read_call = read(&joined).unwrap();
+        assert_eq!(values(&read_call.fields, "x-key"), ["a", "b"]);
+        assert_eq!(values(&read_call.fields, "cookie"), ["a=1,2; b=3"]);
+        assert_eq!((read_call.fields.len(), read_call.source.to_string()), (4, "203.0.113.7".to_owned()));
+        assert_eq!(read_call.sent.value("tenant").as_deref(), Some("acme"));
+        let raw = |key: &str, value: &'static [u8]| RawValue {
+            key: key.to_owned(),
+            value: String::new(),
+            raw_value: value.into(),
+        };
+        let headers = vec![raw(":method", b"GET"), raw("x-key", b"a, b"), raw("X-Key", b"\xff")];
+        let http = HttpRequest { header_map: Some(RawMap { headers }), ..HttpRequest::default() };
+        assert_eq!(values(&read(&call("::1", http)).unwrap().fields, "x-key"), ["a, b", "\u{fffd}"]);
+    }
+
+    #[test]
+    fn what_a_call_lacks_is_never_guessed() {
+        assert_eq!(read(&CheckRequest::default()).unwrap_err(), Unusable::Request);
+        assert_eq!(read(&call("", HttpRequest::default())).unwrap_err(), Unusable::Source);
+        for (name, value) in [("a b", "c"), ("a", "b\r\nc: d"), ("", "a")] {
+            let headers = [(name.to_owned(), value.to_owned())].into();
+            let http = HttpRequest { headers, ..HttpRequest::default() };
+            assert_eq!(read(&call("::1", http)).unwrap_err(), Unusable::Field, "{name:?} {value:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Frames messages as gRPC does: one byte that says whether a message is compressed, four for its length, the message.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use prost::Message;
+
+/// The bytes before a message.
+pub const PREFIX: usize = 5;
+
+/// The longest message that is read. A body that Envoy sends along with a request is in it.
+pub const LONGEST: usize = 1 << 20;
+
+/// Why a call has no message that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// There is no whole message, or something after it.
+    Framing,
+    Compressed,
+    TooLong,
+    /// It is no message of its type.
+    Message,
+}
+
+/// The only message of a body.
+///
+/// # Errors
+/// If the body is anything else.
+pub fn read<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
+    let (prefix, message) = body.split_first_chunk::<PREFIX>().ok_or(FrameError::Framing)?;
+    let [compressed, length @ ..] = *prefix;
+    let length = usize::try_from(u32::from_be_bytes(length)).map_err(|_| FrameError::TooLong)?;
+    if length > LONGEST {
+        return Err(FrameError::TooLong);
+    }
+    match compressed {
+        0 => {}
+        1 => return Err(FrameError::Compressed),
+        _ => return Err(FrameError::Framing),
+    }
+    if message.len() != length {
+        return Err(FrameError::Framing);
+    }
+    M::decode(message).map_err(|_| FrameError::Message)
+}
+
+/// The body with this message alone.
+pub fn write(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut body = BytesMut::with_capacity(PREFIX + length);
+    body.put_u8(0);
+    // A response is far shorter than 4 GiB.
+    body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    // The buffer grows: encoding cannot fail.
+    let _ = message.encode(&mut body);
+    body.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::{DescriptorEntry, RateLimitDescriptor, RateLimitRequest};
+    use super::*;
+
+    fn request() -> RateLimitRequest {
+        let entry = DescriptorEntry { key: "a".to_owned(), value: "b".to_owned() };
+        let descriptor =
+            RateLimitDescriptor { entries: vec![entry], limit: None, hits_addend: Some(0), is_negative_hits: false };
+        RateLimitRequest { domain: "edge".to_owned(), descriptors: vec![descriptor], hits_addend: 3 }
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        assert_eq!(read(&write(&request())), Ok(request()));
+        // As its definition says, with a number of its default that is there.
+        let encoded = b"\x0a\x04edge\x12\x0a\x0a\x06\x0a\x01a\x12\x01b\x1a\x00\x18\x03";
+        assert_eq!(write(&request()).get(PREFIX..), Some(&encoded[..]));
+    }
+
+    #[test]
+    fn a_body_that_is_not_one_message_is_an_error() {
+        let whole = write(&request()).to_vec();
+        let check = |body: &[u8], error| assert_eq!(read::<RateLimitRequest>(body), Err(error), "{body:?}");
+        for end in 0..whole.len() {
+            check(&whole[..end], FrameError::Framing);
+        }
+        check(&[&whole[..], &[0]].concat(), FrameError::Framing);
+        check(&[&[1], &whole[1..]].concat(), FrameError::Compressed);
+        check(&[&[2], &whole[1..]].concat(), FrameError::Framing);
+        check(&[0, 0, 0x10, 0, 1], FrameError::TooLong);
+        check(&[0, 0, 0, 0, 1, 0xff], FrameError::Message);
+    }
+}

