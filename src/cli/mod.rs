@@ -14,6 +14,7 @@ mod echo;
 mod explain;
 mod failure;
 mod healthcheck;
+mod import;
 mod init;
 mod key;
 mod man;
@@ -70,6 +71,8 @@ enum Command {
     Run(run::Arguments),
     /// Write a commented starter file
     Init(init::Arguments),
+    /// Print a gateway.yaml that decides as the files of another program do
+    Import(import::Arguments),
     /// Report all problems of a file, and warnings; change nothing
     Check(check::Arguments),
     /// Explain how a file decides a request, rule by rule
@@ -113,6 +116,7 @@ impl CommandLine {
                 Err(failure) => Err(failure),
             },
             Some(Command::Init(arguments)) => init::run(&arguments),
+            Some(Command::Import(arguments)) => import::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Bucket(arguments)) => bucket::run(&arguments),
             Some(Command::Replay(arguments)) => replay::run(&arguments),

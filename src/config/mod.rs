@@ -56,6 +56,7 @@ mod path_rewrite;
 mod policies;
 mod postgres;
 pub mod problem;
+pub mod ratelimit_import;
 mod reader;
 mod redis;
 mod remarks;

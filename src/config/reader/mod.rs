@@ -61,6 +61,14 @@ impl<'t> Field<'t> {
         self.position
     }
 
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn is_null(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Null)
+    }
+
     /// The same value, with problems reported at `position`, such as that of its key.
     pub fn at(self, position: Position) -> Field<'t> {
         Field { position, ..self }

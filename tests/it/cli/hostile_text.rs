@@ -111,6 +111,10 @@ impl Hostile {
         new.write("changed", &rules("rate: 2/s"));
         let good = rules("rate: 1/s");
         new.write("redis", &format!("{good}store: {{redis: {{url: 'redis://{}'}}}}\n", new.redis));
+        let tree = "key: T, metadata: {T: 1}, rate_limit: {unit: day, replaces: [{name: T}]}";
+        let tree =
+            format!("domain: T\ndescriptors:\n  - {{{tree}}}\n  - {{key: a, value: T, rate_limit: {{unit: day}}}}\n");
+        new.write("ratelimit", &tree.replace('T', &text));
         let line = json!({
             "time": "2026-11-21T14:51:52.123456Z", "request_id": "a", "kind": "refused", "route": HOSTILE, "method": HOSTILE,
             "code": 429, "origin": "gateway", "duration_us": 210, "decision_us": 90, "request_bytes": 0,
@@ -185,6 +189,10 @@ impl Hostile {
                 "explain -c @good --live --admin @address /",
                 "explain -c @good --live @url",
                 "explain -c @redis --live /",
+                "explain -c @good --descriptor @pair --domain @text",
+                "explain -c @good --descriptor @text",
+                "explain -c @good --descriptor @pair --descriptor @pair --json",
+                "explain -c @good --descriptor @pair --listener @text",
                 "explain -c @good --id a --log @log",
                 "explain -c @good --id a --json --log @log",
                 "explain -c @good --id a --live --log @log",
@@ -256,6 +264,14 @@ impl Hostile {
             ],
             "key" => &["key @text free", "key a @text", "key a free", "key a free @text"],
             "echo" => &["echo --listen @text", "echo @text"],
+            "import ratelimit" => &[
+                "import ratelimit @ratelimit",
+                "import ratelimit @ratelimit @ratelimit",
+                "import ratelimit @good",
+                "import ratelimit @not-yaml",
+                "import ratelimit @missing",
+                "import ratelimit @text",
+            ],
             "init" => &["init @text", "init jwt @invalid", "init ip @no-folder/x", "init ip @new"],
             "schema" => &["schema", "schema @text"],
             "store init" => &[

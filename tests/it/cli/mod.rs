@@ -7,6 +7,7 @@ mod completions;
 mod explain;
 mod explain_id;
 mod hostile_text;
+mod import;
 mod init;
 mod queues;
 mod replay;

@@ -1,0 +1,61 @@
+//! `tollgate import`: writes a gateway.yaml from the files of another program.
+
+use std::path::PathBuf;
+
+use super::failure::Failure;
+use super::output::{self, Colour, Page, Painting};
+use crate::config::ratelimit_import::{ImportedFile, Loss, import};
+
+const EXAMPLE: &str = "\
+Example: carry the limits of envoyproxy/ratelimit over, and see what could not be.
+
+  tollgate import ratelimit config/*.yaml > gateway.yaml
+  tollgate check gateway.yaml";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
+pub struct Arguments {
+    #[command(subcommand)]
+    from: From,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum From {
+    /// Read the files of envoyproxy/ratelimit: descriptors with fixed windows
+    #[command(after_help = EXAMPLE)]
+    Ratelimit {
+        /// The files; several may have one domain
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Prints the file, and to standard error what could not be carried over.
+///
+/// # Errors
+/// When a file cannot be read, or has problems.
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let From::Ratelimit { files } = &arguments.from;
+    let mut read = Vec::with_capacity(files.len());
+    for file in files {
+        let name = file.display().to_string();
+        let bytes = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
+        read.push((name, bytes));
+    }
+    let files: Vec<ImportedFile<'_>> = read.iter().map(|(name, bytes)| ImportedFile { name, bytes }).collect();
+    let imported = import(&files)?;
+    let mut page = Page::default();
+    page.lines(imported.text.lines());
+    output::print(&page)?;
+    if !imported.losses.is_empty() {
+        let mut lines: Vec<String> = imported.losses.iter().map(Loss::line).collect();
+        lines.push(match lines.len() {
+            1 => "1 remark".to_owned(),
+            count => format!("{count} remarks"),
+        });
+        let mut errors = Page::default();
+        errors.report(lines, Colour::Yellow, Painting::of_errors());
+        output::print_errors(&errors);
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Writes the imported rules as a gateway.yaml.
+
+use std::fmt::Write as _;
+
+use super::Loss;
+use super::shapes::{Expected, ImportedAction, ImportedPolicy, ImportedRule};
+use super::tree::NodeMode;
+
+const HEAD: &str = "\
+# Imported from the files of envoyproxy/ratelimit by `tollgate import ratelimit`.
+#
+# Each descriptor is decided as there. Of a call with several descriptors, all are charged together, or none if a limit
+# refuses one of them; and a call that is refused spends nothing, also if it is of several hits.
+";
+
+const REST: &str = "\
+# Port 8081 is that of the service which this replaces. Name the proxies that may ask.
+listeners:
+  - {name: ratelimit, address: 127.0.0.1:8081, decide: [rls], clients: [127.0.0.0/8]}
+# Without a store, buckets are in the memory of this process. To share them:
+# store: {redis: {url: redis://127.0.0.1:6379}}
+";
+
+/// The text of the file.
+pub fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
+    let mut text = HEAD.to_owned();
+    if !losses.is_empty() {
+        text.push_str("#\n# What those files say beyond this:\n");
+    }
+    for loss in losses {
+        // One line each, whatever names the files have.
+        let line: String = loss.line().chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+        let _ = writeln!(text, "# {line}");
+    }
+    text.push('\n');
+    text.push_str(REST);
+    let policies: Vec<_> = policies.iter().filter(|policy| !policy.rules.is_empty()).collect();
+    if !policies.is_empty() {
+        text.push_str("policies:\n");
+    }
+    for policy in policies {
+        let _ = writeln!(text, "  - name: {}", quoted(&policy.name));
+        let _ = writeln!(text, "    match: {{\"descriptor:domain\": {}}}", scalar(&policy.domain));
+        text.push_str("    rules:\n");
+        policy.rules.iter().for_each(|rule| write_rule(&mut text, rule));
+    }
+    text
+}
+
+fn write_rule(text: &mut String, rule: &ImportedRule) {
+    let ImportedRule { name, shape, values, counted, action, mode, file, line } = rule;
+    let file: String = file.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
+    let _ = writeln!(text, "      # {file}:{line}");
+    let _ = writeln!(text, "      - name: {}", quoted(name));
+    let mut conditions = vec![format!("\"descriptor:entries\": {}", scalar(shape))];
+    conditions.extend(values.iter().map(|(key, expected)| {
+        let expectation = match expected {
+            Expected::Text(value) => scalar(value),
+            Expected::Prefix(prefix) => format!("{{prefix: {}}}", scalar(prefix)),
+            Expected::Suffix(suffix) => format!("{{suffix: {}}}", scalar(suffix)),
+            Expected::Regex(regex) => format!("{{regex: {}}}", scalar(regex)),
+            Expected::Present => "{present: true}".to_owned(),
+        };
+        format!("{}: {expectation}", quoted(&format!("descriptor:{key}")))
+    }));
+    let _ = writeln!(text, "        match: {{{}}}", conditions.join(", "));
+    if *mode == NodeMode::Shadow {
+        text.push_str("        mode: shadow\n");
+    }
+    match action {
+        ImportedAction::Allow => text.push_str("        action: allow\n"),
+        ImportedAction::Deny => text.push_str("        action: deny\n"),
+        ImportedAction::Charge { limit, window } => {
+            let keys: Vec<String> = counted.iter().map(|key| scalar(&format!("descriptor:{key}"))).collect();
+            let _ = writeln!(text, "        limit_keys: [{}]", keys.join(", "));
+            text.push_str("        algorithm: fixed_window\n");
+            let _ = writeln!(text, "        algorithm_config: {{limit: {limit}, window: {window}}}");
+            if keys.is_empty() {
+                text.push_str("        expose: true\n");
+            }
+        }
+    }
+}
+
+/// A text as a scalar, in which a dollar sign is itself.
+fn scalar(text: &str) -> String {
+    quoted(&text.replace('$', "$$"))
+}
+
+/// A text in double quotes.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for char in text.chars() {
+        let _ = match char {
+            '"' | '\\' => write!(quoted, "\\{char}"),
+            ' '..='~' => write!(quoted, "{char}"),
+            _ if char.is_alphanumeric() => write!(quoted, "{char}"),
+            _ => write!(quoted, "\\U{:08X}", u32::from(char)),
+        };
+    }
+    quoted.push('"');
+    quoted
+}
