@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::key::{Key, POSITIVE_DURATION, Type, names, networks};
+use super::listeners::HeaderSenders;
 use super::reader::{Field, Section, all};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
@@ -119,9 +120,11 @@ pub fn constraints() -> Value {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
+    // Whoever may claim any address may claim one of `clients`.
+    let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({
-        "anyOf": [{"required": ["clients"]}, mutual],
+        "anyOf": [named, mutual],
         "if": by_http,
         "then": {"required": ["original_request"]}
     });
@@ -130,9 +133,13 @@ pub fn constraints() -> Value {
     Value::Object(all.map(|(name, needs)| (name.to_owned(), needs)).collect())
 }
 
-/// Reads the keys of a listener, whose section this is, with its TLS. `None` after a problem has been reported, `Some(None)` for
-/// a listener that proxies.
-pub fn decide(section: &Section<'_>, tls: Option<Option<&Server>>) -> Option<Option<Decide>> {
+/// Reads the keys of a listener, whose section this is, with its TLS, and whose PROXY headers it believes. `None` after
+/// a problem has been reported, `Some(None)` for a listener that proxies.
+pub fn decide(
+    section: &Section<'_>,
+    tls: Option<Option<&Server>>,
+    header_senders: Option<&HeaderSenders>,
+) -> Option<Option<Decide>> {
     let Some(field) = section.get("decide") else {
         for name in COMPANIONS {
             section.unwanted(name, "belongs to `decide`, which is missing");
@@ -145,11 +152,18 @@ pub fn decide(section: &Section<'_>, tls: Option<Option<&Server>>) -> Option<Opt
     let refuse_with = section.optional("refuse_with", REFUSE_WITH.read);
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
     // Wrong `tls` has been reported, and says nothing of its certificates.
-    let anyone_may_ask = !section.has("clients") && tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
+    let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
+    let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {
         let what = "missing: who may ask can claim any client, so name the proxies that may, or set `client_auth: required` \
                     of every certificate in `tls`";
         section.wrong("clients", what);
+    }
+    let anyone_may_pose = lacks_certificates && header_senders == Some(&HeaderSenders::Anyone);
+    if anyone_may_pose && let Some(field) = section.get("proxy_protocol") {
+        let what = "`true` lets any host claim an address in `clients`: name the load balancers, \
+                    `{from: [10.0.0.0/8]}`, or set `client_auth: required` of every certificate in `tls`";
+        field.wrong(what, None);
     }
     let doors = doors?;
     let lacks_request = doors.contains(&Door::Http) && !section.has("original_request");
@@ -157,7 +171,7 @@ pub fn decide(section: &Section<'_>, tls: Option<Option<&Server>>) -> Option<Opt
         let what = "missing: it says where a call of `/decide` has the request that it asks about";
         section.wrong("original_request", what);
     }
-    if anyone_may_ask || lacks_request {
+    if anyone_may_ask || anyone_may_pose || lacks_request {
         return None;
     }
     Some(Some(Decide {

@@ -198,7 +198,7 @@ fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -
     // The files are looked at, whatever the protocols are.
     let tls =
         section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
-    let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref));
+    let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref), proxy_protocol.as_ref());
     let needs_http2 = decide.as_ref().and_then(Option::as_ref).is_some_and(Decide::needs_http2);
     let protocols = match protocols {
         Some(protocols) if needs_http2 => listener_protocols::with_http2(&section, protocols),
