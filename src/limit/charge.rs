@@ -110,6 +110,12 @@ impl Plan {
         })
     }
 
+    /// Whether this enforced charge only checks a bucket from which another one spends. Its outcome is the level before
+    /// that.
+    pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
+        charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.enforced.is_empty() && self.shadow.is_empty()
     }

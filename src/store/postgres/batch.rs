@@ -46,7 +46,7 @@ struct Bucket<'p> {
     state: Option<State>,
     /// Set once something has to be stored.
     kept_until: Option<Timestamp>,
-    /// Of the last enforced charge.
+    /// Of the last enforced charge that tells the level after its plan.
     last: Option<Last<'p>>,
 }
 
@@ -107,6 +107,9 @@ impl<'p> Batch<'p> {
                 }
             }
             for ((index, outcome), charge) in found.iter().zip(&settlement.enforced).zip(&plan.enforced) {
+                if plan.checks_what_is_spent(charge) {
+                    continue;
+                }
                 // A leaky bucket may refuse with places left: the request could not wait so long.
                 let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                 if let Some(bucket) = buckets.get_mut(*index) {
@@ -144,4 +147,24 @@ pub fn pack(state: &[u64]) -> Vec<u8> {
 pub fn unpack(packed: &[u8]) -> Option<State> {
     let (words, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::charge::Charge;
+
+    #[test]
+    fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
+        let mut plan = Plan::default();
+        plan.enforce(Charge::of_token_bucket(1, 10, 3));
+        let mut checked = Plan::default();
+        checked.enforce(Charge::of_token_bucket(1, 10, 1));
+        plan.join_check(checked);
+        let plans = [&plan];
+        let row = StoredBucket { key: BucketKey([1; 16]), packed: None };
+        let reply = Batch::new(&plans).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;
+        let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
+        assert_eq!(left, [(false, Micros(3_000_000))]);
+    }
 }

@@ -150,6 +150,9 @@ impl<'p> Call<'p> {
                     }
                 }
                 for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
+                    if run.plan.checks_what_is_spent(charge) {
+                        continue;
+                    }
                     // A leaky bucket may refuse with places left: the request could not wait so long.
                     let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                     last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
@@ -277,4 +280,23 @@ pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     };
     let (words, _) = packed.as_chunks::<8>();
     Ok(Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
+        let mut plan = Plan::default();
+        plan.enforce(Charge::of_token_bucket(1, 10, 3));
+        let mut checked = Plan::default();
+        checked.enforce(Charge::of_token_bucket(1, 10, 1));
+        plan.join_check(checked);
+        // At this moment the only run was granted once, and its bucket was full.
+        let reply = Value::Array(vec![Value::Int(1 << 50), Value::Int(0), Value::Int(1), Value::Nil]);
+        let reply = Call::new([&plan]).settle(&reply).unwrap();
+        let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
+        assert_eq!(left, [(false, Micros(3_000_000))]);
+    }
 }
