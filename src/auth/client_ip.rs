@@ -63,6 +63,13 @@ impl Settings {
     }
 }
 
+/// Whether `X-Forwarded-For` ends with an address, so that its last writer says who its client is.
+pub fn ends_with_address(headers: &HeaderMap) -> bool {
+    let line = headers.get_all("x-forwarded-for").iter().next_back();
+    let hop = line.and_then(|line| line.as_bytes().rsplit(|byte| *byte == b',').next());
+    hop.and_then(parse_hop).is_some()
+}
+
 /// `203.0.113.7`, `203.0.113.7:1234`, `2001:db8::1`, `[2001:db8::1]`, `[2001:db8::1]:1234`.
 ///
 /// An empty hop is invalid, although a list may have empty members (RFC 9110, section 5.6.1) and nginx skips them: a proxy

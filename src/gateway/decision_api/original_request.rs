@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use pingora::http::RequestHeader;
 
+use crate::auth::client_ip::ends_with_address;
 use crate::base::http_method;
 use crate::config::{Config, OriginalRequest};
 use crate::decision::refusal::Refusal;
@@ -76,7 +77,8 @@ pub fn read(
         OriginalRequest::XForwarded => by_forwarded_fields(&call.headers)?,
         OriginalRequest::XOriginal => by_original_fields(&call.headers)?,
     };
-    if !call.headers.contains_key(FORWARDED_FOR) {
+    // Else the client would be the proxy that asks.
+    if !ends_with_address(&call.headers) {
         return Err(CallError::Unusable(FORWARDED_FOR));
     }
     description.request(call.headers.clone(), config).map_err(CallError::Refused)

@@ -131,8 +131,15 @@ fn a_call_that_lacks_a_part_or_has_it_twice_is_400_and_charges_nothing() {
             let without = [&whole[..index], &whole[index + 1..]].concat();
             let empty = [&without[..], &[(name, "")]].concat();
             let twice = [whole, &[(*name, *value)]].concat();
-            // The chain of addresses may be in several lines, of which an empty one names nobody.
-            let wrong = if *name == "X-Forwarded-For" { vec![without] } else { vec![without, empty, twice] };
+            let wrong = if *name == "X-Forwarded-For" {
+                // The chain of addresses may be in several lines; its end is who called the proxy.
+                let ends = ["unknown", "203.0.113.7, unknown", "203.0.113.7,", "203.0.113", "203.0.113.7:x", "[::1"];
+                let unreadable = ends.map(|chain| [&without[..], &[(*name, chain)]].concat());
+                let last_line = [whole, &[(*name, "unknown")]].concat();
+                [vec![without, empty, last_line], unreadable.to_vec()].concat()
+            } else {
+                vec![without, empty, twice]
+            };
             for fields in wrong {
                 let answer = client.send("GET", target, &fields, "");
                 assert_eq!(answer.status, 400, "{form} {fields:?}");
@@ -146,6 +153,10 @@ fn a_call_that_lacks_a_part_or_has_it_twice_is_400_and_charges_nothing() {
         assert_eq!(client.send("GET", "/decided", whole, "").status, 404);
         assert_eq!(client.send("GET", "/decide/../x", whole, "").status, if form == PATH { 200 } else { 404 });
         assert_eq!(client.send("GET", target, whole, "").status, if form == PATH { 403 } else { 200 });
+        for chain in ["203.0.113.7:1234", "2001:db8::7", "[2001:db8::7]", "[2001:db8::7]:443", "unknown, 203.0.113.7"] {
+            let fields = [&whole[..whole.len() - 1], &[("X-Forwarded-For", chain)]].concat();
+            assert_ne!(client.send("GET", target, &fields, "").status, 400, "{form} {chain}");
+        }
         assert!(gateway.has_logged("call of /decide answered 400"));
     }
 }
