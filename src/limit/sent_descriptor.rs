@@ -12,7 +12,7 @@ pub const ENTRIES: &str = "entries";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptor<'a> {
     domain: Option<&'a str>,
-    entries: Vec<(&'a str, &'a str)>,
+    entries: Vec<(&'a str, Cow<'a, str>)>,
     order: EntryOrder,
 }
 
@@ -43,25 +43,28 @@ impl<'a> SentDescriptor<'a> {
     ///
     /// # Errors
     /// If two entries have the same name.
-    pub fn new(domain: &'a str, entries: Vec<(&'a str, &'a str)>) -> Result<SentDescriptor<'a>, RepeatedEntry> {
+    pub fn new<V: Into<Cow<'a, str>>>(
+        domain: &'a str,
+        entries: Vec<(&'a str, V)>,
+    ) -> Result<SentDescriptor<'a>, RepeatedEntry> {
         for (index, (name, _)) in entries.iter().enumerate() {
             if entries.iter().skip(index + 1).any(|(other, _)| other == name) {
                 return Err(RepeatedEntry((*name).to_owned()));
             }
         }
-        Ok(SentDescriptor { domain: Some(domain), entries, order: EntryOrder::List })
+        Ok(SentDescriptor { domain: Some(domain), entries: texts(entries), order: EntryOrder::List })
     }
 
     /// What is sent along with a request: a map, without a domain.
-    pub fn of_request(entries: Vec<(&'a str, &'a str)>) -> SentDescriptor<'a> {
-        SentDescriptor { domain: None, entries, order: EntryOrder::Map }
+    pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
+        SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
 
     pub fn domain(&self) -> Option<&'a str> {
         self.domain
     }
 
-    pub fn entries(&self) -> &[(&'a str, &'a str)] {
+    pub fn entries(&self) -> &[(&'a str, Cow<'a, str>)] {
         &self.entries
     }
 
@@ -77,9 +80,13 @@ impl<'a> SentDescriptor<'a> {
                     Some(Cow::Owned(names.join("/")))
                 }
             },
-            _ => self.entries.iter().find(|(found, _)| *found == name).map(|(_, value)| Cow::Borrowed(*value)),
+            _ => self.entries.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone()),
         }
     }
+}
+
+fn texts<'a, V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> Vec<(&'a str, Cow<'a, str>)> {
+    entries.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 #[cfg(test)]
@@ -104,7 +111,7 @@ mod tests {
         assert_eq!(repeated, Err(RepeatedEntry("a".to_owned())));
         let map = SentDescriptor::of_request(vec![("a", "1"), ("domain", "x")]);
         assert_eq!((map.value("a").as_deref(), map.value("entries"), map.value("domain")), (Some("1"), None, None));
-        let empty = SentDescriptor::new("edge", Vec::new()).unwrap();
+        let empty = SentDescriptor::new::<&str>("edge", Vec::new()).unwrap();
         assert_eq!(empty.value("entries").as_deref(), Some(""));
     }
 }

@@ -102,7 +102,7 @@ pub fn authorization_call() {
                 let own = http.headers.iter().filter(|(name, _)| !name.starts_with(':'));
                 own.map(|(name, value)| match name.eq_ignore_ascii_case("cookie") {
                     true => 1,
-                    false => value.split(',').count(),
+                    false => value.split(|byte| *byte == b',').count(),
                 })
                 .sum()
             }

@@ -1,5 +1,6 @@
 //! Explains a descriptor that Envoy's rate limit filter would send: a decision without a request.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use serde::Serialize;
@@ -43,7 +44,7 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));
-    let shown = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
+    let shown = |(key, value): &(&str, Cow<'_, str>)| Entry { key: (*key).to_owned(), value: value.to_string() };
     let shown = Descriptor { domain: domain.to_owned(), entries: sent.entries().iter().map(shown).collect() };
     let subject = Subject { request: None, descriptor: Some(shown) };
     by_rules(arguments, config, subject, &Credentials::default(), &request)

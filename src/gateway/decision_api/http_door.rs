@@ -8,7 +8,7 @@ use pingora::{Error, ErrorType, Result};
 
 use super::DecisionApi;
 use super::call::Call;
-use super::original_request::{CallError, DescribedRequest, read};
+use super::original_request::{CallError, DECIDE, DescribedRequest, read};
 use crate::config::{Decide, RefuseWith};
 use crate::decision::cors::CorsAnswer;
 use crate::decision::refusal::Refusal;
@@ -24,6 +24,11 @@ use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::scheme::SchemeSource;
 use crate::store::Caller;
+
+/// Whether a call of this path is one of this door.
+pub fn is_path(path: &str) -> bool {
+    path.strip_prefix(DECIDE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// Answers a call from this peer, to a listener with these settings.
 ///

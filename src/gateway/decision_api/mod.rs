@@ -99,8 +99,10 @@ impl ProxyHttp for DecisionApi {
         call.destination = Some(Arc::clone(snapshot.destinations.decided()));
         let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         let settings = snapshot.config.decide(call.listener());
+        // A call of `/decide` has the content type of the client, from which nothing may follow.
+        let is_decide = http_door::is_path(session.req_header().uri.path());
         match peer.zip(settings).filter(|(peer, settings)| settings.admits(*peer)) {
-            Some((_, settings)) if settings.needs_http2() && grpc::is_call(session) => {
+            Some((_, settings)) if !is_decide && settings.needs_http2() && grpc::is_call(session) => {
                 grpc::answer(self, session, call, &snapshot, settings).await?;
             }
             Some((peer, settings)) if settings.doors.contains(&Door::Http) => {

@@ -16,8 +16,8 @@ use crate::gateway::server::http1::syntax::{is_authority, is_target};
 use crate::limit::scheme;
 use crate::limit::scheme::Scheme;
 
-/// Below it are the paths of requests, where the listener reads those.
-const DECIDE: &str = "/decide";
+/// The path of a call. Below it are the paths of requests, where the listener reads those.
+pub const DECIDE: &str = "/decide";
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, Read};
 use std::net::TcpStream;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -304,6 +305,30 @@ rules: [{name: one, match: {host: api.example.com, scheme: https}, limit_keys: [
     assert!(granted.text.starts_with("HTTP/2 200"), "{granted:?}");
     assert!(refused.text.contains("retry-after: ") && refused.text.contains("violated-policies"), "{refused:?}");
     assert_eq!(asked(&own[5..]).status, 0);
+}
+
+#[test]
+fn the_content_type_of_a_client_says_nothing_of_its_proxy() {
+    let config = "\
+listeners:
+  - {address: 127.0.0.1:0, decide: [http, rls], clients: [127.0.0.1], original_request: path, protocols: [h2c, http/1.1]}
+rules: [{name: one, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]
+";
+    let gateway = Gateway::deciding().with(config).start();
+    let url = format!("http://{}/decide/x", gateway.http);
+    // Sent to the proxy, and passed on by it: to gRPC, every answer is 200.
+    let own = ["-H", "Content-Type: application/grpc", "-H", "X-Forwarded-For: 203.0.113.7"];
+    let asked = |more: &[&str]| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_version} %{http_code}", "--http2-prior-knowledge"]);
+        let output = curl.args(own).args(more).arg(&url).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(asked(&[]), "2 200");
+    assert_eq!(asked(&[]), "2 429");
+    let fields: Vec<String> = (0..101).map(|number| format!("-Hx-{number}: a")).collect();
+    let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+    assert_eq!(asked(&fields), "2 431");
 }
 
 #[test]

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn request() -> RateLimitRequest {
-        let entry = DescriptorEntry { key: "a".to_owned(), value: "b".to_owned() };
+        let entry = DescriptorEntry { key: "a".to_owned(), value: "b".into() };
         let descriptor =
             RateLimitDescriptor { entries: vec![entry], limit: None, hits_addend: Some(0), is_negative_hits: false };
         RateLimitRequest { domain: "edge".to_owned(), descriptors: vec![descriptor], hits_addend: 3 }

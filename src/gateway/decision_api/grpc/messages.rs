@@ -37,8 +37,9 @@ pub struct RateLimitDescriptor {
 pub struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub key: String,
-    #[prost(string, tag = "2")]
-    pub value: String,
+    /// A text; but Envoy passes on what a client has sent, whatever it is.
+    #[prost(bytes = "vec", tag = "2")]
+    pub value: Vec<u8>,
 }
 
 /// A message of which only its presence counts.
@@ -168,11 +169,11 @@ pub struct HttpRequest {
     #[prost(string, tag = "2")]
     pub method: String,
     /// Of fields that the request repeats, the values are joined by commas.
-    #[prost(btree_map = "string, string", tag = "3")]
-    pub headers: BTreeMap<String, String>,
-    /// With the query.
-    #[prost(string, tag = "4")]
-    pub path: String,
+    #[prost(btree_map = "string, bytes", tag = "3")]
+    pub headers: BTreeMap<String, Vec<u8>>,
+    /// With the query. As the values of fields, what a client has sent, and so possibly no text.
+    #[prost(bytes = "vec", tag = "4")]
+    pub path: Vec<u8>,
     #[prost(string, tag = "5")]
     pub host: String,
     #[prost(string, tag = "6")]

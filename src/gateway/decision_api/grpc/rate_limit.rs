@@ -18,7 +18,8 @@ pub struct AskedDescriptor<'m> {
     pub hits: Hits,
 }
 
-/// The descriptors of a call, in order.
+/// The descriptors of a call, in order. In a value, bytes that are no text become U+FFFD: an error would let the requests pass of a
+/// client that sends them.
 ///
 /// # Errors
 /// If one of them has two entries with the same key.
@@ -31,7 +32,7 @@ fn asked<'m>(
     message: &'m RateLimitRequest,
     descriptor: &'m RateLimitDescriptor,
 ) -> Result<AskedDescriptor<'m>, RepeatedEntry> {
-    let entries = descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
+    let entries = descriptor.entries.iter().map(|entry| (&*entry.key, String::from_utf8_lossy(&entry.value))).collect();
     let sent = SentDescriptor::new(&message.domain, entries)?;
     let hits = match descriptor.hits_addend {
         // Tokens that are given back: what was spent stays spent.
@@ -95,4 +96,22 @@ fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<Cu
     };
     let requests_per_unit = u32::try_from(quota).ok()?;
     Some(CurrentLimit { requests_per_unit, unit: unit.into(), name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame;
+    use super::super::messages::DescriptorEntry;
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_no_text_is_a_value() {
+        let entries = vec![DescriptorEntry { key: "key".to_owned(), value: b"a\xff".to_vec() }];
+        let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
+        let sent = RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 };
+        let read = frame::read::<RateLimitRequest>(&frame::write(&sent)).unwrap();
+        let asked = super::descriptors(&read).unwrap();
+        let [only] = &asked[..] else { panic!("{asked:?}") };
+        assert_eq!(only.sent.value("key").as_deref(), Some("a\u{fffd}"));
+    }
 }

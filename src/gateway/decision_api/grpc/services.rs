@@ -10,7 +10,8 @@ use pingora::Result;
 use pingora::http::ResponseHeader;
 use pingora::proxy::Session;
 
-use super::authorization::{self, AskedRequest};
+use super::authorization::{self, AskedRequest, Unusable};
+use super::frame::FrameError;
 use super::messages::{
     CheckRequest, CheckResponse, Code, DeniedResponse, HeaderValue, HeaderValueOption, HealthCheckRequest,
     HealthCheckResponse, HttpStatus, OkResponse, RateLimitRequest, RateLimitResponse, RpcStatus, ServingStatus,
@@ -20,6 +21,7 @@ use crate::base::time::Micros;
 use crate::config::{Decide, RefuseWith};
 use crate::decision::cors::CorsAnswer;
 use crate::decision::reason::Reason;
+use crate::decision::refusal::Refusal;
 use crate::gateway::decision_api::DecisionApi;
 use crate::gateway::decision_api::call::Call;
 use crate::gateway::decision_api::http_door::new_record;
@@ -45,6 +47,7 @@ const ANSWER_WITHIN: Micros = Micros(15_000);
 
 /// More than any proxy sends.
 const MOST_DESCRIPTORS: usize = 128;
+const MOST_ENTRIES: usize = 64;
 
 const RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const AUTHORIZATION: &str = "envoy.service.auth.v3.Authorization";
@@ -76,12 +79,20 @@ pub async fn answer(
         Some((RATE_LIMIT, "ShouldRateLimit")) if has(Door::Rls) => {
             match read_body(session).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.rate_limit(session, call, &message).await?,
+                Err(FrameError::TooLong) => Reply::Message(frame::write(&RateLimitResponse {
+                    overall_code: Code::OverLimit.into(),
+                    ..RateLimitResponse::default()
+                })),
                 Err(error) => error.into(),
             }
         }
         Some((AUTHORIZATION, "Check")) if has(Door::ExtAuthz) => {
             match read_body(session).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.check(session, call, &message).await?,
+                // Its length is that of the client's head and body, so that an error would let the request pass.
+                Err(FrameError::TooLong) => {
+                    context.denied(call, &RefusalResponse::of(Refusal::bad_request(413)), None)?
+                }
                 Err(error) => error.into(),
             }
         }
@@ -100,12 +111,15 @@ pub async fn answer(
 impl CallContext<'_> {
     async fn rate_limit(&self, session: &Session, call: &mut Call, message: &RateLimitRequest) -> Result<Reply> {
         let metrics = &self.api.shared.rate_limit;
-        let descriptors = match rate_limit::descriptors(message) {
-            Ok(descriptors) if descriptors.len() <= MOST_DESCRIPTORS => descriptors,
-            Ok(_) => return Ok(Reply::Failure(Status::InvalidArgument, "there are more than 128 descriptors")),
-            Err(_) => {
-                return Ok(Reply::Failure(Status::InvalidArgument, "a descriptor has two entries with the same key"));
-            }
+        let invalid = |what| Ok(Reply::Failure(Status::InvalidArgument, what));
+        if message.descriptors.len() > MOST_DESCRIPTORS {
+            return invalid("there are more than 128 descriptors");
+        }
+        if message.descriptors.iter().any(|one| one.entries.len() > MOST_ENTRIES) {
+            return invalid("a descriptor has more than 64 entries");
+        }
+        let Ok(descriptors) = rate_limit::descriptors(message) else {
+            return invalid("a descriptor has two entries with the same key");
         };
         metrics.ignored_limits.increment(count(message.descriptors.iter().filter(|one| one.limit.is_some())));
         metrics.ignored_refunds.increment(count(message.descriptors.iter().filter(|one| one.is_negative_hits)));
@@ -153,6 +167,8 @@ impl CallContext<'_> {
     async fn check(&self, session: &Session, call: &mut Call, message: &CheckRequest) -> Result<Reply> {
         let asked = match authorization::read(message) {
             Ok(asked) => asked,
+            // The client has sent it.
+            Err(Unusable::Field) => return self.denied(call, &RefusalResponse::of(Refusal::bad_request(400)), None),
             Err(unusable) => {
                 self.report_unusable(call, unusable.what());
                 return Ok(Reply::Failure(Status::InvalidArgument, unusable.what()));
@@ -162,7 +178,8 @@ impl CallContext<'_> {
         let AskedRequest { http, source, fields: headers, sent } = asked;
         call.request_id = request_id::keep_or_make(headers.get(&request_id::NAME));
         let client = config.client_ip.client(source, &headers);
-        let described = describe([&http.method, &http.host, &http.path, &http.scheme], headers, config);
+        let described =
+            describe([&http.method, &http.host, &String::from_utf8_lossy(&http.path), &http.scheme], headers, config);
         let DescribedRequest { head, scheme } = match described {
             Ok(described) => described,
             Err(refusal) => {

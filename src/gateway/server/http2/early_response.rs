@@ -8,29 +8,35 @@ use http::{HeaderValue, Method, Response, response};
 use pingora::http::ResponseHeader;
 
 use crate::base::time::Micros;
+use crate::config::RefuseWith;
 use crate::decision::refusal::Refusal;
-use crate::gateway::response::problem::ProblemResponse;
+use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::server::http1::early_response::{HeadRejection, count};
 use crate::gateway::server::server_state::ServerState;
 
-/// Answers a request with an invalid head.
-pub fn reject_head(state: &ServerState, respond: &mut SendResponse<Bytes>, head: &Parts, rejection: HeadRejection) {
+/// Answers a request with an invalid head, to the listener with this index.
+pub fn reject_head(
+    (state, listener): (&ServerState, usize),
+    respond: &mut SendResponse<Bytes>,
+    head: &Parts,
+    rejection: HeadRejection,
+) {
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
     state.metrics.count_refusal(refusal.reason);
-    answer(state, respond, head, &ProblemResponse::refusal(&refusal), &request_id);
+    answer((state, listener), respond, head, &ProblemResponse::refusal(&refusal), &request_id);
 }
 
 /// Answers 503 to a request whose client has too many under way.
-pub fn reject_stream(state: &ServerState, respond: &mut SendResponse<Bytes>, head: &Parts) {
+pub fn reject_stream((state, listener): (&ServerState, usize), respond: &mut SendResponse<Bytes>, head: &Parts) {
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
-    answer(state, respond, head, &ProblemResponse::fault(503), &request_id);
+    answer((state, listener), respond, head, &ProblemResponse::fault(503), &request_id);
 }
 
 fn answer(
-    state: &ServerState,
+    (state, listener): (&ServerState, usize),
     respond: &mut SendResponse<Bytes>,
     head: &Parts,
     response: &ProblemResponse<'_>,
@@ -42,8 +48,11 @@ fn answer(
     let mut origins = head.headers.get_all(ORIGIN).iter();
     let origin = origins.next().filter(|_| origins.next().is_none());
     let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
-    let (header, body) = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_header(head, request_id)
-    {
+    // Another proxy, which asks here, takes the 200 of a refusal of gRPC for a permission.
+    let decides = snapshot.config.decide(listener).is_some();
+    let recipient = if decides { Recipient::Edge(RefuseWith::Decided) } else { Recipient::Client };
+    let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
+    let (header, body) = match response.to_header(head, request_id) {
         Ok(made) => made,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };

@@ -328,9 +328,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         let client = match self.count_stream(&bounds) {
             Ok(client) if rejection.is_none() => client,
             counted => {
+                let at = (state, self.handle.listener());
                 match rejection {
-                    Some(rejection) => early_response::reject_head(state, &mut respond, &head, rejection),
-                    None => early_response::reject_stream(state, &mut respond, &head),
+                    Some(rejection) => early_response::reject_head(at, &mut respond, &head, rejection),
+                    None => early_response::reject_stream(at, &mut respond, &head),
                 }
                 if !body.is_end_stream() {
                     lingering_stream::linger(body, Some(self.streams.begin(counted.ok().flatten())));
