@@ -204,6 +204,8 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
     gateway.expect("tollgate_descriptors_ignored_total", &["limit"], 1.0);
     // What cannot be read is an error, for which the caller has a mode of its own.
     let many = vec![descriptor("a=b", None); 129];
+    let entries: Vec<String> = (0..65).map(|number| format!("a{number}=b")).collect();
+    let entries = entries.join(",");
     for (call, code) in [
         (
             json!({"method": "ShouldRateLimit", "message": {"descriptors": [descriptor("a=1,a=1", None)]}}),
@@ -211,7 +213,10 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
         ),
         (json!({"method": "ShouldRateLimit", "message": {"descriptors": many}}), "INVALID_ARGUMENT"),
         (json!({"method": "ShouldRateLimit", "raw": "ff"}), "INVALID_ARGUMENT"),
-        (json!({"method": "ShouldRateLimit", "raw": "00".repeat((1 << 20) + 1)}), "RESOURCE_EXHAUSTED"),
+        (
+            json!({"method": "ShouldRateLimit", "message": {"descriptors": [descriptor(&entries, None)]}}),
+            "INVALID_ARGUMENT",
+        ),
         (json!({"method": "AuthorizationCheck", "message": {}}), "INVALID_ARGUMENT"),
         (json!({"method": "HealthCheck", "message": {"service": "other"}}), "NOT_FOUND"),
         (json!({"method": "Unknown", "message": {}}), "UNIMPLEMENTED"),
@@ -219,6 +224,9 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
         let answer = caller.call(&call);
         assert_eq!(answer["code"], code, "{answer}");
     }
+    // The client's own fields may make a call too long.
+    let long = caller.call(&json!({"method": "ShouldRateLimit", "raw": "00".repeat((1 << 20) + 1)}));
+    assert_eq!(long["message"]["overall_code"], OVER_LIMIT, "{long}");
     for service in ["", "envoy.service.ratelimit.v3.RateLimitService", "envoy.service.auth.v3.Authorization"] {
         assert_eq!(caller.message("HealthCheck", &json!({"service": service}))["status"], 1);
     }
