@@ -27,6 +27,8 @@ MEASURED = rig.TARGET / "measured"
 BENCHMARKS = {
     "proxy": "python3 benches/proxy.py --rounds 16",
     "tls": "python3 benches/tls.py --rounds 12 --seconds 1",
+    "decision": "python3 benches/decision.py --rounds 12 --seconds 1",
+    "envoy": "python3 benches/envoy.py --rounds 6 --seconds 1",
     "redis": "python3 benches/redis.py --rounds 12 --seconds 1 --json target/redis.json",
     "store": "cargo bench --locked --bench store -- --rounds 12 --seconds 0.25 --json target/store.json",
     "allocations": "cargo bench --locked --bench allocations",
@@ -95,7 +97,8 @@ def comparison(printed):
 
 
 HEADINGS = {
-    "proxy": "a-proxied-request", "tls": "tls-and-http2", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
+    "proxy": "a-proxied-request", "tls": "tls-and-http2", "decision": "a-decision-for-another-proxy",
+    "envoy": "a-decision-for-another-proxy", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
     "rules": "a-long-file", "routes": "many-routes", "memory": "a-bucket-in-memory", "cluster": "a-redis-cluster",
     "postgres": "postgresql",
 }

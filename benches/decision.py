@@ -58,7 +58,7 @@ def main():
             upstream.wait()
 
     print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | requests/s | ratio to proxied | middle half | budget |\n|---|---|---|---|---|---|")
+    print("| | CPU µs per request | requests/s | ratio | middle half | budget |\n|---|---|---|---|---|---|")
     rows = {}
     for name in subjects:
         cost, rate = (median(each[name][place] for each in rounds) for place in (0, 2))

@@ -120,7 +120,7 @@ pub fn constraints() -> Value {
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
-    // Whoever may claim any address may claim one of `clients`.
+    // A client that may claim any address may claim one of `clients`.
     let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
     let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
     let decide = json!({
