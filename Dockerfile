@@ -1,4 +1,4 @@
-# docker build -t tollgate --build-arg VERSION=0.1.0 .
+# docker build -t tollgate --build-arg VERSION=0.2.0 .
 ARG RUST=1.95
 
 FROM docker.io/library/rust:${RUST}-slim-bookworm AS build

@@ -35,6 +35,7 @@ BENCHMARKS = {
     "algorithms": "python3 benches/algorithms.py --rounds 12 --seconds 1",
     "rules": "python3 benches/rules.py --rounds 12 --seconds 1",
     "routes": "python3 benches/routes.py --rounds 10 --seconds 1",
+    "lists": "python3 benches/lists.py --rounds 5 --seconds 4",
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",

@@ -7,12 +7,11 @@ Starts a gateway that proxies to an nginx that answers `ok` from memory, and one
 request in each form, all with one rule in memory, and drives each in turn with wrk over 64 keep-alive connections.
 """
 
-import statistics
 import subprocess
 import tempfile
 
 import rig
-from rig import ROOT, UPSTREAM, free_port, median
+from rig import ROOT, UPSTREAM, free_port
 
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
 FIELDS = {"Host": "api.example.com", "User-Agent": "bench", "Accept": "*/*", "Authorization": "Bearer 0123456789abcdef"}
@@ -50,24 +49,14 @@ def main():
         for form, (path, fields) in FORMS.items():
             decide = f", decide: [http], clients: [127.0.0.0/8], original_request: {form}"
             subjects[f"decided, {form}"] = gateway(form, decide, "", path, fields)
-        upstream = folder.upstream()
-        try:
-            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid))
-        finally:
-            upstream.terminate()
-            upstream.wait()
+        rounds = rig.rounds_beside_upstream(folder, subjects, arguments)
 
     print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | requests/s | ratio | middle half | budget |\n|---|---|---|---|---|---|")
-    rows = {}
-    for name in subjects:
-        cost, rate = (median(each[name][place] for each in rounds) for place in (0, 2))
-        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
-        ratios = [each[name][0] / each["proxied"][0] for each in rounds]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        compared = "| | " if name == "proxied" else f"{middle:.3f} | {low:.3f} to {high:.3f} | {BUDGET:.2f}"
-        print(f"| {name} | {cost:.1f} | {rate:.0f} | {compared} |")
-    rig.keep(arguments, rows)
+
+    def compared(name):
+        return ["", "", ""] if name == "proxied" else [rig.ratio(rounds, name, "proxied"), f"{BUDGET:.2f}"]
+
+    rig.keep(arguments, rig.table(rounds, more_heads=("ratio", "middle half", "budget"), more=compared))
 
 
 if __name__ == "__main__":

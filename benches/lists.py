@@ -4,7 +4,7 @@
     cargo build --release && python3 benches/lists.py [--rounds 5] [--seconds 4]
 
 `in_file` holds a million texts of 36 bytes, as UUIDs are, `cidr_file` a million networks of IPv4 with 24 to 32 bits, and
-`overrides_file` 100 000 values, also of 36 bytes. No request is in a list, so that each is looked up and goes on. A reload is
+`overrides_file` 100 000 values, also of 36 bytes, with the numbers of one of 20 plans or each with its own. No request is in a list, so that each is looked up and goes on. A reload is
 measured from the change of the list's file to the metric that tells its new length.
 """
 
@@ -36,13 +36,18 @@ def networks(count):
     return [str(ipaddress.ip_network((first(), numbers.randrange(24, 33)), strict=False)) for _ in range(count)]
 
 
-def overrides(count):
-    """`overrides_file`, of UUIDs"""
-    return [f"{text},1000000,1000000" for text in texts(count)]
+def plans(count):
+    """`overrides_file`, of UUIDs, 20 plans"""
+    return [f"{text},{1000000 + number % 20},2000000" for number, text in enumerate(texts(count))]
+
+
+def contracts(count):
+    """`overrides_file`, of UUIDs, each its own numbers"""
+    return [f"{text},{1000000 + number},2000000" for number, text in enumerate(texts(count))]
 
 
 # The first line of each file.
-HEADERS = {overrides: "value,rps,burst\n"}
+HEADERS = {plans: "value,rps,burst\n", contracts: "value,rps,burst\n"}
 
 
 def content(shape, lines):
@@ -50,7 +55,7 @@ def content(shape, lines):
 
 
 def settings(shape):
-    if shape is overrides:
+    if shape in HEADERS:
         rule = {"name": "own", "limit_keys": ["header:x-user"], "overrides_file": "list.csv",
                 "algorithm_config": {"rps": 1000000, "burst": 1000000}}
         return {"listen": f"127.0.0.1:{rig.PROXY}", "admin": f"127.0.0.1:{ADMIN}", "threads": 1,
@@ -97,12 +102,12 @@ def main():
         folder = rig.Folder(path)
         upstream = folder.upstream()
         try:
-            for shape in (texts, networks, overrides):
+            for shape in (texts, networks, plans, contracts):
                 costs = {}
-                many = MOST_OVERRIDES if shape is overrides else MANY
+                many = MOST_OVERRIDES if shape in HEADERS else MANY
                 for count in (FEW, many):
                     lines = shape(count)
-                    list_file = folder.write("list.csv" if shape is overrides else "list.txt", content(shape, lines))
+                    list_file = folder.write("list.csv" if shape in HEADERS else "list.txt", content(shape, lines))
                     file = folder.write("gateway.yaml", json.dumps(settings(shape)))
                     ready, memory, reload = life(shape, file, list_file, lines)
                     list_file.write_text(content(shape, lines), encoding="ascii")

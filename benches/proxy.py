@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 
 import rig
-from rig import ROOT, UPSTREAM, free_port, median
+from rig import ROOT, UPSTREAM, free_port
 
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
 
@@ -56,21 +56,10 @@ def main():
             "Tollgate, no rules": gateway("none.yaml"),
             "Tollgate, one rule in memory": gateway("rule.yaml", RULE),
         }
-        upstream = folder.upstream()
-        try:
-            rounds = list(rig.in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid))
-        finally:
-            upstream.terminate()
-            upstream.wait()
+        rounds = rig.rounds_beside_upstream(folder, subjects, arguments)
 
     print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | the upstream's | requests/s |\n|---|---|---|---|")
-    rows = {}
-    for name in subjects:
-        cost, beside, rate = (median(each[name][place] for each in rounds) for place in range(3))
-        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
-        print(f"| {name} | {cost:.1f} | {beside:.1f} | {rate:.0f} |")
-    rig.keep(arguments, rows)
+    rig.keep(arguments, rig.table(rounds, upstream=True))
     print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
     docs, sockets, ours, plain, none, rule = subjects
     pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, 1.10), (rule, none, 1.10), (none, plain, None))

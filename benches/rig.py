@@ -344,6 +344,16 @@ def in_turns(commands, rounds, seconds, beside, refusing=(), scheme="http", load
             process.wait()
 
 
+def rounds_beside_upstream(folder, subjects, arguments, **options):
+    """What `in_turns` measures of them, in front of an upstream that is started for it."""
+    upstream = folder.upstream()
+    try:
+        return list(in_turns(subjects, arguments.rounds, arguments.seconds, upstream.pid, **options))
+    finally:
+        upstream.terminate()
+        upstream.wait()
+
+
 def median(values):
     return statistics.median(list(values))
 
@@ -353,6 +363,20 @@ def ratio(rounds, name, other):
     ratios = [each[name][0] / each[other][0] for each in rounds]
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     return f"{middle:.3f} | {low:.3f} to {high:.3f}"
+
+
+def table(rounds, upstream=False, more_heads=(), more=lambda name: ()):
+    """Prints a row for each subject with the medians of its CPU per request, of its upstream's if that is asked for, and of its requests
+    per second, and the cells that `more` has for its name. Returns what `keep` writes."""
+    heads = ["CPU µs per request", *(["the upstream's"] if upstream else []), "requests/s", *more_heads]
+    print("| | " + " | ".join(heads) + " |\n" + "|---" * (len(heads) + 1) + "|")
+    rows = {}
+    for name, measured in rounds[0].items():
+        cost, *others, rate = (median(each[name][place] for each in rounds) for place in range(len(measured)))
+        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
+        cells = [f"{cost:.1f}", *([f"{others[0]:.1f}"] if upstream else []), f"{rate:.0f}", *more(name)]
+        print(f"| {name} | " + " | ".join(cells) + " |")
+    return rows
 
 
 def machine():

@@ -141,12 +141,14 @@ def drip(clients):
             pass
 
 
-def told(clients):
+def statuses(clients):
     """The statuses that were answered, and how often."""
     counts = {}
     for client in clients:
         try:
-            status = client.recv(12)[9:12].decode() or "closed"
+            first = client.recv(12)
+            # After a hello of TLS it is the server's.
+            status = first[9:12].decode() if first.startswith(b"HTTP/") else "TLS" if first else "closed"
         except OSError:
             status = "cut"
         counts[status] = counts.get(status, 0) + 1
@@ -203,7 +205,7 @@ def phase(name, number, first, each_second, ports, opened, seconds, bound, memor
         beside.join()
     came = f"{opening:.1f} s" if number else "-"
     gone = f"{gone:.1f} s" if gone else "-"
-    print(f"| {name} | {max(most - 2, 0):.0f} | {came} | {bound} | {gone} | {told(clients) or '-'} | {took} "
+    print(f"| {name} | {max(most - 2, 0):.0f} | {came} | {bound} | {gone} | {statuses(clients) or '-'} | {took} "
           f"| {memory():.0f} |", flush=True)
     for client in clients:
         client.close()
@@ -257,7 +259,7 @@ def main():
             normal_ones = "passed", "refused", "at the upstream", "elsewhere"
             took = " | ".join(f"{who}{when}: median ms | p99 | worst" for who in normal_ones
                               for when in (" while they come", ""))
-            print(f"| clients | open | opened in | bound | last one gone | told | {took} | MiB |")
+            print(f"| clients | open | opened in | bound | last one gone | answered | {took} | MiB |")
             print("|---" * (7 + 6 * len(normal_ones)) + "|")
             head, body = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", b"POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"
             idle = arguments.idle or min(10_000, (hard - 384) // 2 - 2)

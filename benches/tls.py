@@ -42,13 +42,7 @@ def measure(protocol, arguments, tollgate, bare):
             "Envoy": (folder.envoy(ports["envoy"], cores, (pem, key)), ports["envoy"]),
             "Tollgate": ([tollgate, "run", "-c", file], ports["ours"]),
         }
-        upstream = folder.upstream()
-        try:
-            seconds, load = arguments.seconds, LOADS[protocol]
-            return list(rig.in_turns(subjects, arguments.rounds, seconds, upstream.pid, scheme="https", load=load))
-        finally:
-            upstream.terminate()
-            upstream.wait()
+        return rig.rounds_beside_upstream(folder, subjects, arguments, scheme="https", load=LOADS[protocol])
 
 
 def main():

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 import rig
-from rig import PROXY, ROOT, UPSTREAM, median
+from rig import PROXY, ROOT, UPSTREAM
 
 SECRET = "0123456789abcdef0123456789abcdef"
 # A public key on P-256 to which nobody has the other half here: whatever it is asked to verify is bad.
@@ -107,13 +107,7 @@ def main():
             upstream.wait()
 
     print(f"{rig.headline(arguments)}\n")
-    print("| | CPU µs per request | requests/s |\n|---|---|---|")
-    rows = {}
-    for name in subjects:
-        cost, rate = (median(each[name][place] for each in rounds) for place in (0, 1))
-        rows[name] = {"cpu_microseconds": cost, "requests_per_second": rate}
-        print(f"| {name} | {cost:.1f} | {rate:.0f} |")
-    rig.keep(arguments, rows)
+    rig.keep(arguments, rig.table(rounds))
 
 
 if __name__ == "__main__":

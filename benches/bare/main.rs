@@ -89,7 +89,7 @@ fn main() -> Result<(), Error> {
     server.bootstrap();
     let bare = || Bare(HttpPeer::new(upstream.as_str(), false, String::new()));
     if layout != "docs" {
-        let bound = ListeningSockets::bind(listen.parse::<SocketAddr>()?.into(), cores, Vec::new())?;
+        let bound = ListeningSockets::bind(listen.parse::<SocketAddr>()?.into(), None, cores, Vec::new())?;
         let accepting = AcceptingSockets::default();
         match acceptor {
             None => {

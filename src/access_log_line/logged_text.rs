@@ -9,14 +9,14 @@ pub struct LoggedText(String);
 
 impl LoggedText {
     /// The most bytes of a value.
-    const MOST: usize = 256;
+    const MAX_BYTES: usize = 256;
     /// In place of what is left out of a longer one.
     const CUT: char = '…';
 
     /// Bytes that are not UTF-8 are replaced.
     pub fn of(value: &[u8]) -> LoggedText {
-        let text = String::from_utf8_lossy(value.get(..Self::MOST).unwrap_or(value));
-        match value.len() > Self::MOST {
+        let text = String::from_utf8_lossy(value.get(..Self::MAX_BYTES).unwrap_or(value));
+        match value.len() > Self::MAX_BYTES {
             // A character that was cut in two is left out.
             true => LoggedText(format!("{}{}", text.trim_end_matches(char::REPLACEMENT_CHARACTER), Self::CUT)),
             false => LoggedText(text.into_owned()),

@@ -96,7 +96,7 @@ pub struct Line<'a> {
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
     /// The attributes that the file lists to be logged as they are.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<(Cow<'a, str>, LoggedText)>,
+    pub values: Vec<(Cow<'a, str>, LoggedValue<LoggedText>)>,
 }
 
 /// An attempt at an endpoint that did not answer.
@@ -111,21 +111,22 @@ pub struct LoggedAttempt<'a> {
     pub failed_us: Micros,
 }
 
-/// An attribute's value.
+/// An attribute's value: a pseudonym, or what it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum LoggedValue {
-    Single(Pseudonym),
-    /// A claim that is a list: its elements, in their order.
-    List(Vec<Pseudonym>),
+pub enum LoggedValue<T = Pseudonym> {
+    Single(T),
+    /// Of a claim that is a list, its elements in their order. Of a call with several descriptors, what they have, each value
+    /// once.
+    List(Vec<T>),
 }
 
-impl LoggedValue {
-    /// The name of the only value, or those of all elements.
-    pub fn names(&self) -> &[Pseudonym] {
+impl<T> LoggedValue<T> {
+    /// The only value, or all elements.
+    pub fn elements(&self) -> &[T] {
         match self {
-            LoggedValue::Single(name) => std::slice::from_ref(name),
-            LoggedValue::List(names) => names,
+            LoggedValue::Single(value) => std::slice::from_ref(value),
+            LoggedValue::List(values) => values,
         }
     }
 }
@@ -411,7 +412,11 @@ mod tests {
                 policy: Some(text.clone().into()),
                 rule: Some(text.clone().into()),
                 remaining: Some(Cost::from_thousandths(tokens)),
-                attributes: vec![(text.into(), LoggedValue::Single(PseudonymKey::default().value("x", b"y")))],
+                attributes: vec![(text.clone().into(), LoggedValue::Single(PseudonymKey::default().value("x", b"y")))],
+                values: vec![
+                    ("single".into(), LoggedValue::Single(LoggedText::of(text.as_bytes()))),
+                    ("list".into(), LoggedValue::List(vec![LoggedText::of(text.as_bytes()), LoggedText::of(b"")])),
+                ],
                 code,
                 response_bytes: bytes,
                 duration_us: Micros(bytes),

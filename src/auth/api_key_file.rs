@@ -77,12 +77,12 @@ impl fmt::Display for FaultKind {
                 f.write_str("columns: a name must be 1 to 64 of letters, digits, `_`, `.` and `-`")
             }
             FaultKind::ColumnTwice => f.write_str("columns: a name must be unique"),
-            FaultKind::Value(column) => write!(f, "column {column}: {NAME}; what it is is not shown, it may be a key"),
+            FaultKind::Value(column) => write!(f, "column {column}: {NAME}; the value is not shown: it may be a key"),
             FaultKind::Hash => f.write_str(
-                "hash: must be SHA-256 of a key, as 64 hexadecimal digits; what it is is not shown, it may be a key",
+                "hash: must be SHA-256 of a key, as 64 hexadecimal digits; the value is not shown: it may be a key",
             ),
-            FaultKind::Id => write!(f, "id: {NAME}; what it is is not shown, it may be a key"),
-            FaultKind::Plan => write!(f, "plan: {NAME}; what it is is not shown, it may be a key"),
+            FaultKind::Id => write!(f, "id: {NAME}; the value is not shown: it may be a key"),
+            FaultKind::Plan => write!(f, "plan: {NAME}; the value is not shown: it may be a key"),
             FaultKind::Duplicate(line) => write!(f, "hash: must be unique, is in line {line} already"),
         }
     }

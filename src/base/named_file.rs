@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// In bytes: far more than any bundle of certificates has.
-const LARGEST: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// A file that the configuration names, with what it contained when that was loaded.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,9 +54,9 @@ impl NamedFile {
             return Err(io::Error::other("not a regular file"));
         }
         let mut bytes = Vec::new();
-        File::open(&self.path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > LARGEST {
-            return Err(io::Error::other(format!("larger than {LARGEST} bytes")));
+        File::open(&self.path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        if bytes.len() > MAX_BYTES {
+            return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
         }
         Ok(Cow::Owned(bytes))
     }

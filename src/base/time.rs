@@ -27,6 +27,15 @@ pub async fn sleep_precisely(span: Duration) {
     tokio::time::sleep_until(end).await;
 }
 
+/// Waits for work, but not for longer than this span, which is as precise as that of [`sleep_precisely`].
+pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = work => Some(done),
+        () = sleep_precisely(span) => None,
+    }
+}
+
 /// A moment, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Timestamp(pub u64);

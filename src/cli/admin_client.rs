@@ -13,9 +13,17 @@ use crate::gateway::buckets::OPERATOR_FIELD;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout, long enough for a search.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest answer, in bytes: the state of a bucket may take hundreds of kilobytes.
-const LARGEST: u64 = 16 << 20;
+const MAX_ANSWER_BYTES: u64 = 16 << 20;
+
+/// Reads the address of an admin listener on the command line.
+///
+/// # Errors
+/// If it is a name, which is not looked up, or has no port.
+pub fn address_argument(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "must be an IP address with a port, like 127.0.0.1:9901".to_owned())
+}
 
 /// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +75,9 @@ fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Re
             "--admin, or `admin` in the file, names the admin listener of the running gateway",
         )
     };
-    let stream = send(address, &line, &(permit + fields), PATIENCE).map_err(nobody)?;
+    let stream = send(address, &line, &(permit + fields), SEARCH_TIMEOUT).map_err(nobody)?;
     let mut answer = Vec::new();
-    stream.take(LARGEST).read_to_end(&mut answer).map_err(nobody)?;
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer).map_err(nobody)?;
     match (code(&answer), split_once_at(&answer, b"\r\n\r\n").map(|(_, body)| body)) {
         (Some(200), Some(body)) => Ok(serde_json::from_slice(body)
             .map_err(|_| format!("{address}: must answer with JSON, does not: is it an admin listener?"))?),
@@ -91,11 +99,12 @@ fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Re
     }
 }
 
-fn send(address: SocketAddr, line: &str, permit: &str, patience: Duration) -> std::io::Result<TcpStream> {
+/// `fields` are further header fields, each with its line end. `read_timeout` is that between two bytes of the answer.
+fn send(address: SocketAddr, line: &str, fields: &str, read_timeout: Duration) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(patience))?;
+    stream.set_read_timeout(Some(read_timeout))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{permit}Connection: close\r\n\r\n")?;
+    write!(stream, "{line} HTTP/1.1\r\nHost: {address}\r\n{fields}Connection: close\r\n\r\n")?;
     Ok(stream)
 }
 

@@ -11,7 +11,7 @@ use super::admin_client::Method;
 use super::bucket_backend::Backend;
 use super::bucket_log;
 use super::config_file::examine;
-use super::failure::{Failure, with_hint};
+use super::failure::{Failure, with_hint, wrong_usage};
 use super::output;
 use super::output::Page;
 use crate::base::reachable::reachable;
@@ -67,7 +67,7 @@ struct Place {
     issuer: Option<String>,
     /// The admin listener of a running gateway, which then answers by its own file; with -c, to query for buckets in memory
     /// instead of the listener in that file
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = admin_client::address_argument)]
     admin: Option<SocketAddr>,
     /// Print one JSON document instead of text
     #[arg(long)]
@@ -119,6 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let place = match &arguments.act {
         Act::Show(Which { place, .. }) | Act::Reset(Which { place, .. }) | Act::Grant(Grant { place, .. }) => place,
     };
+    if let Act::Grant(grant) = &arguments.act {
+        grant.amount_and_keys()?;
+    }
     if let (Some(admin), None) = (place.admin, &place.config) {
         return ask(reachable(admin), &arguments.act, place);
     }
@@ -252,7 +255,7 @@ impl Grant {
         let amount = Cost::parse(last.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());
         let amount = amount.ok_or_else(|| {
             let what = "AMOUNT: must be a number above 0 with at most 3 decimals, after the values of the limit keys";
-            format!("{what}; is {}", QuotedText(last.as_bytes()))
+            wrong_usage(format!("{what}; is {}", QuotedText(last.as_bytes())))
         })?;
         Ok((amount, keys))
     }

@@ -1,7 +1,7 @@
-//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and which buckets a change resets or keeps
-//! with other numbers.
+//! `tollgate check`: reports every problem of a file, or its warnings and `ok`, and what a change does to buckets, limits, routes
+//! and upstreams.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -23,15 +23,22 @@ Example: put a new file into use if it is valid, and list the limits whose bucke
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
 pub struct Arguments {
-    /// The configuration
+    /// The configuration; - is standard input
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
-    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers, and changed routes and upstreams
+    /// The same as FILE
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    config: Option<PathBuf>,
+    /// The file in force: list the limits whose buckets the new file resets, or keeps with other numbers, or that are gone, changed
+    /// routes and upstreams, and changes that need a restart
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// Treat warnings as problems: exit with 1 if there are any
     #[arg(long)]
     strict: bool,
+    /// Treat what is unknown here as a start does: exit with 1 if a variable is not set or a secret file cannot be read
+    #[arg(long)]
+    require_secrets: bool,
     /// Print one JSON document to standard output instead
     #[arg(long)]
     json: bool,
@@ -47,6 +54,10 @@ struct Findings {
     routes: Vec<String>,
     /// The same of the upstreams.
     upstreams: Vec<String>,
+    /// The limits that are not there any more.
+    gone: Vec<String>,
+    /// The keys whose changes a reload does not put into force.
+    restart: Vec<&'static str>,
 }
 
 /// Whether the file may be put into use.
@@ -80,8 +91,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         (Ok(findings), false) => {
             page.lines(findings.resets.iter().map(|reset| format!("buckets reset: {reset}")));
             page.lines(findings.kept.iter().map(|changed| format!("buckets kept: {changed}")));
+            page.lines(findings.gone.iter().map(|gone| format!("gone: {gone}")));
             page.lines(findings.routes.iter().map(|changed| format!("routes changed: {changed}")));
             page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
+            page.lines(findings.restart.iter().map(|key| format!("needs a restart: {key}")));
             if !findings.warnings.warnings.is_empty() {
                 errors.report(findings.warnings.report(), Colour::Yellow, Painting::of_errors());
             }
@@ -95,8 +108,15 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
+impl Arguments {
+    fn file(&self) -> &Path {
+        self.config.as_ref().unwrap_or(&self.file)
+    }
+}
+
 fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
-    let config = Config::examine(&arguments.file, Purpose::Examine)?;
+    let purpose = if arguments.require_secrets { Purpose::CheckToRun } else { Purpose::Examine };
+    let config = Config::examine(arguments.file(), purpose)?;
     let warnings = config.warnings.at(Clock::system().wall());
     let Some(before) = &arguments.against else {
         return Ok(Findings { warnings, ..Findings::default() });
@@ -108,13 +128,15 @@ fn examine(arguments: &Arguments) -> Result<Findings, Problems> {
         kept: config.changed_limits(&before),
         routes: config.changed_routes(&before),
         upstreams: config.changed_upstreams(&before),
+        gone: config.gone_limits(&before),
+        restart: config.restart_keys(&before),
     })
 }
 
 fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdict: Verdict) -> Value {
-    let file = arguments.file.display().to_string();
-    let mut lists = [const { Vec::<Value>::new() }; 6];
-    let [problems, warnings, resets, kept, routes, upstreams] = &mut lists;
+    let file = arguments.file().display().to_string();
+    let mut lists = [const { Vec::<Value>::new() }; 8];
+    let [problems, warnings, resets, kept, routes, upstreams, gone, restart] = &mut lists;
     match findings {
         Err(found) => {
             problems.extend(found.problems.iter().map(|problem| problem_object(&found.file, problem)));
@@ -127,12 +149,14 @@ fn document(arguments: &Arguments, findings: &Result<Findings, Problems>, verdic
             kept.extend(found.kept.iter().map(|changed| Value::from(changed.to_string())));
             routes.extend(found.routes.iter().map(|changed| Value::from(changed.as_str())));
             upstreams.extend(found.upstreams.iter().map(|changed| Value::from(changed.as_str())));
+            gone.extend(found.gone.iter().map(|limit| Value::from(limit.as_str())));
+            restart.extend(found.restart.iter().map(|key| Value::from(*key)));
         }
     }
     let ok = verdict == Verdict::Pass;
     json!({
         "file": file, "ok": ok, "problems": problems, "warnings": warnings, "starts_anew": resets, "kept": kept,
-        "routes": routes, "upstreams": upstreams
+        "routes": routes, "upstreams": upstreams, "gone": gone, "needs_restart": restart
     })
 }
 

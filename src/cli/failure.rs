@@ -17,6 +17,11 @@ impl Display for MultiLine {
 
 impl std::error::Error for MultiLine {}
 
+/// An error of the arguments that clap cannot find: the exit code is 2.
+pub fn wrong_usage(what: impl Display) -> Failure {
+    clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
+}
+
 /// An error, and on a line of its own how to avoid it.
 pub fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::admin_client::status;
+use super::admin_client::{address_argument, status};
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
 use super::output;
@@ -25,7 +25,7 @@ pub struct Arguments {
     #[arg(long)]
     ready: bool,
     /// The admin listener to ask, instead of the one in the file, which is then not read
-    #[arg(long, value_name = "ADDRESS", alias = "address")]
+    #[arg(long, value_name = "ADDRESS", alias = "address", value_parser = address_argument)]
     admin: Option<SocketAddr>,
 }
 
@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// a container asks every few seconds.
 fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
     let config = Config::examine(file, Purpose::Examine)?;
-    let hint = "name the address that the gateway announced with --admin";
+    let hint = "give the address that the gateway announced at its start: --admin ADDRESS";
     match config.admin {
         Some(address) if address.port() != 0 => Ok(address),
         Some(_) => Err(with_hint(format!("{}: admin: has port 0", file.display()), hint)),

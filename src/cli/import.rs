@@ -1,6 +1,7 @@
 //! `tollgate import`: writes a gateway.yaml from the files of another program.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 use super::output::{self, Colour, Page, Painting};
@@ -24,10 +25,18 @@ enum From {
     /// Read the files of envoyproxy/ratelimit: descriptors with fixed windows
     #[command(after_help = EXAMPLE)]
     Ratelimit {
-        /// The files; several may have one domain
+        /// The files, `-` for standard input; several may have one domain
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
+}
+
+fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
+    if file.as_os_str() != "-" {
+        return std::fs::read(file);
+    }
+    let mut bytes = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
 }
 
 /// Prints the file, and to standard error what could not be carried over.
@@ -36,13 +45,13 @@ enum From {
 /// When a file cannot be read, or has problems.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let From::Ratelimit { files } = &arguments.from;
-    let mut read = Vec::with_capacity(files.len());
+    let mut files_read = Vec::with_capacity(files.len());
     for file in files {
         let name = file.display().to_string();
-        let bytes = std::fs::read(file).map_err(|error| format!("{name}: {error}"))?;
-        read.push((name, bytes));
+        let bytes = read_file(file).map_err(|error| format!("{name}: must be a readable file: {error}"))?;
+        files_read.push((name, bytes));
     }
-    let files: Vec<ImportedFile<'_>> = read.iter().map(|(name, bytes)| ImportedFile { name, bytes }).collect();
+    let files: Vec<ImportedFile<'_>> = files_read.iter().map(|(name, bytes)| ImportedFile { name, bytes }).collect();
     let imported = import(&files)?;
     let mut page = Page::default();
     page.lines(imported.text.lines());

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// By what clients are counted
     #[arg(value_name = "SHAPE", value_enum)]
     shape: Shape,
-    /// The file to write, which must not exist
+    /// The file to write, which must not exist; - is standard output
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
 }
@@ -37,6 +37,15 @@ enum Shape {
 }
 
 impl Shape {
+    /// As it is typed.
+    fn name(self) -> &'static str {
+        match self {
+            Shape::Jwt => "jwt",
+            Shape::ApiKeys => "api-keys",
+            Shape::Ip => "ip",
+        }
+    }
+
     fn text(self) -> &'static str {
         match self {
             Shape::Jwt => include_str!("starter/jwt.yaml"),
@@ -53,24 +62,35 @@ impl Shape {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { shape, file } = arguments;
     let mut page = Page::default();
+    if file.as_os_str() == "-" {
+        page.lines(shape.text().lines());
+        return output::print(&page);
+    }
     match write_new(file, shape.text()) {
         Ok(()) => page.line(format_args!("written {}", file.display())),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let what = format!("{}: must not exist: nothing was written", file.display());
-            return Err(with_hint(what, "name another file, as in `tollgate init jwt new.yaml`"));
+            return Err(with_hint(
+                what,
+                format_args!("name another file, as in `tollgate init {} new.yaml`", shape.name()),
+            ));
         }
-        Err(error) => return Err(format!("{}: {error}", file.display()).into()),
+        Err(error) => return Err(unwritable(file, &error)),
     }
     if let Shape::ApiKeys = shape {
         let keys = file.with_file_name("api-keys.txt");
         match write_new(&keys, include_str!("starter/api-keys.txt")) {
             Ok(()) => page.line(format_args!("written {}", keys.display())),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("{}: {error}", keys.display()).into()),
+            Err(error) => return Err(unwritable(&keys, &error)),
         }
     }
     page.line(format_args!("next: tollgate check {}", file.display()));
     output::print(&page)
+}
+
+fn unwritable(file: &Path, error: &std::io::Error) -> Failure {
+    format!("{}: must be a file that can be written: {error}", file.display()).into()
 }
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {

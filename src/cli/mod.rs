@@ -130,10 +130,13 @@ impl CommandLine {
         };
         match done {
             Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => {
-                output::print_failure(&failure);
-                ExitCode::FAILURE
-            }
+            Err(failure) => match failure.downcast::<clap::Error>() {
+                Ok(error) => usage::report(*error),
+                Err(failure) => {
+                    output::print_failure(&failure);
+                    ExitCode::FAILURE
+                }
+            },
         }
     }
 }

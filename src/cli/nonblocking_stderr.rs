@@ -10,7 +10,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 /// The maximum number of queued lines.
-const MOST: usize = 1024;
+const MAX_LINES: usize = 1024;
 /// How long the end of the process may wait for the last of them, in steps.
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
@@ -27,7 +27,7 @@ impl NonblockingStderr {
     /// # Errors
     /// When the thread cannot be started.
     pub fn to(mut target: impl Write + Send + 'static) -> io::Result<NonblockingStderr> {
-        let (waiting, lines) = sync_channel::<Vec<u8>>(MOST);
+        let (waiting, lines) = sync_channel::<Vec<u8>>(MAX_LINES);
         let new = NonblockingStderr { waiting, unwritten: Arc::default(), dropped: Arc::default() };
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
@@ -94,13 +94,13 @@ mod tests {
     fn a_writer_never_waits_and_lines_that_do_not_fit_are_counted() {
         let (go, slow) = channel();
         let mut lines = NonblockingStderr::to(Slow(slow)).unwrap();
-        for _ in 0..MOST + 100 {
+        for _ in 0..MAX_LINES + 100 {
             lines.write_all(b"a line\n").unwrap();
         }
         let dropped = lines.dropped.load(Ordering::Relaxed);
         // One may be in the hands of the thread.
         assert!((99..=100).contains(&dropped), "{dropped}");
-        for _ in 0..=MOST {
+        for _ in 0..=MAX_LINES {
             go.send(()).unwrap();
         }
         lines.finish();

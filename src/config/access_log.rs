@@ -27,6 +27,13 @@ pub struct AccessLog {
     pub values: Vec<LoggedAttribute>,
 }
 
+impl AccessLog {
+    /// Whether a line may have a part of what another proxy sends in place of a request, or along with one.
+    pub fn has_descriptors(&self) -> bool {
+        self.attributes.iter().chain(&self.values).any(|listed| matches!(listed.attribute, Attribute::Descriptor(_)))
+    }
+}
+
 /// Where lines are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -139,7 +146,7 @@ pub fn access_log(
     environment: Environment<'_>,
 ) -> Option<AccessLog> {
     let section = field.section(&ACCESS_LOG)?;
-    let to = section.need("to").and_then(|field| (TO.read)(field, environment));
+    let to = section.need("to").and_then(|field| field.known_or("stdout", |field| (TO.read)(field, environment)));
     let when = section.value("when", WHEN.read);
     let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, reader));
     let values = section.value("values", |field| (VALUES.read)(field, reader));

@@ -5,6 +5,7 @@ use super::reader::Field;
 use super::suggest::{nearest_name, nearest_spelling};
 use crate::base::tls::server::ClientAuth;
 use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
+use crate::limit::door::Door;
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +33,7 @@ fn other_name(text: &str) -> Option<String> {
     })
 }
 
-/// What the file's listeners know of TLS.
+/// What is known of TLS on the file's listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsAttributes {
     /// None of them has `tls`.
@@ -44,6 +45,10 @@ pub enum TlsAttributes {
 
 impl TlsAttributes {
     pub fn of(listeners: &[Listener]) -> TlsAttributes {
+        // There another proxy may report it of its own connections.
+        if listeners.iter().any(|listener| listener.doors().contains(&Door::ExtAuthz)) {
+            return TlsAttributes::All;
+        }
         let mut servers = listeners.iter().filter_map(|listener| listener.tls.as_ref()).peekable();
         if servers.peek().is_none() {
             return TlsAttributes::Missing;
@@ -66,6 +71,8 @@ impl AttributeReader<'_> {
                 let text = text.to_string();
                 let hint = other_name(&text).map(|name| format!("did you mean `{name}`?"));
                 let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
+                let functions = "functions are lower(ATTRIBUTE), in limit_keys, and words(jwt:CLAIM), in match";
+                let hint = hint.or_else(|| text.contains('(').then(|| functions.to_owned()));
                 let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
                 field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
             }

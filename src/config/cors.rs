@@ -182,7 +182,7 @@ fn filled_list<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
 fn origins(field: Field<'_>) -> Option<Origins> {
     let members = filled_list(&field, "origin")?;
     let count = members.len();
-    let listed = all(members, |member| origin(&member))?;
+    let listed = all(members, |member| member.known_or("https://unknown.invalid", |field| origin(&field)))?;
     if !listed.iter().any(|origin| **origin == *ANY) {
         return Some(Origins::Listed(listed));
     }

@@ -115,7 +115,7 @@ pub const ANSWER_WITHIN: Key = Key::depends(
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
 /// What the schema says of these keys together.
-pub fn constraints() -> Value {
+pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let required = json!({"anyOf": [{"const": "required"}, reference()]});
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
@@ -129,8 +129,7 @@ pub fn constraints() -> Value {
         "then": {"required": ["original_request"]}
     });
     let companions = COMPANIONS.into_iter().map(|name| (name, json!(["decide"])));
-    let all = companions.chain([("decide", decide)]);
-    Value::Object(all.map(|(name, needs)| (name.to_owned(), needs)).collect())
+    companions.chain([("decide", decide)])
 }
 
 /// Reads the keys of a listener, whose section this is, with its TLS, and whose PROXY headers it believes. `None` after
@@ -155,7 +154,7 @@ pub fn decide(
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
     let anyone_may_ask = lacks_certificates && !section.has("clients");
     if anyone_may_ask {
-        let what = "missing: who may ask can claim any client, so name the proxies that may, or set `client_auth: required` \
+        let what = "missing: a peer that may ask can claim to be any client, so name the proxies that may, or set `client_auth: required` \
                     of every certificate in `tls`";
         section.wrong("clients", what);
     }

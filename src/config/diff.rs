@@ -8,6 +8,8 @@ use super::settings::Config;
 use crate::limit::diff;
 use crate::limit::number_changes::{ChangedLimit, changed_limits};
 use crate::limit::request::ONLY_LISTENER;
+use crate::limit::rule::Mode;
+use crate::limit::rule_set::CompiledLimit;
 use crate::store::redis::cluster::Place;
 
 /// Why buckets start full again: what was spent from them is stored under other keys.
@@ -80,6 +82,24 @@ impl Config {
         }
         found.extend(diff::reset_limits(&before.rules, &self.rules).into_iter().map(Reset::Limit));
         found
+    }
+
+    /// The limits under `before` that this configuration does not have: what they counted is limited no longer.
+    pub fn gone_limits(&self, before: &Config) -> Vec<String> {
+        let is_it = |one: &CompiledLimit, other: &CompiledLimit| {
+            (&one.policy, &one.name, one.mode) == (&other.policy, &other.name, other.mode)
+        };
+        let gone = before.rules.limits().iter().filter(|old| !self.rules.limits().iter().any(|new| is_it(old, new)));
+        gone.map(|limit| {
+            let mode = if limit.mode == Mode::Shadow { " (shadow)" } else { "" };
+            format!("policy {}, limit {}{mode}", limit.policy, limit.name)
+        })
+        .collect()
+    }
+
+    /// The names of the keys whose changes since `before` need a restart.
+    pub fn restart_keys(&self, before: &Config) -> Vec<&'static str> {
+        self.clone().as_reload_of(before).1
     }
 
     /// The limits that have other numbers than under `before`, for buckets that are found again.

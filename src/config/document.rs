@@ -36,6 +36,7 @@ use super::rule_match::ConditionReader;
 use super::rules::{RULE, RuleDefaults};
 use super::settings::Config;
 use super::store::{STORE, store};
+use super::taken_addresses::TakenAddresses;
 use super::threads::THREADS;
 use super::tree::Node;
 use super::upstream::{Scheme, UPSTREAM, Upstream};
@@ -235,7 +236,7 @@ impl Config {
         bytes: &[u8],
         environment: Environment<'_>,
     ) -> Result<Config, Problems> {
-        let report = Report::new(purpose);
+        let report = Report::new(purpose).of_keys(&FILE);
         let mut tree = match tree::read(bytes, &report) {
             Ok(tree) => tree,
             Err(problem) => {
@@ -258,7 +259,9 @@ impl Config {
                 // To run, a file is read once: it may be a pipe.
                 let warnings = match purpose {
                     Purpose::Run => Vec::new(),
-                    Purpose::Examine | Purpose::ReachStore => warnings_beside(&problems, &tree, remarks, environment),
+                    Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {
+                        warnings_beside(&problems, &tree, remarks, environment)
+                    }
                 };
                 Err(Problems { file: file.to_owned(), problems, warnings })
             }
@@ -267,14 +270,23 @@ impl Config {
 }
 
 /// The warnings of the keys that are valid, in a file with these problems.
-fn warnings_beside(problems: &[Problem], tree: &Node, remarks: Remarks, environment: Environment<'_>) -> Vec<Warning> {
-    let Some(rest) = ValidRest::of(problems, tree) else { return Vec::new() };
+fn warnings_beside(
+    problems_of_file: &[Problem],
+    tree: &Node,
+    remarks: Remarks,
+    environment: Environment<'_>,
+) -> Vec<Warning> {
+    let Some(rest) = ValidRest::of(problems_of_file, tree, &FILE.names()) else { return Vec::new() };
     let report = Report::new(Purpose::Examine);
     let checked = checked(Field::root(&rest.tree, &report), environment);
     match (report.into_problems(), checked) {
         (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
             let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
-            warnings.retain(|warning| rest.decides(warning.name));
+            // Where a value must be known, its problem says so.
+            let is_problem = |warning: &Warning| {
+                problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
+            };
+            warnings.retain(|warning| rest.decides(warning.name) && !is_problem(warning));
             warnings
         }
         _ => Vec::new(),
@@ -284,8 +296,12 @@ fn warnings_beside(problems: &[Problem], tree: &Node, remarks: Remarks, environm
 /// `None` after a problem has been reported. Every key is read, whatever problems others have.
 fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile> {
     let file = root.section(&FILE)?;
-    let listeners = listeners(&file, environment);
-    let admin = file.optional("admin", |field| field.socket_address());
+    let mut addresses = TakenAddresses::default();
+    let listeners = listeners(&file, environment, &mut addresses);
+    let admin = file.optional("admin", |field| {
+        let address = field.socket_address()?;
+        addresses.take(&field, &address.into()).map(|()| address)
+    });
     let threads = file.value("threads", THREADS.read);
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
@@ -305,8 +321,13 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
     let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
     let routes = match file.get("routes") {
         Some(field) => {
-            let upstreams = upstreams.as_deref().filter(|_| !file.has("upstream"));
-            RouteReader { ipv6_prefix, upstreams, attributes, environment }.routes(&field).map(RouteSet::compile)
+            // Those that are wrong have been reported, and have names nevertheless.
+            let named = file.get("upstreams").filter(|field| field.is_map() && !file.has("upstream"));
+            let names: Option<Vec<&str>> =
+                named.map(|field| field.entries().iter().map(|upstream| &*upstream.key).collect());
+            RouteReader { ipv6_prefix, upstreams: names.as_deref(), attributes, environment }
+                .routes(&field)
+                .map(RouteSet::compile)
         }
         None if upstreams.as_ref().is_some_and(Vec::is_empty) => Some(RouteSet::compile(Vec::new())),
         None => Some(RouteSet::single()),

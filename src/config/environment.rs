@@ -89,6 +89,11 @@ impl Environment<'_> {
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
+    /// The same. `Some(None)` if its path is unknown, in a file that is only examined.
+    pub fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+        if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
+    }
+
     /// As [`Environment::secret_content`], to be read again later.
     pub fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };

@@ -73,7 +73,7 @@ pub fn error_pages(
     restriction: Restriction<'_>,
     environment: Environment<'_>,
 ) -> Option<ErrorPages> {
-    let members = field.list()?;
+    let members = field.list_of_mappings()?;
     if members.is_empty() {
         field.must("have at least one entry");
         return None;

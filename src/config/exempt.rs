@@ -16,7 +16,7 @@ pub const EXEMPT: ValueKind<ReadExempt> = ValueKind {
 };
 
 fn exempt(field: Field<'_>, reader: ConditionReader<'_>) -> Option<Vec<Vec<Condition>>> {
-    all(field.list()?, |member| {
+    all(field.list_of_mappings()?, |member| {
         // It would exempt every request.
         if member.is_map() && member.is_empty() {
             member.must("have at least one condition");

@@ -4,7 +4,7 @@ use http::header::{HeaderName, HeaderValue};
 use serde_json::json;
 
 use super::attribute::AttributeReader;
-use super::header_names::{Message, header_name};
+use super::header_names::{Message, UNKNOWN_VALUE, header_name};
 use super::key::{Key, Mapping};
 use super::reader::{Field, all};
 use super::value_kind::ValueKind;
@@ -90,7 +90,7 @@ fn set(field: Field<'_>, message: Message, attributes: AttributeReader<'_>) -> O
 /// A text with attributes in braces. A brace itself is written twice.
 fn value(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<FieldValue> {
     if field.is_unknown() {
-        return Some(FieldValue::Fixed(HeaderValue::from_static("unknown")));
+        return Some(FieldValue::Fixed(UNKNOWN_VALUE));
     }
     let written = field.written()?;
     let Some(parts) = parts(written) else {

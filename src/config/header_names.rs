@@ -28,6 +28,9 @@ const OF_THE_CONNECTION: [&str; 9] = [
 const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
+/// Stands for a value that is not known, in a file that is only examined.
+pub const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
+
 /// The name of a field that the file may set in such messages, or remove from them. `None` after reporting, at `field`, that
 /// it may not.
 pub fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
@@ -53,6 +56,9 @@ pub fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<He
 
 /// A fixed value of a field.
 pub fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
+    if field.is_unknown() {
+        return Some(UNKNOWN_VALUE);
+    }
     let value = HeaderValue::from_str(field.written()?).ok().filter(is_printable);
     if value.is_none() {
         field.must("be printable ASCII without spaces around it");

@@ -25,7 +25,7 @@ pub const HEADERS: Type = Type::Choices { names: &names(&FORMATS), least: 0 };
 
 pub fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
     let mut formats = Vec::new();
-    for format in all(field.list()?, |member| member.choice(&FORMATS))? {
+    for format in all(field.list()?, |member| member.known_or(FORMATS[0].0, |field| field.choice(&FORMATS)))? {
         // `ratelimit` and its alias are one format.
         if !formats.contains(&format) {
             formats.push(format);

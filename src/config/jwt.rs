@@ -184,7 +184,7 @@ pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
 
 /// Several issuers, each of which must have a name of its own.
 fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer>> {
-    let members = field.list()?;
+    let members = field.list_of_mappings()?;
     if members.is_empty() {
         field.must("have at least one issuer");
         return None;

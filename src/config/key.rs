@@ -181,6 +181,22 @@ impl Type {
     }
 }
 
+/// These mappings and all within them, each once: in the order in which keys name them.
+pub fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
+    let mut next = 0;
+    while let Some(mapping) = found.get(next) {
+        for key in mapping.keys {
+            for inner in key.kind.mappings() {
+                if !found.iter().any(|known| std::ptr::eq(*known, *inner)) {
+                    found.push(inner);
+                }
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
 /// A list of networks, with at least so many members.
 pub const fn networks(least: usize) -> Type {
     Type::ListOf { name: "network", text: "list of networks or addresses", least }

@@ -37,6 +37,10 @@ pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<L
     let written = field.text()?;
     let part = |text: &str| {
         let (text, fold) = fold(text.trim());
+        if text.is_empty() {
+            field.must("name an attribute on both sides of each `|`");
+            return None;
+        }
         match attributes.attribute(field, text)? {
             words @ Attribute::Words(_) => {
                 let hint = "a request may have several words; count by another attribute, like jwt:sub";

@@ -114,7 +114,7 @@ pub static LIMITS: Mapping = Mapping {
             POSITIVE_DURATION,
             "5m",
             "The longest pause of a WebSocket, and of a gRPC call over HTTP/2, in either direction, in place of `body_timeout`; and of \
-             its upstream, in place of `upstream_timeouts.read` and, for a WebSocket, `write`.",
+             its upstream, in place of `read` and `write` of `upstream_timeouts`.",
         ),
         Key::default(
             "body_bytes",
@@ -211,13 +211,13 @@ fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
 }
 
 fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {
-    let text = field.written()?;
-    if text == UNLIMITED {
+    if field.is_written(UNLIMITED) {
         return Some(None);
     }
-    let most = text.parse().ok().filter(|most| (1..=MOST_CONNECTIONS).contains(most));
+    let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=MOST_CONNECTIONS).contains(most));
     if most.is_none() {
-        field.must(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"));
+        let hint = field.hint_for_number();
+        field.must_hinting(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"), hint);
     }
     usize::try_from(most?).ok().map(Some)
 }

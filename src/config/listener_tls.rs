@@ -83,7 +83,7 @@ pub fn listener_tls(field: Field<'_>, environment: Environment<'_>, protocols: &
     let section = field.section(&LISTENER_TLS)?;
     let mut files = Vec::new();
     let certificates = section.need("certificates").and_then(|field| {
-        let members = field.list()?;
+        let members = field.list_of_mappings()?;
         if members.is_empty() {
             field.must("have at least one certificate");
             return None;
@@ -127,7 +127,7 @@ fn certificate<'t>(
     let mut locate = |key: FileKey, field: &Field<'t>| files.push(LocatedFile { entry, key, field: field.clone() });
     let cert_file = section.need("cert_file").and_then(|field| {
         locate(FileKey::CertFile, &field);
-        environment.named_file(&field)
+        environment.known_file(&field)
     });
     let key_file = section.need("key_file").and_then(|field| {
         locate(FileKey::KeyFile, &field);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use serde_json::Value;
 
 use super::decide::{ANSWER_WITHIN, CLIENTS, DECIDE, Decide, ORIGINAL_REQUEST_KEY, REFUSE_WITH_KEY};
 use super::environment::Environment;
@@ -13,7 +14,9 @@ use super::listener_protocols::{LISTENER_PROTOCOLS, listener_protocols};
 use super::listener_tls::{LISTENER_TLS, listener_tls};
 use super::names::unique_name;
 use super::reader::{Field, Section, all};
-use super::{decide, listener_protocols};
+use super::socket_mode::{SOCKET_MODE_KEY, SocketMode, socket_mode};
+use super::taken_addresses::TakenAddresses;
+use super::{decide, listener_protocols, socket_mode};
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::http_protocol::HttpProtocol;
 use crate::base::tls::server::Server;
@@ -26,6 +29,8 @@ pub struct Listener {
     /// The name that the file gives it; else `http`, or its address if there are several listeners.
     pub name: String,
     pub address: EndpointAddress,
+    /// Of a path. `None`: its permissions are what the umask leaves.
+    pub socket_mode: Option<SocketMode>,
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
@@ -47,6 +52,7 @@ impl Listener {
         Listener {
             name: ONLY_LISTENER.to_owned(),
             address,
+            socket_mode: None,
             proxy_protocol: HeaderSenders::Nobody,
             tls: None,
             protocols,
@@ -58,13 +64,15 @@ impl Listener {
     pub fn is_plain(&self) -> bool {
         let plain = Listener::plain(self.address.clone());
         let is_open = self.tls.is_none() && self.decide.is_none();
-        self.proxy_protocol == plain.proxy_protocol && is_open && self.protocols == plain.protocols
+        let is_accepted_alike = self.proxy_protocol == plain.proxy_protocol && self.socket_mode == plain.socket_mode;
+        is_accepted_alike && is_open && self.protocols == plain.protocols
     }
 
     /// Whether a reload can turn `before` into this one: nothing but the certificates differs, and who may ask for decisions how.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address
+            && self.socket_mode == before.socket_mode
             && self.tls.is_some() == before.tls.is_some()
             && self.proxy_protocol == before.proxy_protocol
             && self.protocols == before.protocols
@@ -114,9 +122,10 @@ pub static LISTENER: Mapping = Mapping {
         Key::required(
             "address",
             LISTEN_ADDRESS.declared(),
-            "Where requests arrive. Two listeners must not have the same address, unless its port is 0, which picks a free \
-             one. `unix:PATH` is a [Unix domain socket](#unix-domain-sockets).",
+            "Where requests arrive. Two listeners must not have the same address, or one all \
+             addresses (`0.0.0.0`) of the other's port, unless that is 0, which picks a free one. `unix:PATH` is a [Unix domain socket](#unix-domain-sockets).",
         ),
+        SOCKET_MODE_KEY,
         Key::default(
             "proxy_protocol",
             Type::Switch(&PROXY_PROTOCOL),
@@ -139,15 +148,30 @@ pub static LISTENER: Mapping = Mapping {
     constraints: || {
         let mut constraints = listener_protocols::constraints();
         if let Some(constraints) = constraints.as_object_mut() {
-            constraints.insert("dependencies".to_owned(), decide::constraints());
+            let dependencies = decide::constraints().chain([socket_mode::constraints()]);
+            let dependencies = dependencies.map(|(name, needs)| (name.to_owned(), needs)).collect();
+            constraints.insert("dependencies".to_owned(), Value::Object(dependencies));
         }
         constraints
     },
 };
 
-pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
-    let listen = file.value("listen", LISTEN_ADDRESS.read);
-    let listeners = file.optional("listeners", |field| several(&field, environment));
+/// The listeners of a file, whose addresses then are taken.
+pub fn listeners(
+    file: &Section<'_>,
+    environment: Environment<'_>,
+    addresses: &mut TakenAddresses,
+) -> Option<Vec<Listener>> {
+    let listen = file.value("listen", |field| {
+        let address = (LISTEN_ADDRESS.read)(field.clone())?;
+        match (file.has("listen"), file.has("listeners")) {
+            (true, false) => addresses.take(&field, &address)?,
+            (false, false) => addresses.take_default("listen", &address),
+            (_, true) => {}
+        }
+        Some(address)
+    });
+    let listeners = file.optional("listeners", |field| several(&field, environment, addresses));
     if file.has("listen") {
         file.unwanted("listeners", "must not stand beside `listen`, which is short for one listener");
     }
@@ -158,13 +182,13 @@ pub fn listeners(file: &Section<'_>, environment: Environment<'_>) -> Option<Vec
     }
 }
 
-fn several(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Listener>> {
-    let members = field.list()?;
+fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut TakenAddresses) -> Option<Vec<Listener>> {
+    let members = field.list_of_mappings()?;
     if members.is_empty() {
         field.must("have at least one listener");
         return None;
     }
-    let (is_only, mut taken) = (members.len() == 1, Taken::default());
+    let (is_only, mut taken) = (members.len() == 1, Taken { names: HashSet::new(), addresses });
     all(members, |member| {
         let (name, listener) = listener(member, environment, &mut taken)?;
         let unnamed = if is_only { ONLY_LISTENER.to_owned() } else { listener.address.to_string() };
@@ -173,26 +197,24 @@ fn several(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Listen
 }
 
 /// What listeners must not have in common.
-#[derive(Default)]
-struct Taken {
+struct Taken<'a> {
     names: HashSet<String>,
-    addresses: Vec<EndpointAddress>,
+    addresses: &'a mut TakenAddresses,
 }
 
-fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -> Option<(Option<String>, Listener)> {
+fn listener(
+    field: Field<'_>,
+    environment: Environment<'_>,
+    taken: &mut Taken<'_>,
+) -> Option<(Option<String>, Listener)> {
     let section = field.section(&LISTENER)?;
     let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
     let address = section.need("address").and_then(|field| {
         let address = field.known_or("0.0.0.0:0", LISTEN_ADDRESS.read)?;
-        // Port 0 is another port each time.
-        let is_chosen_later = address.inet().is_some_and(|address| address.port() == 0);
-        if !is_chosen_later && taken.addresses.contains(&address) {
-            field.wrong(format_args!("must be unique, `{address}` is taken"), None);
-            return None;
-        }
-        taken.addresses.push(address.clone());
+        taken.addresses.take(&field, &address)?;
         Some(address)
     });
+    let socket_mode = socket_mode(&section, address.as_ref());
     let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
     let protocols = listener_protocols(&section);
     // The files are looked at, whatever the protocols are.
@@ -205,9 +227,9 @@ fn listener(field: Field<'_>, environment: Environment<'_>, taken: &mut Taken) -
         protocols => protocols,
     };
     section.close();
-    let (name, address, tls) = (name?, address?, tls?.map(Arc::new));
+    let (name, address, socket_mode, tls) = (name?, address?, socket_mode?, tls?.map(Arc::new));
     let (proxy_protocol, protocols, decide) = (proxy_protocol?, protocols?, decide?);
-    Some((name, Listener { name: String::new(), address, proxy_protocol, tls, protocols, decide }))
+    Some((name, Listener { name: String::new(), address, socket_mode, proxy_protocol, tls, protocols, decide }))
 }
 
 fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {

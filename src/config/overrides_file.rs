@@ -1,57 +1,199 @@
 //! Parses the file of `overrides_file`: a mapping as under `overrides`, or a table with a line for each value.
 
-use super::overrides::OverriddenLimit;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
+
+use super::overrides::{NumbersByLimit, OverriddenLimit, ReadNumbers};
 use super::problem::Report;
+use super::reader::Field;
 use super::suggest::{listed, nearest};
 use super::tree;
 use super::tree::{Entry, Node, Scalar, Style, TreeBounds, Value};
 use crate::base::position::Position;
 
 /// The most overrides of a file.
-pub const MOST_ENTRIES: usize = 100_000;
+const MOST_ENTRIES: usize = 100_000;
 /// Of a file in YAML: several numbers for each of several limits.
 const YAML: TreeBounds = TreeBounds { nodes: 2_000_000, bytes: 64 << 20 };
 /// The column with what an override is for.
 const VALUE: &str = "value";
 /// Of these, a limit has one.
 const RATES: [&str; 3] = ["rps", "tokens_per_second", "rate"];
+const START: Position = Position { line: 1, column: 1 };
 
-/// The overrides of a file as if they stood in the rule: a mapping from values to numbers, without the lines that are no
-/// override, which are reported. `None` after reporting that the rest says nothing.
-pub fn parse(file: &str, content: &[u8], limits: &[OverriddenLimit<'_, '_>], report: &Report) -> Option<Node> {
-    let is_table = file.to_ascii_lowercase().ends_with(".csv");
-    let tree = if is_table { Table { limits, report }.parse(content) } else { mapping(content, report) }?;
-    let Value::Map(entries) = &tree.value else {
-        report.add(tree.position, "", format!("must be a mapping from values to numbers, is {}", tree.found()));
-        return None;
-    };
-    if let Some(extra) = entries.get(MOST_ENTRIES) {
-        let what = format!("is one override too many: at most {MOST_ENTRIES}, there are {}", entries.len());
-        report.add(extra.key_position, "", what);
-        return None;
-    }
-    Some(tree)
+/// A file of overrides, and what it is read with.
+#[derive(Clone, Copy)]
+pub struct Source<'s> {
+    pub file: &'s str,
+    pub content: &'s [u8],
+    pub limits: &'s [OverriddenLimit<'s, 's>],
+    pub read: ReadNumbers<'s>,
+    /// About the file.
+    pub report: &'s Report,
 }
 
-fn mapping(content: &[u8], report: &Report) -> Option<Node> {
-    // An empty file has no overrides.
-    if content.iter().all(u8::is_ascii_whitespace) {
-        return Some(Node { position: Position { line: 1, column: 1 }, value: Value::Map(Vec::new()) });
+/// Takes what an override is for, where that is written, and its numbers: `None` if they are wrong, which was reported.
+type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
+
+impl Source<'_> {
+    /// Passes every override of the file to `take`, until that breaks. Invalid lines are reported and left out. Returns how many
+    /// there are; `None` after reporting that the file as a whole is invalid.
+    pub fn each(self, take: TakeEntry<'_>) -> Option<usize> {
+        if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }
-    match tree::read_within(YAML, content, report) {
-        Ok(tree) => Some(tree),
-        Err(problem) => {
-            report.add(problem.position.unwrap_or(Position { line: 1, column: 1 }), problem.path, problem.what);
-            None
+
+    /// Reports a file that is too long at its first override which does not fit.
+    fn check_count(self, count: usize, extra: Option<Position>) -> Option<usize> {
+        match extra {
+            None => Some(count),
+            Some(position) => {
+                let what = format!("is one override too many: at most {MOST_ENTRIES}, there are {count}");
+                self.report.add(position, "", what);
+                None
+            }
+        }
+    }
+
+    fn mapping(self, take: TakeEntry<'_>) -> Option<usize> {
+        // An empty file has no overrides.
+        if self.content.iter().all(u8::is_ascii_whitespace) {
+            return Some(0);
+        }
+        let tree = match tree::read_within(YAML, self.content, self.report) {
+            Ok(tree) => tree,
+            Err(problem) => {
+                self.report.add(problem.position.unwrap_or(START), problem.path, problem.what);
+                return None;
+            }
+        };
+        let Value::Map(entries) = &tree.value else {
+            let what = format!("must be a mapping from values to numbers, is {}", tree.found());
+            self.report.add(tree.position, "", what);
+            return None;
+        };
+        let count = self.check_count(entries.len(), entries.get(MOST_ENTRIES).map(|extra| extra.key_position))?;
+        for (text, position, field) in Field::root(&tree, self.report).pairs()? {
+            if take(text, position, (self.read)(field)).is_break() {
+                break;
+            }
+        }
+        Some(count)
+    }
+
+    fn lines(self, take: TakeEntry<'_>) -> Option<usize> {
+        let content = self.content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(self.content);
+        let numbered = (1..).zip(content.split(|byte| *byte == b'\n'));
+        let mut lines = numbered.filter_map(|(number, text)| Line::new(number, text, self.report));
+        let table = Table { source: self, columns: Vec::new() };
+        let Some(header) = lines.next() else {
+            let what = format!("must begin with a line that names its columns, such as {}", table.example());
+            self.report.add(START, "", what);
+            return None;
+        };
+        let columns = table.columns(&header, &header.cells(self.report)?)?;
+        let table = Table { columns, ..table };
+        let lines: Vec<Line<'_>> = lines.collect();
+        let extra = lines.get(MOST_ENTRIES).map(|line| line.start());
+        let count = self.check_count(lines.len(), extra)?;
+        // Most values have the numbers of many others, as those of a plan.
+        let mut known: HashMap<String, NumbersByLimit> = HashMap::new();
+        let mut numbers_text = String::new();
+        for line in lines {
+            let Some(cells) = table.cells(&line) else { continue };
+            let Some(value) = table.value(&cells) else { continue };
+            numbers_text.clear();
+            for (cell, _) in
+                cells.iter().zip(&table.columns).filter(|(_, column)| matches!(column, Column::Number { .. }))
+            {
+                numbers_text.push_str(&cell.text);
+                // No cell has one.
+                numbers_text.push('\n');
+            }
+            let numbers = known.get(&numbers_text).cloned().or_else(|| {
+                let numbers = table.numbers(&line, &cells, &value.text)?;
+                known.insert(numbers_text.clone(), numbers.clone());
+                Some(numbers)
+            });
+            if take(&value.text, line.position(value), numbers).is_break() {
+                break;
+            }
+        }
+        Some(count)
+    }
+}
+
+/// A line that is neither empty nor a comment.
+#[derive(Clone, Copy)]
+struct Line<'c> {
+    number: usize,
+    text: &'c str,
+}
+
+/// A cell without its quotes.
+struct Cell<'c> {
+    text: Cow<'c, str>,
+    /// Where it begins in its line, in bytes.
+    start: usize,
+}
+
+type Cells<'c> = SmallVec<[Cell<'c>; 4]>;
+
+impl<'c> Line<'c> {
+    /// `None` for a line without cells, and after reporting one that is not text.
+    fn new(number: usize, text: &'c [u8], report: &Report) -> Option<Line<'c>> {
+        let Ok(text) = std::str::from_utf8(text.strip_suffix(b"\r").unwrap_or(text)) else {
+            report.add(Position { line: number, column: 1 }, "", "must be UTF-8");
+            return None;
+        };
+        (!text.trim().is_empty() && !text.starts_with('#')).then_some(Line { number, text })
+    }
+
+    fn start(&self) -> Position {
+        Position { line: self.number, column: 1 }
+    }
+
+    fn position(&self, cell: &Cell<'_>) -> Position {
+        let before = self.text.get(..cell.start).unwrap_or_default();
+        Position { line: self.number, column: before.chars().count() + 1 }
+    }
+
+    /// `None` after reporting a quote that does not end.
+    fn cells(&self, report: &Report) -> Option<Cells<'c>> {
+        let mut cells = Cells::new();
+        let mut rest = self.text;
+        loop {
+            let start = self.text.len() - rest.len();
+            let (text, after) = match rest.trim_start().strip_prefix('"') {
+                Some(quoted) => {
+                    let Some((text, after)) = unquoted(quoted) else {
+                        let position = self.position(&Cell { text: Cow::Borrowed(""), start });
+                        let what = "must end with a quote and be followed by a comma, or by the end of the line";
+                        report.add(position, "", what);
+                        return None;
+                    };
+                    (Cow::Owned(text), after)
+                }
+                None => match rest.split_once(',') {
+                    Some((text, after)) => (Cow::Borrowed(text.trim()), Some(after)),
+                    None => (Cow::Borrowed(rest.trim()), None),
+                },
+            };
+            cells.push(Cell { text, start });
+            match after {
+                Some(after) => rest = after,
+                None => return Some(cells),
+            }
         }
     }
 }
 
 /// Reads lines of cells, of which the first names the columns.
-#[derive(Clone, Copy)]
 struct Table<'t> {
-    limits: &'t [OverriddenLimit<'t, 't>],
-    report: &'t Report,
+    source: Source<'t>,
+    columns: Vec<Column>,
 }
 
 enum Column {
@@ -61,112 +203,47 @@ enum Column {
     Number { limit: usize, key: String },
 }
 
-/// A cell without its quotes.
-struct Cell {
-    text: String,
-    position: Position,
-}
-
 impl Table<'_> {
-    fn parse(self, content: &[u8]) -> Option<Node> {
-        let content = content.strip_prefix(b"\xef\xbb\xbf").unwrap_or(content);
-        let (mut columns, mut entries) = (None, Vec::new());
-        for (line, text) in (1..).zip(content.split(|byte| *byte == b'\n')) {
-            match (self.cells(line, text), &columns) {
-                (None, _) => {}
-                (Some(cells), _) if cells.is_empty() => {}
-                (Some(cells), None) => columns = Some(self.columns(&cells)?),
-                (Some(cells), Some(columns)) => entries.extend(self.entry(line, cells, columns)),
-            }
-        }
-        let position = Position { line: 1, column: 1 };
-        if columns.is_none() {
-            self.report.add(
-                position,
-                "",
-                format!("must begin with a line that names its columns, such as {}", self.example()),
-            );
-            return None;
-        }
-        Some(Node { position, value: Value::Map(entries) })
-    }
-
-    /// The cells of a line; of one that is empty or a comment none.
-    fn cells(self, line: usize, text: &[u8]) -> Option<Vec<Cell>> {
-        let start = Position { line, column: 1 };
-        let Ok(text) = std::str::from_utf8(text.strip_suffix(b"\r").unwrap_or(text)) else {
-            self.report.add(start, "", "must be UTF-8");
-            return None;
-        };
-        let mut cells = Vec::new();
-        if text.trim().is_empty() || text.starts_with('#') {
-            return Some(cells);
-        }
-        let mut rest = text;
-        loop {
-            let column = text.get(..text.len() - rest.len()).map_or(0, |before| before.chars().count()) + 1;
-            let position = Position { line, column };
-            let (cell, after) = match rest.trim_start().strip_prefix('"') {
-                Some(quoted) => {
-                    let Some((cell, after)) = unquoted(quoted) else {
-                        self.report.add(
-                            position,
-                            "",
-                            "must end with a quote and be followed by a comma, or by the end of the line",
-                        );
-                        return None;
-                    };
-                    (cell, after)
-                }
-                None => match rest.split_once(',') {
-                    Some((cell, after)) => (cell.trim().to_owned(), Some(after)),
-                    None => (rest.trim().to_owned(), None),
-                },
-            };
-            cells.push(Cell { text: cell, position });
-            match after {
-                Some(after) => rest = after,
-                None => return Some(cells),
-            }
-        }
-    }
-
-    fn columns(self, header: &[Cell]) -> Option<Vec<Column>> {
+    /// What the cells of the first line say. `None` after reporting what is wrong there.
+    fn columns(&self, line: &Line<'_>, header: &[Cell<'_>]) -> Option<Vec<Column>> {
         let mut columns = Vec::new();
         let mut correct = Some(());
         let names = self.names();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        for (index, Cell { text, position }) in header.iter().enumerate() {
-            let is_again = header.iter().take(index).any(|before| before.text == *text);
+        for (index, cell) in header.iter().enumerate() {
+            let (text, position) = (&*cell.text, line.position(cell));
+            let is_again = header.iter().take(index).any(|before| before.text == text);
             let (limit, key) = text.rsplit_once('.').unwrap_or(("", text));
-            let limit = self.limits.iter().position(|known| known.name == limit);
+            let limit = self.source.limits.iter().position(|known| known.name == limit);
             match limit {
-                _ if is_again => self.report.add(*position, "", format!("`{}` is there twice", text.escape_debug())),
+                _ if is_again => {
+                    self.source.report.add(position, "", format!("`{}` is there twice", text.escape_debug()));
+                }
                 _ if text == VALUE => {
                     columns.push(Column::Value);
                     continue;
                 }
-                Some(limit) if names.contains(&&**text) => {
+                Some(limit) if names.contains(&text) => {
                     columns.push(Column::Number { limit, key: key.to_owned() });
                     continue;
                 }
                 _ => {
                     let what = format!("`{}` is not one of the columns: {}", text.escape_debug(), listed(&names));
-                    self.report.add_with_hint(*position, "", what, nearest(text, &names));
+                    self.source.report.add_with_hint(position, "", what, nearest(text, &names));
                 }
             }
             correct = None;
         }
         if !header.iter().any(|cell| cell.text == VALUE) {
             let what = format!("must have a column `{VALUE}`, such as {}", self.example());
-            self.report.add(Position { line: header.first()?.position.line, column: 1 }, "", what);
+            self.source.report.add(line.start(), "", what);
             return None;
         }
         correct.map(|()| columns)
     }
 
     /// The columns that there may be.
-    fn names(self) -> Vec<String> {
+    fn names(&self) -> Vec<String> {
         let of_limit = |limit: &OverriddenLimit<'_, '_>| {
             let mut keys = limit.numbers.keys();
             // `unlimited` may stand there.
@@ -176,47 +253,55 @@ impl Table<'_> {
             let name = limit.name.to_owned();
             keys.into_iter().map(move |key| if name.is_empty() { key.to_owned() } else { format!("{name}.{key}") })
         };
-        std::iter::once(VALUE.to_owned()).chain(self.limits.iter().flat_map(of_limit)).collect()
+        std::iter::once(VALUE.to_owned()).chain(self.source.limits.iter().flat_map(of_limit)).collect()
     }
 
-    fn example(self) -> String {
-        let number = self
-            .limits
-            .first()
-            .map_or("limit", |limit| if limit.numbers.keys().contains(&"rps") { "rps" } else { "limit" });
-        match self.limits.first() {
+    fn example(&self) -> String {
+        let limits = self.source.limits;
+        let number =
+            limits.first().map_or("limit", |limit| if limit.numbers.keys().contains(&"rps") { "rps" } else { "limit" });
+        match limits.first() {
             Some(limit) if !limit.name.is_empty() => format!("`{VALUE},{}.{number}`", limit.name),
             _ => format!("`{VALUE},{number}`"),
         }
     }
 
-    /// The override of one line.
-    fn entry(self, line: usize, cells: Vec<Cell>, columns: &[Column]) -> Option<Entry> {
-        if cells.len() != columns.len() {
-            let what = format!("must have {} cells, as the first line, has {}", columns.len(), cells.len());
-            self.report.add(Position { line, column: 1 }, "", what);
+    /// The cells of a line, one for each column. `None` after reporting a line with others.
+    fn cells<'c>(&self, line: &Line<'c>) -> Option<Cells<'c>> {
+        let cells = line.cells(self.source.report)?;
+        if cells.len() != self.columns.len() {
+            let what = format!("must have {} cells, as the first line, has {}", self.columns.len(), cells.len());
+            self.source.report.add(line.start(), "", what);
             return None;
         }
-        let start = Position { line, column: 1 };
-        let mut value = None;
-        let mut numbers: Vec<Vec<Entry>> = self.limits.iter().map(|_| Vec::new()).collect();
-        for (cell, column) in cells.into_iter().zip(columns) {
-            match column {
-                Column::Value => value = Some(cell),
-                Column::Number { .. } if cell.text.is_empty() => {}
-                Column::Number { limit, key } => {
-                    let node = scalar(cell.text, cell.position);
-                    numbers.get_mut(*limit)?.push(Entry { key: key.clone(), key_position: cell.position, value: node });
-                }
+        Some(cells)
+    }
+
+    /// What the override of a line is for.
+    fn value<'l, 'c>(&self, cells: &'l Cells<'c>) -> Option<&'l Cell<'c>> {
+        let index = self.columns.iter().position(|column| matches!(column, Column::Value))?;
+        cells.get(index)
+    }
+
+    /// The numbers of the line for `value`, read as if they stood in the rule. `None` after reporting what is wrong in them.
+    fn numbers(&self, line: &Line<'_>, cells: &Cells<'_>, value: &str) -> Option<NumbersByLimit> {
+        let (start, limits) = (line.start(), self.source.limits);
+        let mut numbers: Vec<Vec<Entry>> = limits.iter().map(|_| Vec::new()).collect();
+        for (cell, column) in cells.iter().zip(&self.columns) {
+            if let Column::Number { limit, key } = column
+                && !cell.text.is_empty()
+            {
+                let position = line.position(cell);
+                let node = scalar(cell.text.clone().into_owned(), position);
+                numbers.get_mut(*limit)?.push(Entry { key: key.clone(), key_position: position, value: node });
             }
         }
-        let Cell { text: value, position: key_position } = value?;
         let whole = |numbers, limit: &OverriddenLimit<'_, '_>| Node {
             position: start,
             value: Value::Map(completed(numbers, limit, start)),
         };
-        let mut of_limits = numbers.into_iter().zip(self.limits);
-        let node = match self.limits {
+        let mut of_limits = numbers.into_iter().zip(limits);
+        let node = match limits {
             [only] if only.name.is_empty() => whole(of_limits.next()?.0, only),
             _ => {
                 // A limit without a number in this line has no override.
@@ -227,13 +312,16 @@ impl Table<'_> {
                 });
                 let named: Vec<Entry> = named.collect();
                 if named.is_empty() {
-                    self.report.add(start, "", "must have a number for one of the limits");
+                    self.source.report.add(start, "", "must have a number for one of the limits");
                     return None;
                 }
                 Node { position: start, value: Value::Map(named) }
             }
         };
-        Some(Entry { key: value, key_position, value: node })
+        let of_value = Entry { key: value.to_owned(), key_position: start, value: node };
+        let whole = Node { position: start, value: Value::Map(vec![of_value]) };
+        let (_, _, field) = Field::root(&whole, self.source.report).pairs()?.pop()?;
+        (self.source.read)(field)
     }
 }
 

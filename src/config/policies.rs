@@ -67,7 +67,7 @@ pub fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Po
 
 fn several(field: &Field<'_>, rules: &mut RuleReader<'_>) -> Option<Vec<Policy>> {
     let mut names = HashSet::new();
-    all(field.list()?, |member| policy(member, &mut names, rules))
+    all(field.list_of_mappings()?, |member| policy(member, &mut names, rules))
 }
 
 fn policy(field: Field<'_>, names: &mut HashSet<String>, rules: &mut RuleReader<'_>) -> Option<Policy> {

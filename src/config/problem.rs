@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
+use super::key::Mapping;
+use super::misplaced_keys::belongs_elsewhere;
 use super::remarks::{ListSize, Remark, Remarks};
 use super::warning::Warning;
 use crate::base::position::Position;
@@ -69,12 +71,20 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// Follows a variable without which a value is unknown.
+pub const NOT_SET: &str = " is not set, so that the value is not known here";
+
+/// Follows a variable without which a file is wrong.
+pub const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
+
 /// What a file is read for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// To run: all of its values must be known.
     #[default]
     Run,
+    /// To check it before a start: the same. Unlike at a start, it may be read twice.
+    CheckToRun,
     /// To examine it, perhaps on a machine without its secrets.
     Examine,
     /// The same, and to connect to its store: what `store` says must be known.
@@ -85,6 +95,8 @@ pub enum Purpose {
 #[derive(Debug, Default)]
 pub struct Report {
     purpose: Purpose,
+    /// The keys of the whole file, among which a key that is unknown may belong; `None` for other files.
+    keys: Option<&'static Mapping>,
     problems: RefCell<Vec<Problem>>,
     remarks: RefCell<Remarks>,
     lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
@@ -114,10 +126,21 @@ impl Report {
         Report { purpose, ..Report::default() }
     }
 
-    /// Records that a value is unknown, if it need not be known here: each cause once. Returns whether it need not.
+    /// The same, about a file with these keys.
+    #[must_use]
+    pub fn of_keys(self, keys: &'static Mapping) -> Report {
+        Report { keys: Some(keys), ..self }
+    }
+
+    /// Where a key belongs that is unknown in this mapping, if that is known.
+    pub fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
+        belongs_elsewhere(self.keys?, mapping, key)
+    }
+
+    /// Records that a value is unknown, if it need not be known here. Returns whether it need not.
     pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
-            Purpose::Run => true,
+            Purpose::Run | Purpose::CheckToRun => true,
             Purpose::Examine => false,
             Purpose::ReachStore => path == "store" || path.starts_with("store."),
         };
@@ -125,10 +148,26 @@ impl Report {
             return false;
         }
         let unknown = &mut self.remarks.borrow_mut().unknown_values;
-        if !unknown.iter().any(|known| known.what == what) {
-            unknown.push(Remark { position, path: path.to_owned(), what });
+        let remark = Remark { position, path: path.to_owned(), what };
+        // A value may be read more than once.
+        if !unknown.contains(&remark) {
+            unknown.push(remark);
         }
         true
+    }
+
+    /// Reports the variables because of which this value is unknown, where nothing can stand for it.
+    pub fn add_unknown(&self, position: Position, path: &str) {
+        let unknown = self.remarks();
+        let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
+        let variables: Vec<&str> =
+            of_value.filter_map(|one| one.what.split_once(NOT_SET)).map(|(name, _)| name).collect();
+        for variable in &variables {
+            self.add(position, path, format!("{variable} {MUST_BE_SET}"));
+        }
+        if variables.is_empty() {
+            self.add(position, path, "must be known");
+        }
     }
 
     /// Records that a network is written with an address in it. A value may be read more than once.

@@ -113,7 +113,8 @@ pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Re
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", CODE.read);
     let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
-    let host = section.optional("host", HOST.read);
+    // In place of one that is not known, a host that no request has: it must not look like a redirection to itself.
+    let host = section.get("host").map_or(Some(None), |field| field.known_or("unknown.invalid", HOST.read).map(Some));
     let port = section.optional("port", |field| u16::try_from(field.whole(1..=65535)?).ok());
     let path = path_rewrite(&section, conditions);
     let changes = ["scheme", "host", "port", "strip_prefix", "replace_prefix"].iter().any(|name| section.has(name));

@@ -8,7 +8,6 @@ use super::limit_keys::limit_key;
 use super::names::checked;
 use super::reader::{Field, Section};
 use super::suggest::nearest;
-use super::upstream::Upstream;
 use super::value_kind::ValueKind;
 use super::value_types::reference;
 use crate::limit::attribute::Attribute;
@@ -17,7 +16,7 @@ use crate::route::UpstreamId;
 use crate::route::split::{Share, Split};
 use crate::route::target::Target;
 
-type ReadUpstream = fn(&Field<'_>, Option<&[Upstream]>) -> Option<UpstreamId>;
+type ReadUpstream = fn(&Field<'_>, Option<&[&str]>) -> Option<UpstreamId>;
 
 const LARGEST_WEIGHT: u64 = 1_000_000;
 
@@ -52,7 +51,7 @@ pub const SPLIT_BY: Key = Key::optional(
 pub fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,
-    upstreams: Option<&[Upstream]>,
+    upstreams: Option<&[&str]>,
     attributes: AttributeReader<'_>,
 ) -> Option<Target> {
     let by = section.optional("split_by", |field| split_by(&field, attributes));
@@ -78,18 +77,17 @@ pub fn upstreams_of_route(
     Some(Target::Split(Split::new(shares, by?)))
 }
 
-fn named(field: &Field<'_>, upstreams: Option<&[Upstream]>) -> Option<UpstreamId> {
+fn named(field: &Field<'_>, upstreams: Option<&[&str]>) -> Option<UpstreamId> {
     let name = checked(field, field.written()?)?;
     known(field, name, upstreams)
 }
 
-fn known(field: &Field<'_>, name: &str, upstreams: Option<&[Upstream]>) -> Option<UpstreamId> {
+fn known(field: &Field<'_>, name: &str, upstreams: Option<&[&str]>) -> Option<UpstreamId> {
     let upstreams = upstreams?;
-    let id = (0..).zip(upstreams).find(|(_, upstream)| upstream.name == name).map(|(id, _)| UpstreamId(id));
+    let id = (0..).zip(upstreams).find(|(_, known)| **known == name).map(|(id, _)| UpstreamId(id));
     if id.is_none() {
-        let known: Vec<&str> = upstreams.iter().map(|upstream| &*upstream.name).collect();
         let what = format!("must be the name of one of `upstreams`, is `{}`", name.escape_debug());
-        field.wrong(what, nearest(name, &known));
+        field.wrong(what, nearest(name, upstreams));
     }
     id
 }

@@ -18,7 +18,6 @@ use super::route_answers::{REDIRECT, RESPOND, redirect, respond};
 use super::route_overrides::{BODY_BYTES_OF_ROUTE, RETRIES_OF_ROUTE, TIMEOUTS_OF_ROUTE, overrides};
 use super::route_upstream::{SPLIT_BY, UPSTREAM_OF_ROUTE, upstreams_of_route};
 use super::rule_match::CONDITIONS;
-use super::upstream::Upstream;
 use crate::limit::attribute::Attribute;
 use crate::limit::rule::Condition;
 use crate::route::forwarding::{ForwardedCertificate, Forwarding};
@@ -85,8 +84,8 @@ pub static ROUTE: Mapping = Mapping {
 #[derive(Clone, Copy, Debug)]
 pub struct RouteReader<'f> {
     pub ipv6_prefix: u8,
-    /// `None` if they have problems of their own.
-    pub upstreams: Option<&'f [Upstream]>,
+    /// The names of the upstreams, in the order of the file. `None` where routes cannot name any.
+    pub upstreams: Option<&'f [&'f str]>,
     pub attributes: AttributeReader<'f>,
     pub environment: Environment<'f>,
 }
@@ -94,7 +93,7 @@ pub struct RouteReader<'f> {
 impl RouteReader<'_> {
     /// The routes of a file.
     pub fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
-        let members = field.list()?;
+        let members = field.list_of_mappings()?;
         if members.is_empty() {
             field.must("have at least one route");
             return None;

@@ -28,7 +28,8 @@ pub fn rule_limits(
 ) -> Option<Vec<Limit>> {
     let algorithm = NamedAlgorithm::of_rule(rule);
     let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
-        (Some(field), None) => single(rule, algorithm, field, shared, overrides, meters),
+        // What numbers an algorithm has that does not exist is not known.
+        (Some(field), None) => algorithm.and_then(|known| single(rule, known, field, shared, overrides, meters)),
         (None, Some(field)) => several(rule, algorithm, &field, shared, overrides, meters),
         (Some(_), Some(_)) => {
             rule.unwanted("limits", "must not stand beside `algorithm_config`");
@@ -39,7 +40,7 @@ pub fn rule_limits(
             None
         }
     };
-    algorithm.valid.and(limits)
+    algorithm?.valid.and(limits)
 }
 
 /// The only limit of a rule, with its overrides.
@@ -73,7 +74,7 @@ fn single(
 /// Several limits, each under its name, with their overrides.
 fn several(
     rule: &Section<'_>,
-    algorithm: NamedAlgorithm,
+    of_rule: Option<NamedAlgorithm>,
     field: &Field<'_>,
     shared: SharedSettings<'_>,
     overrides: OverrideReader<'_>,
@@ -85,21 +86,22 @@ fn several(
         field.must("name at least one limit");
         return None;
     }
-    let mut others = Vec::with_capacity(pairs.len());
+    let limits_named = pairs.len();
+    let mut others = Vec::with_capacity(limits_named);
     // All are read before any that is wrong ends the whole.
     let mut limits = Vec::with_capacity(pairs.len());
     let (mut queue, mut valid) = (None, !rule.has("meter"));
     for (text, position, field) in pairs {
         let key = field.clone().at(position);
-        let name = checked(&key, text);
-        let (mut read, mut meter, written) = (ReadLimit::wrong(algorithm), None, field.entries());
-        if let Some(algorithm) = algorithm.of_limit(&field)
-            && let Some(section) = algorithm.section(field)
-        {
-            read = ReadLimit::read(algorithm, &section, shared.numbers);
-            meter = meters.meter(&section, read.bucket_settings(overrides.keys));
-            section.close();
-        }
+        let (written, algorithm) = (field.entries(), NamedAlgorithm::of_limit(of_rule, &field));
+        let Some((algorithm, section)) = algorithm.and_then(|known| Some((known, known.section(field)?))) else {
+            checked(&key, text);
+            valid = false;
+            continue;
+        };
+        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
+        section.close();
         if read.delays()
             && let Some(first) = queue.replace(text)
         {
@@ -108,8 +110,12 @@ fn several(
             valid = false;
         }
         others.push(OverriddenLimit { name: text, numbers: read.others(NumberReader::in_file()), written });
-        let limit = name.and_then(|name| read.limit(name.to_owned(), shared));
+        let limit = checked(&key, text).and_then(|name| read.limit(name.to_owned(), shared));
         limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
+    }
+    if others.len() < limits_named {
+        // An override may be for a limit whose numbers are not known.
+        return None;
     }
     let overrides = overrides.of_several(rule, &others);
     let limits = limits.into_iter().collect::<Option<Vec<_>>>().filter(|_| valid)?;

@@ -25,14 +25,19 @@ const CIDR: ValueKind<ReadOperator> = ValueKind {
     text: "network or list of networks",
     schema: || {
         let network = json!({"$ref": "#/definitions/network"});
-        json!({"anyOf": [network, {"type": "array", "items": network}]})
+        json!({"anyOf": [network, {"type": "array", "minItems": 1, "items": network}]})
     },
     read: |field, attribute| {
         if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
             field.wrong("`cidr` is for ip:address only", None);
             return None;
         }
-        all(field.one_or_list()?, |member| member.network()).map(Expectation::Cidr)
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one network");
+            return None;
+        }
+        all(members, |member| member.network()).map(Expectation::Cidr)
     },
 };
 

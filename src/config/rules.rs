@@ -208,7 +208,7 @@ impl<'k> RuleReader<'k> {
     /// The rules of a policy in this mode.
     pub fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
         self.meters.begin_policy();
-        all(field.list()?, |member| self.rule(member, of_policy))
+        all(field.list_of_mappings()?, |member| self.rule(member, of_policy))
     }
 
     fn rule(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Rule> {

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::document::FILE;
-use super::key::{Key, Mapping, Presence, Type};
+use super::key::{Key, Mapping, Presence, Type, within};
 use super::rule_match::OPERATORS;
 use super::value_types::{definitions, reference};
 
@@ -34,19 +34,7 @@ pub fn schema() -> String {
 
 /// Every declared mapping, each once: that of the whole file first, and then in the order in which keys name them.
 pub fn mappings() -> Vec<&'static Mapping> {
-    let mut found: Vec<&'static Mapping> = vec![&FILE, &OPERATORS];
-    let mut next = 0;
-    while let Some(mapping) = found.get(next) {
-        for key in mapping.keys {
-            for inner in key.kind.mappings() {
-                if !found.iter().any(|known| std::ptr::eq(*known, *inner)) {
-                    found.push(inner);
-                }
-            }
-        }
-        next += 1;
-    }
-    found
+    within(vec![&FILE, &OPERATORS])
 }
 
 fn mapping(declared: &Mapping) -> Value {

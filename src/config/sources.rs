@@ -10,7 +10,11 @@ use sha2::{Digest, Sha256};
 use super::environment::Environment;
 use super::problem::{Problem, Problems, Purpose};
 use super::settings::Config;
+use super::tree;
 use crate::auth::api_key_file;
+
+/// The path that stands for standard input, for commands.
+const STANDARD_INPUT: &str = "-";
 
 /// The result of loading a file.
 #[derive(Debug)]
@@ -67,7 +71,12 @@ impl LoadedConfig {
     }
 
     fn read(path: &Path, purpose: Purpose) -> LoadedConfig {
-        let bytes = std::fs::read(path);
+        // A gateway reads its file again and again, which standard input cannot be.
+        let bytes = match purpose {
+            Purpose::Run => std::fs::read(path),
+            _ if path.as_os_str() == STANDARD_INPUT => read_standard_input(),
+            _ => std::fs::read(path),
+        };
         let sources = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
         let config = match bytes {
@@ -115,6 +124,13 @@ impl LoadedConfig {
         let sources = vec![Source { path: path.to_owned(), hash: None }];
         LoadedConfig { config: Err(unreadable(path.display().to_string(), error)), sources }
     }
+}
+
+fn read_standard_input() -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more than the largest file, which is enough to reject it.
+    io::stdin().lock().take(tree::CONFIG.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn unreadable(file: String, error: &io::Error) -> Problems {

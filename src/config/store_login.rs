@@ -42,7 +42,7 @@ pub fn name_schema(shape: &str, must: &str) -> Value {
 
 /// Reports what is wrong with a URL. It is not repeated: it may hold a password.
 pub fn wrong_url(field: &Field<'_>, what: &str) {
-    field.wrong(format_args!("{what}; what it is is not shown, it may hold a password"), None);
+    field.wrong(format_args!("{what}; the value is not shown: it may hold a password"), None);
 }
 
 /// The password in gateway.yaml, in a file of its own, or in the URL. An empty one counts as missing. `None` after reporting

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::key_path::{push_index, push_key};
-use super::problem::Report;
+use super::problem::{MUST_BE_SET, NOT_SET, Report};
 use super::tree::{Node, Style, Value};
 
 /// Expands `${NAME}` and `${NAME:-default}` in every scalar. `$$` is a dollar sign, and a `$` before anything else is
@@ -33,12 +33,11 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
             let before = report.count();
             let unknown = Cell::new(false);
             let missing = |name: &str| {
-                let what = format!("`${{{name}}}` is not set, so that the value is not known here");
+                let what = format!("`${{{name}}}`{NOT_SET}");
                 if is_for_running(path) && report.allows_unknown(node.position, path, what) {
                     unknown.set(true);
                 } else {
-                    let what = format!("`${{{name}}}` must be set in the environment or have a default, is neither");
-                    report.add(node.position, &*path, what);
+                    report.add(node.position, &*path, format!("`${{{name}}}` {MUST_BE_SET}"));
                 }
             };
             let wrong = |what: String| report.add(node.position, &*path, what);
@@ -60,7 +59,7 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
 
 /// Whether no rule is decided by the value at this path: only to run the file it must be known.
 fn is_for_running(path: &str) -> bool {
-    const KEYS: [&str; 13] = [
+    const KEYS: [&str; 15] = [
         "listen",
         "listeners",
         "admin",
@@ -74,11 +73,26 @@ fn is_for_running(path: &str) -> bool {
         "log",
         "hash_key",
         "hash_key_file",
+        "headers",
+        "retry_after_jitter",
     ];
     let end = path.find(['.', '[']).unwrap_or(path.len());
     let (first, rest) = path.split_at(end);
-    let is_of_keys = |part: &str| part == "keys";
-    KEYS.contains(&first) || (first == "jwt" && rest.split('.').any(is_of_keys))
+    if KEYS.contains(&first) {
+        return true;
+    }
+    // The keys below the first one, or below one of its entries.
+    let keys: Vec<&str> = rest.split('.').skip(1).collect();
+    match (first, keys.as_slice()) {
+        ("jwt", keys) => keys.contains(&"keys"),
+        ("access_log", ["to"]) => true,
+        ("cors", [key]) => key.starts_with("origins["),
+        ("error_pages", ["content_type"] | ["headers", _, ..]) => true,
+        ("routes", ["request_headers" | "response_headers", "set", ..]) => true,
+        ("routes", ["rewrite" | "redirect", "host"]) => true,
+        ("routes", ["respond", "body" | "content_type"] | ["respond", "headers", _, ..]) => true,
+        _ => false,
+    }
 }
 
 /// What to do about references that cannot be resolved.
@@ -182,12 +196,32 @@ mod tests {
             "listeners[0].address",
             "jwt.keys.secret",
             "jwt.issuers[1].keys.secret",
+            "headers[0]",
+            "retry_after_jitter.share",
+            "access_log.to",
+            "cors[0].origins[1]",
+            "error_pages[0].content_type",
+            "routes[0].request_headers.set.x-api-secret",
+            "routes[0].response_headers.set.a.b",
+            "routes[0].redirect.host",
+            "routes[12].respond.headers.x-a",
         ] {
             assert!(is_for_running(path), "{path}");
         }
-        for path in
-            ["rules[0].match.path", "policies[0].rules[0].limits.day.rate", "exempt[0].path", "jwt.issuer", "storey"]
-        {
+        for path in [
+            "rules[0].match.path",
+            "policies[0].rules[0].limits.day.rate",
+            "exempt[0].path",
+            "jwt.issuer",
+            "jwt.audience[0]",
+            "storey",
+            "access_log.attributes[0]",
+            "cors[0].match.host",
+            "error_pages[0].match.path",
+            "routes[0].match.path",
+            "routes[0].upstream",
+            "routes[0].rewrite.strip_prefix",
+        ] {
             assert!(!is_for_running(path), "{path}");
         }
     }

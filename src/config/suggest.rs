@@ -1,16 +1,25 @@
 //! Prints lists of names for reports, and suggests the one that a misspelt name may have meant.
 
+/// The letters of a name of which at most one may be wrong.
+const SHORT: usize = 5;
+
 /// ``did you mean `x`?`` with the nearest of `names`, if one is near enough.
 pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
     nearest_name(text, names).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// The nearest of `names`, if one is near enough.
+/// The nearest of `names`, if one is near enough, and no other is as near.
 pub fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &&'n str| strsim::osa_distance(text, name);
+    if let Some(same) = names.iter().find(|name| name.eq_ignore_ascii_case(text)) {
+        return Some(same);
+    }
     let best = names.iter().copied().min_by_key(distance)?;
-    let near = distance(&best) <= 1 + best.chars().count() / 4 && !text.is_empty();
-    near.then_some(best)
+    let length = best.chars().count();
+    // Two edits make another word of a short one.
+    let most = if length <= SHORT { 1 } else { 1 + length / 4 };
+    let is_alone = !names.iter().any(|other| *other != best && distance(other) == distance(&best));
+    (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
 }
 
 /// The nearest of spellings like `jwt:<claim>`, in which the placeholder stands for whatever follows the colon in `text`.
@@ -43,6 +52,16 @@ mod tests {
         assert_eq!(nearest("limit_key", &names).as_deref(), Some("did you mean `limit_keys`?"));
         assert_eq!(nearest("algoritm", &names).as_deref(), Some("did you mean `algorithm`?"));
         assert_eq!(nearest("colour", &names), None);
+        // Of short names, two letters are too much.
+        let short = ["cors", "name", "limits"];
+        assert_eq!(nearest("port", &short), None);
+        assert_eq!(nearest("rate", &short), None);
+        assert_eq!(nearest("cor", &short).as_deref(), Some("did you mean `cors`?"));
+        // A single letter is another name, and capitals are not.
+        assert_eq!(nearest("b", &["a", "long"]), None);
+        assert_eq!(nearest("hs256", &["HS256", "RS256"]).as_deref(), Some("did you mean `HS256`?"));
+        // Of two that are equally near, neither is likely.
+        assert_eq!(nearest("fsync", &["none", "async", "sync"]), None);
     }
 
     #[test]

@@ -14,15 +14,14 @@ pub enum Threads {
     Exactly(usize),
 }
 
-const MOST: usize = 256;
+const MAX_THREADS: usize = 256;
 
 pub const THREADS: ValueKind<ReadField<Threads>> = ValueKind {
     text: "`auto`, or 1 to 256",
     schema: || {
         json!({"anyOf": [
             {"const": "auto"},
-            {"type": "integer", "minimum": 1, "maximum": MOST},
-            {"type": "string", "pattern": r"^\+?[0-9]+$"},
+            {"type": "integer", "minimum": 1, "maximum": MAX_THREADS},
             reference()
         ]})
     },
@@ -30,13 +29,14 @@ pub const THREADS: ValueKind<ReadField<Threads>> = ValueKind {
 };
 
 fn threads(field: Field<'_>) -> Option<Threads> {
-    if field.written()? == "auto" {
+    if field.is_written("auto") {
         return Some(Threads::Auto);
     }
-    match field.written()?.parse() {
-        Ok(threads @ 1..=MOST) => Some(Threads::Exactly(threads)),
+    match field.number().map(str::parse) {
+        Some(Ok(threads @ 1..=MAX_THREADS)) => Some(Threads::Exactly(threads)),
         _ => {
-            field.must(format_args!("be auto or a whole number from 1 to {MOST}"));
+            let hint = field.hint_for_number();
+            field.must_hinting(format_args!("be auto or a whole number from 1 to {MAX_THREADS}"), hint);
             None
         }
     }

@@ -175,7 +175,7 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
             "balance",
             BALANCE,
             "round_robin",
-            "Which endpoint a request goes to. `round_robin`: one after the other. `least_requests`: of two that are drawn, \
+            "Which endpoint a request goes to. `round_robin`: one after the other. `least_requests`: of two chosen at random, \
              the one with fewer requests under way. A mapping: [by a value](#balance) of the request.",
         ),
         Key::default(

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::problem::Problem;
+use super::suggest::nearest_name;
 use super::tree::{Entry, Node, Scalar, Style, Value};
 
 const RULES: [&str; 3] = ["rules", "policies", "exempt"];
@@ -41,7 +42,8 @@ pub struct ValidRest {
 
 impl ValidRest {
     /// `None` where the problems do not say which keys they concern, or where the rest says nothing without them.
-    pub fn of(problems: &[Problem], tree: &Node) -> Option<ValidRest> {
+    /// `declared` are all keys that a file may have.
+    pub fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
         for problem in problems {
@@ -50,7 +52,9 @@ impl ValidRest {
                 return None;
             }
             let key = problem.path.split(['.', '[']).next().unwrap_or_default();
-            removed.insert(key.to_owned());
+            // One that is not known may be one that is misspelt; another says nothing.
+            let meant = if declared.contains(&key) { Some(key) } else { nearest_name(key, declared) };
+            removed.extend(meant.map(str::to_owned));
         }
         // It silences warnings.
         if removed.contains("check") {
@@ -66,7 +70,8 @@ impl ValidRest {
                 removed.extend(group.map(str::to_owned));
             }
         }
-        let mut kept: Vec<Entry> = entries.iter().filter(|entry| !removed.contains(&entry.key)).cloned().collect();
+        let is_valid = |entry: &&Entry| declared.contains(&&*entry.key) && !removed.contains(&entry.key);
+        let mut kept: Vec<Entry> = entries.iter().filter(is_valid).cloned().collect();
         if !kept.iter().any(|entry| entry.key == "upstream" || entry.key == "upstreams") {
             let scalar = Scalar { text: "http://unknown.invalid".to_owned(), style: Style::Quoted };
             let value = Node { position: tree.position, value: Value::Scalar(scalar) };

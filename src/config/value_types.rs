@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::duration::UNITS;
-use crate::limit::algorithm::fixed_window::LARGEST;
+use crate::limit::algorithm::fixed_window::MAX_LIMIT;
 use crate::limit::algorithm::sliding_log;
 
 /// An IP address with a port.
@@ -161,8 +161,8 @@ fn limits() -> Vec<(&'static str, Value)> {
             }),
         ),
         ("amount_from_zero", or_reference(json!({"type": "number", "minimum": 0}))),
-        ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": LARGEST}))),
-        ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::LARGEST}))),
+        ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}))),
+        ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::MAX_LIMIT}))),
         ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
         ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
         ("rate", or_reference(pattern(&format!("^0*[1-9][0-9]*/({UNITS}|0*[1-9][0-9]*(ms|{UNITS}))$"), rate))),

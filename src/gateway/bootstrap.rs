@@ -25,7 +25,7 @@ use super::telemetry::trace::{TraceSettings, Tracer};
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::time::Clock;
 use crate::config::access_log::{AccessLog, Destination};
-use crate::config::{Config, Listener, Source, Threads};
+use crate::config::{Config, Listener, SocketMode, Source, Threads};
 use crate::store::memory::bucket_file::LockError;
 use crate::store::{EventSink, Store};
 
@@ -144,14 +144,17 @@ type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
 /// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
-    let mut bind = |address: EndpointAddress, count| {
+    let mut bind = |address: EndpointAddress, mode: Option<SocketMode>, count| {
         let inherited = inherited.take(&address);
-        ListeningSockets::bind(address, count, inherited).map_err(StartError::Bind)
+        ListeningSockets::bind(address, mode.map(SocketMode::bits), count, inherited).map_err(StartError::Bind)
     };
     let listeners = config.listeners.iter();
-    let http = listeners.map(|listener| Ok((bind(listener.address.clone(), threads)?, listener.clone())));
+    let http = listeners.map(|listener| {
+        let sockets = bind(listener.address.clone(), listener.socket_mode, threads)?;
+        Ok((sockets, listener.clone()))
+    });
     let http = http.collect::<Result<_, _>>()?;
-    let admin = config.admin.map(|address| bind(address.into(), 1)).transpose()?;
+    let admin = config.admin.map(|address| bind(address.into(), None, 1)).transpose()?;
     Ok((http, admin))
 }
 
@@ -174,7 +177,9 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
-    store.prepare_for(&config.rules);
+    if config.may_charge_several() {
+        store.expect_undone_charges();
+    }
     Ok(GatewayState {
         store,
         store_health,

@@ -26,7 +26,7 @@ impl Echo {
     /// # Errors
     /// If the address cannot be listened on.
     pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
-        Ok(Echo { sockets: ListeningSockets::bind(address.into(), 1, Vec::new())? })
+        Ok(Echo { sockets: ListeningSockets::bind(address.into(), None, 1, Vec::new())? })
     }
 
     pub fn address(&self) -> &EndpointAddress {

@@ -23,6 +23,9 @@ pub use bootstrap::{BoundGateway, ListenAddress, StartError, bootstrap};
 /// For `tests/fuzz`, which judges messages by themselves.
 #[cfg(feature = "test-hooks")]
 pub use decision_api::grpc;
+/// For `tests/fuzz`, which judges described requests by themselves.
+#[cfg(feature = "test-hooks")]
+pub use decision_api::original_request;
 pub use enforcement::authenticate;
 pub use process::reload::Relog;
 pub use process::signal_listener::hold_signals;

@@ -262,6 +262,18 @@ impl Charge {
 }
 
 #[cfg(test)]
+impl Plan {
+    /// Tests: spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
+    pub fn of_one_bucket_spent_and_checked() -> Plan {
+        let (mut plan, mut checked) = (Plan::default(), Plan::default());
+        plan.enforce(Charge::of_token_bucket(1, 10, 3));
+        checked.enforce(Charge::of_token_bucket(1, 10, 1));
+        plan.join_check(checked);
+        plan
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::limit::algorithm::State;

@@ -56,6 +56,18 @@ impl CompiledLimit {
         self.overrides.is_unlimited(variant)
     }
 
+    /// Whether overrides give the same values the same numbers as those of another limit do, in whatever order.
+    pub fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
+        let numbers = |limit: &CompiledLimit, variant: u32| {
+            let limited = !limit.is_unlimited(variant);
+            limited.then(|| limit.variants.get(usize::try_from(variant).ok()?).copied()).flatten()
+        };
+        let same = |ours, theirs| {
+            self.is_unlimited(ours) == other.is_unlimited(theirs) && numbers(self, ours) == numbers(other, theirs)
+        };
+        self.overrides.are_alike(&other.overrides, same)
+    }
+
     pub fn algorithm_name(&self) -> &'static str {
         self.variants.first().map_or("", Algorithm::name)
     }

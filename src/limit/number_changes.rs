@@ -74,13 +74,7 @@ fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange>
         let what_stays = what_stays(before.variants.first()?, after.variants.first()?);
         return Some(NumberChange::Own { was, is, what_stays });
     }
-    // Their order in the file has no meaning.
-    let overrides = |limit: &CompiledLimit| {
-        let mut numbers: Vec<String> = limit.variants.iter().skip(1).map(ToString::to_string).collect();
-        numbers.sort_unstable();
-        numbers
-    };
-    (overrides(before) != overrides(after)).then_some(NumberChange::Overrides)
+    (!before.has_overrides_of(after)).then_some(NumberChange::Overrides)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::attribute::Attribute;
 use super::resolved::{Slot, Values};
@@ -23,7 +24,7 @@ struct PartOverrides {
     alternative: u8,
     slot: Slot,
     part: KeyPart,
-    variants: HashMap<Vec<u8>, u32>,
+    variants: HashMap<Arc<[u8]>, u32>,
 }
 
 impl CompiledOverrides {
@@ -33,8 +34,8 @@ impl CompiledOverrides {
         for (key, limit_key) in rule.sorted_keys().into_iter().enumerate() {
             for (alternative, part) in (0u8..).zip(&limit_key.alternatives) {
                 let mut variants = HashMap::new();
-                for (variant, one) in (1..).zip(overrides).filter(|(_, one)| one.part == *part) {
-                    variants.entry(one.value.clone().into_bytes()).or_insert(variant);
+                for (variant, one) in (1..).zip(overrides).filter(|(_, one)| *one.part == *part) {
+                    variants.entry(Arc::clone(&one.value).into()).or_insert(variant);
                 }
                 if !variants.is_empty() {
                     compiled.push(PartOverrides {
@@ -50,6 +51,21 @@ impl CompiledOverrides {
         let numbered = (1..).zip(overrides);
         let unlimited = numbered.filter(|(_, one)| one.numbers == OverrideNumbers::Unlimited);
         CompiledOverrides { parts: compiled, unlimited: unlimited.map(|(variant, _)| variant).collect() }
+    }
+
+    /// Whether both have overrides for the same values, whose variants `are_same`.
+    pub fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
+        let is_alike = |ours: &PartOverrides| {
+            let theirs =
+                other.parts.iter().find(|theirs| (theirs.key, theirs.alternative) == (ours.key, ours.alternative));
+            theirs.is_some_and(|theirs| {
+                let same = |(value, variant): (&Arc<[u8]>, &u32)| {
+                    theirs.variants.get(value).is_some_and(|other| are_same(*variant, *other))
+                };
+                ours.variants.len() == theirs.variants.len() && ours.variants.iter().all(same)
+            })
+        };
+        self.parts.len() == other.parts.len() && self.parts.iter().all(is_alike)
     }
 
     /// Whether nothing is charged under this variant.

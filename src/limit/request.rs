@@ -33,7 +33,7 @@ pub struct Request<'a> {
     pub listener: &'a str,
     /// At [`Door::Rls`] there is no request: the head and the client are nobody's.
     pub door: Door,
-    /// `None` over a connection that is not encrypted, and at other doors than the proxy, where the connection is another's.
+    /// `None` over a connection that is not encrypted. At other doors than the proxy the connection is another's: what that says of it.
     pub tls: Option<&'a TlsIdentity>,
     /// What another proxy sends, in place of a request or along with one.
     pub descriptor: Option<&'a SentDescriptor<'a>>,

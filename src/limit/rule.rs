@@ -3,6 +3,7 @@
 //! These are checked values with every number exact and every name valid. [`super::rule_set`] compiles them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -187,9 +188,9 @@ pub struct Limit {
 /// keeps the limit's own: what is not verified never takes the numbers of what is.
 #[derive(Clone, Debug)]
 pub struct Override {
-    pub part: KeyPart,
+    pub part: Arc<KeyPart>,
     /// Folded as the part says.
-    pub value: String,
+    pub value: Arc<str>,
     pub numbers: OverrideNumbers,
     /// Its index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
     pub index: usize,

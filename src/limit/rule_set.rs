@@ -146,7 +146,8 @@ impl RuleSet {
         &self.limits
     }
 
-    /// Whether a request may have to pay several buckets: no request does with a single limit.
+    /// Whether a request may have to pay several buckets, unless it is a call with several descriptors: none does with a single
+    /// limit.
     pub fn may_charge_several(&self) -> bool {
         self.limits.iter().filter(|limit| limit.mode == Mode::Enforce).count() > 1
     }
@@ -342,7 +343,7 @@ impl RuleSet {
             OverrideNumbers::Limited(numbers) => numbers,
             OverrideNumbers::Unlimited => limit.algorithm,
         };
-        let enforced = CompiledLimit {
+        let bare = CompiledLimit {
             policy: policy.name.clone(),
             name,
             mode,
@@ -351,11 +352,17 @@ impl RuleSet {
             refusal: limit.refusal,
             on_store_failure: limit.on_store_failure,
             keys: keys.clone(),
-            variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(numbers)).collect(),
-            claimed: self.claimed(limit.claimed.as_ref()),
+            variants: Vec::new(),
+            claimed: None,
             price,
             seed: seed(mode, &limit.algorithm, meter),
+            overrides: CompiledOverrides::default(),
+        };
+        let enforced = CompiledLimit {
+            variants: std::iter::once(limit.algorithm).chain(limit.overrides.iter().map(numbers)).collect(),
+            claimed: self.claimed(limit.claimed.as_ref()),
             overrides: CompiledOverrides::compile(&limit.overrides, rule, |attribute| self.slot(attribute)),
+            ..bare.clone()
         };
         let candidate = limit.candidate.map(|algorithm| CompiledLimit {
             mode: Mode::Shadow,
@@ -363,8 +370,7 @@ impl RuleSet {
             variants: vec![algorithm],
             claimed: self.claimed(limit.candidate_claimed.as_ref()),
             seed: seed(Mode::Shadow, &algorithm, None),
-            overrides: CompiledOverrides::default(),
-            ..enforced.clone()
+            ..bare
         });
         std::iter::once(enforced).chain(candidate).map(|limit| self.add(limit)).collect()
     }

@@ -11,8 +11,8 @@ pub const ENTRIES: &str = "entries";
 /// What a call sends to be looked at by rules, as `descriptor:<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptor<'a> {
-    domain: Option<&'a str>,
-    entries: Vec<(&'a str, Cow<'a, str>)>,
+    domain: Option<Cow<'a, str>>,
+    entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     order: EntryOrder,
 }
 
@@ -52,7 +52,7 @@ impl<'a> SentDescriptor<'a> {
                 return Err(RepeatedEntry((*name).to_owned()));
             }
         }
-        Ok(SentDescriptor { domain: Some(domain), entries: texts(entries), order: EntryOrder::List })
+        Ok(SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List })
     }
 
     /// What is sent along with a request: a map, without a domain.
@@ -60,33 +60,39 @@ impl<'a> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
 
-    pub fn domain(&self) -> Option<&'a str> {
-        self.domain
-    }
-
-    pub fn entries(&self) -> &[(&'a str, Cow<'a, str>)] {
+    pub fn entries(&self) -> &[(Cow<'a, str>, Cow<'a, str>)] {
         &self.entries
     }
 
     /// The value of `descriptor:<name>`. A value that is there may be empty.
-    pub fn value(&self, name: &str) -> Option<Cow<'a, str>> {
+    pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
-            DOMAIN => self.domain.map(Cow::Borrowed),
+            DOMAIN => self.domain.as_deref().map(Cow::Borrowed),
             ENTRIES => match (self.order, &*self.entries) {
                 (EntryOrder::Map, _) => None,
-                (EntryOrder::List, [(only, _)]) => Some(Cow::Borrowed(only)),
+                (EntryOrder::List, [(only, _)]) => Some(Cow::Borrowed(&**only)),
                 (EntryOrder::List, all) => {
-                    let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+                    let names: Vec<&str> = all.iter().map(|(name, _)| &**name).collect();
                     Some(Cow::Owned(names.join("/")))
                 }
             },
-            _ => self.entries.iter().find(|(found, _)| *found == name).map(|(_, value)| value.clone()),
+            _ => self.entries.iter().find(|(found, _)| found == name).map(|(_, value)| Cow::Borrowed(&**value)),
+        }
+    }
+
+    /// The same, for longer than the call that has sent it.
+    pub fn to_static(&self) -> SentDescriptor<'static> {
+        let owned = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
+        SentDescriptor {
+            domain: self.domain.as_ref().map(owned),
+            entries: self.entries.iter().map(|(name, value)| (owned(name), owned(value))).collect(),
+            order: self.order,
         }
     }
 }
 
-fn texts<'a, V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> Vec<(&'a str, Cow<'a, str>)> {
-    entries.into_iter().map(|(name, value)| (name, value.into())).collect()
+fn texts<'a, V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> Vec<(Cow<'a, str>, Cow<'a, str>)> {
+    entries.into_iter().map(|(name, value)| (Cow::Borrowed(name), value.into())).collect()
 }
 
 #[cfg(test)]
@@ -103,6 +109,7 @@ mod tests {
         // No entry can take the place of these two.
         assert_eq!(value("domain").as_deref(), Some("edge"));
         assert_eq!(value("entries").as_deref(), Some("a/b/domain/entries"));
+        assert_eq!(sent.to_static(), sent);
     }
 
     #[test]

@@ -19,8 +19,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Says what the line must have.
 pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
-    let (_, rest) = split_once_at(rest, b" [").ok_or("no time in brackets")?;
-    let (time, rest) = split_once_at(rest, b"] ").ok_or("no time in brackets")?;
+    let (_, rest) = split_once_at(rest, b" [").ok_or("must have a time in brackets")?;
+    let (time, rest) = split_once_at(rest, b"] ").ok_or("must have a time in brackets")?;
     let moment = nginx(time).ok_or("its time is not like 21/Nov/2026:14:51:52 +0000")?;
     let peer = std::str::from_utf8(address).ok().and_then(|text| text.parse().ok());
     let peer = peer.ok_or("does not begin with an address")?;
@@ -152,7 +152,7 @@ mod tests {
             ("GET /v1/a", "GET /v1/a b", "its request is not like GET / HTTP/1.1"),
             ("/v1/a?b=c", "v1 a", "its request is not like GET / HTTP/1.1"),
             ("[21/Nov", "[31/Feb", "its time is not like 21/Nov/2026:14:51:52 +0000"),
-            ("] ", " ", "no time in brackets"),
+            ("] ", " ", "must have a time in brackets"),
             ("HTTP/1.1\"", "HTTP/1.1", "no request in quotes"),
         ] {
             let line = LINE.replace(from, to);

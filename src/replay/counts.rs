@@ -7,6 +7,7 @@ use super::result::{Cause, SimulatedResult};
 use crate::limit::attribute::Attribute;
 use crate::limit::charge::LimitId;
 use crate::limit::outcome::Outcome;
+use crate::limit::rule::RuleSource;
 
 /// The counts of one file.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Counts {
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
+    /// The attributes that logs lack and that these questions read, also those that no request has come to yet.
+    pub lacking: Vec<Attribute>,
     /// How many requests lack an attribute that the log would have recorded.
     pub missing: HashMap<Attribute, u64>,
     /// By the index of the policy: how many requests followed the rule that the log names.
@@ -68,6 +71,23 @@ impl Counts {
             for attribute in *attributes {
                 if !count.attributes.contains(attribute) {
                     count.attributes.push((*attribute).clone());
+                }
+            }
+        }
+    }
+
+    /// Notes which attributes the request lacks that can decide questions which it leaves open: the first request of each
+    /// question is enough. `lacks` says whether it does.
+    pub fn note_lacking(&mut self, rules: &RuleSource, open: &[OpenPart<'_>], lacks: impl Fn(&Attribute) -> bool) {
+        for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
+            for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {
+                // Other attributes of a claim are read from it.
+                let field = match attribute {
+                    Attribute::Words(claim) | Attribute::ClaimedAmount(claim) => Attribute::Claim(claim.clone()),
+                    other => other.clone(),
+                };
+                if !self.lacking.contains(&field) {
+                    self.lacking.push(field);
                 }
             }
         }

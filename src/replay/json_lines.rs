@@ -18,7 +18,9 @@ use crate::limit::claim_list::ClaimList;
 /// # Errors
 /// Says what the line must have.
 pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
-    let line: Map<String, Value> = serde_json::from_slice(line).map_err(|error| format!("no JSON: {error}"))?;
+    let Ok(line) = serde_json::from_slice::<Map<String, Value>>(line) else {
+        return Err("must be a JSON object".to_owned());
+    };
     let moment = find(&line, &map.time).and_then(text).and_then(|text| LogTimestamp::parse(&text));
     let moment = moment.ok_or_else(|| format!("time: `{}` must be a moment", map.time))?;
     let (mut head, ()) = Request::new(()).into_parts();
@@ -184,7 +186,8 @@ mod tests {
     fn a_line_that_does_not_fit_its_map_is_rejected_with_what_it_lacks() {
         let map = Arc::new(fields("time=ts,ip:address=client,path=uri").unwrap());
         for (line, wanted) in [
-            ("[]", "no JSON: invalid type: sequence, expected a map at line 1 column 0"),
+            ("[]", "must be a JSON object"),
+            ("203.0.113.7 - - [", "must be a JSON object"),
             (r#"{"client":"1.2.3.4","uri":"/"}"#, "time: `ts` must be a moment"),
             (r#"{"ts":"today","client":"1.2.3.4","uri":"/"}"#, "time: `ts` must be a moment"),
             (r#"{"ts":1795272712,"uri":"/"}"#, "ip:address: `client` must be an address"),

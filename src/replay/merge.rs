@@ -265,6 +265,6 @@ mod tests {
         while merge.advance().unwrap().is_some() {}
         let counts = &merge.counts;
         assert_eq!((counts.lines, counts.unreadable), (5, 2));
-        assert!(counts.first_unreadable.as_ref().unwrap().starts_with("log0:2: no JSON: "), "{counts:?}");
+        assert!(counts.first_unreadable.as_ref().unwrap().starts_with("log0:2: must be a JSON object"), "{counts:?}");
     }
 }

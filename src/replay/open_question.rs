@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::limit::attribute::Attribute;
 use crate::limit::explanation::{Exemption, Explanation, PolicyOutcome, RuleOutcome};
-use crate::limit::rule::Mode;
+use crate::limit::rule::{Mode, RuleSource};
 
 /// What cannot be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +25,25 @@ pub struct OpenPart<'e> {
     pub rules: RuleRange,
     /// The question leaves the decision about the request open only if this is `Enforce`.
     pub mode: Mode,
+}
+
+impl OpenPart<'_> {
+    /// The attributes that are read to answer the question, if all before them are known. Some may be there twice.
+    pub fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
+        let rules = match self.question {
+            OpenQuestion::Exemption => None,
+            OpenQuestion::Rules { policy, .. } => source.policies.get(policy).map(|policy| policy.rules.iter()),
+        };
+        let rules = rules.into_iter().flatten().enumerate();
+        let rules = rules.filter(|(index, _)| self.rules.contains(*index)).map(|(_, rule)| rule);
+        let of_rules = rules.flat_map(|rule| {
+            let keys = rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+            rule.conditions.iter().map(|condition| &condition.attribute).chain(keys)
+        });
+        let exempt = if self.question == OpenQuestion::Exemption { source.exempt.as_slice() } else { &[] };
+        let of_exemptions = exempt.iter().flatten().map(|condition| &condition.attribute);
+        self.attributes.iter().copied().chain(of_rules).chain(of_exemptions)
+    }
 }
 
 /// Some rules of a policy, by their indexes.

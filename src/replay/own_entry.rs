@@ -1,7 +1,7 @@
 //! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
 //! checked.
 
-use crate::access_log_line::{Kind, Line, LoggedValue};
+use crate::access_log_line::{Kind, Line, LoggedText, LoggedValue};
 use crate::base::pseudonym::Pseudonym;
 use crate::limit::attribute::Attribute;
 use crate::limit::cost::Cost;
@@ -80,8 +80,16 @@ impl OwnEntry {
             values: line
                 .values
                 .iter()
-                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.whole()?.into())))
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, whole(value)?.into())))
                 .collect(),
         })
+    }
+}
+
+/// The value of an attribute that has one, if this is all of it.
+fn whole(value: &LoggedValue<LoggedText>) -> Option<&str> {
+    match value {
+        LoggedValue::Single(text) => text.whole(),
+        LoggedValue::List(_) => None,
     }
 }

@@ -87,6 +87,8 @@ impl Pseudonyms {
         if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
             return match recorded {
                 LoggedValue::Single(name) => self.observe_name(*name),
+                // Of several descriptors of one call: which of them has which value is not in the log.
+                LoggedValue::List(_) if matches!(attribute, Attribute::Descriptor(_)) => Observation::Unknown,
                 LoggedValue::List(names) if names.is_empty() => Observation::Missing,
                 LoggedValue::List(names) => {
                     Observation::List(names.iter().map(|name| self.observe_name(*name)).collect())

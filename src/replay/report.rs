@@ -57,6 +57,8 @@ pub struct Outcome {
     pub shadows: Vec<Shadow>,
     /// The questions that the log leaves open.
     pub undecidable: Vec<Undecidable>,
+    /// All attributes that stand in the way of answers to them.
+    pub lacking: Vec<String>,
     /// Attributes that were missing on lines that would have recorded them.
     pub missing: Vec<MissingAttribute>,
     /// The policies whose rule was taken from the log.
@@ -177,6 +179,7 @@ impl Simulation<'_> {
                     attributes: count.attributes.iter().map(ToString::to_string).collect(),
                 })
                 .collect(),
+            lacking: counts.lacking.iter().map(ToString::to_string).collect(),
             missing: missing.into_iter().map(|(attribute, lines)| MissingAttribute { attribute, lines }).collect(),
             as_logged: as_logged
                 .into_iter()

@@ -100,8 +100,8 @@ impl<'c> Simulation<'c> {
                 Observation::Missing
             }
         };
-        let client = client.map(|client| client.address());
-        let known = Knowledge { client, issuer: None, at, names: &config.hash_key };
+        let address = client.map(|client| client.address());
+        let known = Knowledge { client: address, issuer: None, at, names: &config.hash_key };
         let destination = Destination::choose(config, &mut see, &known);
         if destination == Destination::NoRoute {
             return self.refuse(Cause::NoRoute);
@@ -110,6 +110,10 @@ impl<'c> Simulation<'c> {
             .rules
             .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
+        self.counts.note_lacking(config.rules.source(), &open_parts(&explanation), |attribute| {
+            let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
+            is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
+        });
         self.apply(&explanation, Occurrence { at, logged: None, before })
     }
 
@@ -139,6 +143,10 @@ impl<'c> Simulation<'c> {
             .rules
             .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
+        self.counts.note_lacking(config.rules.source(), &open_parts(&explanation), |attribute| {
+            let is_unknown = || matches!(pseudonyms.observe(attribute, entry), Observation::Unknown);
+            is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
+        });
         let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before });
         drop(explanation);
         self.pseudonyms = pseudonyms;
@@ -279,6 +287,14 @@ fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
         _ => false,
     };
     absent.iter().any(|absent| absent == attribute || is_its_claim(absent))
+}
+
+/// Whether an attribute is not known of a request with this destination. `is_logged_so` says whether its line lacks it.
+fn is_unknown_at(destination: &Destination<'_>, attribute: &Attribute, is_logged_so: impl FnOnce() -> bool) -> bool {
+    match destination.observe(attribute) {
+        Some(observed) => matches!(observed, Observation::Unknown),
+        None => is_logged_so(),
+    }
 }
 
 fn denied_by(explanation: &Explanation<'_>) -> Cause {

@@ -189,6 +189,14 @@ impl Breaker {
         }
     }
 
+    /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. That it can
+    /// be connected to does not show that it decides: the breaker stays open until then, with the same cool-down.
+    pub fn probe_soon(&self, now: Timestamp) {
+        if let Some(open) = &mut self.state.lock().open {
+            open.until = open.until.min(now);
+        }
+    }
+
     /// Closes the breaker, because a new connection has been shown to work.
     pub fn reset(&self) -> Change {
         let mut state = self.state.lock();
@@ -298,6 +306,28 @@ mod tests {
         }
         assert_eq!(breaker.reset(), Change::Closed);
         assert_eq!(breaker.acquire(now), Permit::Granted);
+    }
+
+    #[test]
+    fn a_new_connection_to_a_server_that_hung_lets_one_request_probe_and_keeps_the_pause() {
+        let breaker = breaker();
+        let now = Timestamp(1_000 * SECOND);
+        // A row that has begun goes on.
+        for _ in 0..4 {
+            breaker.record(Permit::Granted, CallResult::Failure, now);
+        }
+        breaker.probe_soon(now);
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::Opened);
+        assert_eq!(breaker.acquire(now), Permit::Refused);
+        breaker.probe_soon(now);
+        assert_eq!((breaker.acquire(now), breaker.acquire(now)), (Permit::Probe, Permit::Refused));
+        breaker.probe_soon(now);
+        assert_eq!(breaker.acquire(now), Permit::Refused);
+        breaker.record(Permit::Probe, CallResult::Failure, now);
+        assert_eq!(breaker.acquire(now.plus(Micros(2 * SECOND * 3 / 4 - 1))), Permit::Refused);
+        breaker.probe_soon(now);
+        assert_eq!(breaker.acquire(now), Permit::Probe);
+        assert_eq!(breaker.record(Permit::Probe, CallResult::Success, now), Change::Closed);
     }
 
     #[test]

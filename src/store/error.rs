@@ -107,6 +107,11 @@ impl StoreError {
     pub fn is_redirection(self) -> bool {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
+
+    /// Whether the server works, although it has not decided: it has named another one, or told its time.
+    pub fn is_answer(self) -> bool {
+        self.is_redirection() || self == StoreError::OutsidePeriod
+    }
 }
 
 /// An error with its detail: the first is counted, the second is logged.

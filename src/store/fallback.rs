@@ -22,7 +22,7 @@ use crate::limit::cost::Cost;
 /// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
 /// A bucket that is full again this soon need not be remembered.
-const SOON: Micros = Micros(10_000);
+const MIN_RESET_AFTER: Micros = Micros(10_000);
 
 #[derive(Debug)]
 pub struct FallbackShare {
@@ -74,7 +74,7 @@ impl FallbackShare {
 
     /// Remembers the level of a bucket, which is full again after `reset_after`.
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
-        if reset_after >= SOON {
+        if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });
         }
     }

@@ -24,9 +24,8 @@ mod worker;
 
 use std::sync::Arc;
 
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::charge::Plan;
-use crate::limit::rule_set::RuleSet;
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
@@ -96,17 +95,43 @@ impl Store {
     ///
     /// When the store gave no answer, or not for all of it; [`StoreError`] says for each cause whether the plan may have been
     /// charged.
-    pub async fn take(
+    pub fn take(
         &self,
         worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
+    ) -> impl Future<Output = Result<Option<TakeReply>, TakeFailure>> + Send {
+        self.ask(worker, plan, caller, None)
+    }
+
+    /// The same, for a caller that does not wait for the store's whole timeout: what is not answered after `most` is an error, of
+    /// that part of the plan alone where its buckets are on several servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::take`].
+    pub fn take_within(
+        &self,
+        most: Micros,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> impl Future<Output = Result<Option<TakeReply>, TakeFailure>> + Send {
+        self.ask(worker, plan, caller, Some(most))
+    }
+
+    async fn ask(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, TakeFailure> {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
-            Store::Redis(redis) => Ok(redis.take(worker, plan, caller).await?),
-            Store::Cluster(cluster) => cluster.take(worker, plan, caller).await,
-            Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller).await?),
+            Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
+            Store::Cluster(cluster) => cluster.take(worker, plan, caller, answer_within).await,
+            Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
     }
 
@@ -130,11 +155,9 @@ impl Store {
         }
     }
 
-    /// Prepares for what requests may charge under these rules, at this gateway and at others with the same file.
-    pub fn prepare_for(&self, rules: &RuleSet) {
-        if let Store::Cluster(cluster) = self
-            && rules.may_charge_several()
-        {
+    /// Prepares for requests that charge several buckets, at this gateway or at others with the same file.
+    pub fn expect_undone_charges(&self) {
+        if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges();
         }
     }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::reply::{Source, TakeReply};
-use crate::limit::charge::{Plan, Settlement};
+use crate::limit::charge::{Charge, ChargePurpose, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
 
 /// Where the charges of a part are in the whole plan.
@@ -45,8 +45,12 @@ impl ReplyInParts {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();
         settlement.shadow.clear();
-        let paid = |outcome: &&mut Outcome| outcome.verdict == Verdict::Allow;
-        for (outcome, charge) in settlement.enforced.iter_mut().zip(&plan.enforced).filter(|(one, _)| paid(one)) {
+        let charges = settlement.enforced.iter_mut().zip(&plan.enforced);
+        // What was only checked has paid nothing.
+        let paid = |(outcome, charge): &(&mut Outcome, &Charge)| {
+            outcome.verdict == Verdict::Allow && charge.purpose == ChargePurpose::Spend
+        };
+        for (outcome, charge) in charges.filter(paid) {
             outcome.remaining = outcome.remaining.plus(charge.cost).min(charge.algorithm.ceiling());
         }
     }

@@ -1,5 +1,10 @@
 //! Keeps the clock of a remote store, as its last reply showed it: decisions that depend on the date use that clock.
+//!
+//! Of a store on several servers each has a clock of its own. For the shares that a gateway grants in place of some of them,
+//! there is one clock, that of the server that has ever been furthest ahead. It never steps back to the clock of another
+//! server: a share would then refill a second time for the same period.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::base::time::Timestamp;
@@ -9,9 +14,16 @@ use crate::base::time::Timestamp;
 pub struct StoreClock {
     /// By how many microseconds it is ahead of ours.
     ahead: AtomicI64,
+    /// The clock of all servers, if this is that of one of several.
+    whole: Option<Arc<StoreClock>>,
 }
 
 impl StoreClock {
+    /// The clock of one of several servers.
+    pub fn of_part(whole: Arc<StoreClock>) -> StoreClock {
+        StoreClock { whole: Some(whole), ..StoreClock::default() }
+    }
+
     /// The store's clock showed `theirs` when ours showed something from `started` to `ended`: while a call was under way.
     /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late. Returns when
     /// that was on ours, as far as it is known: a moment from `started` to `ended`.
@@ -19,6 +31,11 @@ impl StoreClock {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead.load(Ordering::Relaxed).min(most).max(least);
         self.ahead.store(ahead, Ordering::Relaxed);
+        if let Some(whole) = &self.whole
+            && whole.ahead.load(Ordering::Relaxed) < ahead
+        {
+            whole.ahead.fetch_max(ahead, Ordering::Relaxed);
+        }
         Timestamp(theirs.0.saturating_add_signed(-ahead))
     }
 
@@ -47,6 +64,20 @@ mod tests {
         clock.observe(Timestamp(500), Timestamp(2_000), Timestamp(2_000));
         assert_eq!((clock.at(Timestamp(3_000)), clock.at(Timestamp(1_000))), (Timestamp(1_500), Timestamp(0)));
     }
+
+    #[test]
+    fn the_clock_of_several_servers_never_steps_back_to_that_of_another_one() {
+        let whole = Arc::new(StoreClock::default());
+        let parts = [(); 2].map(|()| StoreClock::of_part(Arc::clone(&whole)));
+        let show = |part: usize, theirs: u64, ours: u64| {
+            parts[part].observe(Timestamp(theirs), Timestamp(ours), Timestamp(ours));
+            (parts[part].at(Timestamp(ours)), whole.at(Timestamp(ours)))
+        };
+        assert_eq!(show(0, 13_000, 1_000), (Timestamp(13_000), Timestamp(13_000)));
+        assert_eq!(show(1, 1_500, 1_100), (Timestamp(1_500), Timestamp(13_100)));
+        assert_eq!(show(0, 13_200, 1_200), (Timestamp(13_200), Timestamp(13_200)));
+    }
+
     #[test]
     fn a_late_reply_does_not_set_the_clock_back() {
         let (clock, moment) = (StoreClock::default(), Timestamp(1_000_000));

@@ -21,6 +21,7 @@ fn check_frame<M: prost::Message + Default + PartialEq>(body: &[u8], read_body: 
         }
         Err(FrameError::Compressed) => assert_eq!(body[0], 1),
         Err(FrameError::Framing | FrameError::TooLong | FrameError::Message) => {}
+        Err(FrameError::Late) => panic!("nothing was waited for"),
     }
 }
 

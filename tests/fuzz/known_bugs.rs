@@ -1,7 +1,7 @@
 //! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
 
 use super::mutation::finds;
-use super::{certificates, frames, grpc, protocols, semantics};
+use super::{certificates, descriptions, frames, grpc, protocols, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -41,6 +41,11 @@ fn of_a_rate_limit_call() {
 #[test]
 fn of_an_authorization_call() {
     check(grpc::authorization_call);
+}
+
+#[test]
+fn of_an_original_request() {
+    check(descriptions::original_request);
 }
 
 #[test]

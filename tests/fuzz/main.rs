@@ -15,6 +15,7 @@
 
 mod buckets;
 mod certificates;
+mod descriptions;
 mod frames;
 mod grpc;
 mod known_bugs;

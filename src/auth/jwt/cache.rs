@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::issuer::Validity;
 use super::keys::Key;
-use super::token::LARGEST;
+use super::token::MAX_TOKEN_BYTES;
 use crate::base::time::Timestamp;
 use crate::limit::identity::Claims;
 
@@ -58,7 +58,7 @@ impl Cache {
 
     pub fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
         // Longer ones are invalid and not worth hashing.
-        if token.len() > LARGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return None;
         }
         let name = self.name(token);

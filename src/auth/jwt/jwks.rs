@@ -18,7 +18,7 @@ use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
 use super::keys::{KeyError, KeySet, Origin};
 use crate::base::interval::fixed_interval;
 use crate::base::time::{Clock, Timestamp};
-use crate::base::tls::system_roots;
+use crate::base::tls::{certificate_error, system_roots};
 
 /// A fetch, from the first byte to the last.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -195,7 +195,8 @@ impl RemoteKeySet {
 }
 
 fn get(url: &str) -> Result<Vec<u8>, FetchError> {
-    let fault = |error: &dyn fmt::Display| FetchError::Fetch(error.to_string());
+    let fault =
+        |error: &dyn fmt::Display| FetchError::Fetch(certificate_error::of_site(&error.to_string()).into_owned());
     let system = system_roots();
     let roots = system.iter().map(|certificate| ureq::tls::Certificate::from_der(certificate).to_owned());
     let tls = TlsConfig::builder()

@@ -20,9 +20,9 @@ const SHORTEST_MODULUS: usize = 2048 / 8;
 /// The longest modulus with which signatures can be verified.
 const LONGEST_MODULUS: usize = 8192 / 8;
 /// The maximum number of keys in a set.
-const MOST: usize = 256;
+const MAX_KEYS: usize = 256;
 /// The maximum number of keys that are tried for a token without a key id.
-const TRIED: usize = 4;
+const MAX_TRIED_KEYS: usize = 4;
 
 /// A key, and the algorithms that it may verify.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl fmt::Display for KeyError {
             KeyError::PublicSecret => f.write_str("a secret in a set that is fetched"),
             KeyError::WrongCurve => f.write_str("a key whose `crv` does not fit its `kty`, its `alg` or its point"),
             KeyError::NoKeys => f.write_str("must have a key that can be used"),
-            KeyError::TooMany => write!(f, "must have at most {MOST} keys"),
+            KeyError::TooMany => write!(f, "must have at most {MAX_KEYS} keys"),
         }
     }
 }
@@ -308,7 +308,7 @@ impl KeySet {
     pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, KeyError> {
         let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NotJwks)?;
         let members = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NotJwks)?;
-        if members.len() > MOST {
+        if members.len() > MAX_KEYS {
             return Err(KeyError::TooMany);
         }
         let read = |member: &Value| {
@@ -352,7 +352,7 @@ impl KeySet {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));
         let others = self.0.iter().filter(fitting).filter(move |key| id.is_none() || key.id.is_none());
-        named.chain(others).take(TRIED)
+        named.chain(others).take(MAX_TRIED_KEYS)
     }
 }
 

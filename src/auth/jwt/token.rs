@@ -12,7 +12,7 @@ use super::error::Invalid;
 use super::json;
 
 /// The largest token that is parsed, in bytes.
-pub const LARGEST: usize = 8 << 10;
+pub const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// The longest key id, in bytes.
 const LONGEST_KEY_ID: usize = 256;
@@ -50,7 +50,7 @@ impl<'t> UnverifiedToken<'t> {
     /// # Errors
     /// When it is too long or malformed, has a critical extension, or names an unknown algorithm.
     pub fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
-        if token.len() > LARGEST {
+        if token.len() > MAX_TOKEN_BYTES {
             return Err(Invalid::Malformed);
         }
         let mut parts = token.split(|byte| *byte == b'.');

@@ -1,4 +1,4 @@
-//! Says in plain words why the certificate of a server was rejected.
+//! Says in plain words why a certificate was rejected, by us or by the peer.
 //!
 //! rustls says it for programmers, and of some libraries only its text is left.
 
@@ -8,16 +8,108 @@ use chrono::{DateTime, SecondsFormat};
 
 /// With this begins what rustls says of a certificate.
 pub const UNVERIFIED: &str = "invalid peer certificate";
+/// With this begins what rustls says of what the peer has rejected.
+pub const ALERT: &str = "received fatal alert: ";
+/// What rustls says of a client that shows no certificate.
+const NONE_SHOWN: &str = "peer sent no certificates";
 
-/// The text of an error, with what it says of a certificate in plain words. The text of other errors stays as it is.
-pub fn in_words(text: &str) -> Cow<'_, str> {
-    let reason = text.split_once(UNVERIFIED).and_then(|(before, rest)| Some((before, rest.strip_prefix(": ")?)));
-    match reason.and_then(|(before, reason)| Some((before, words(reason)?))) {
-        Some((before, words)) => Cow::Owned(format!("{before}{UNVERIFIED}: {words}")),
-        None => Cow::Borrowed(text),
-    }
+/// The text of an error with a server, with what it says of a certificate in plain words. The text of other errors stays as
+/// it is.
+pub fn of_server(text: &str) -> Cow<'_, str> {
+    let hint = " (`ca_file` names those that are; without it, those of the system are)";
+    by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
+/// The same for a server without a `ca_file` in gateway.yaml.
+pub fn of_site(text: &str) -> Cow<'_, str> {
+    by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// What is wrong with the certificate of a server. `hint` says who is trusted.
+fn by_authorities(text: &str, hint: &str) -> Option<String> {
+    replaced(text, UNVERIFIED, |reason| {
+        let reason = reason.strip_prefix(": ")?;
+        let words = match reason {
+            _ if reason.starts_with("UnknownIssuer") => {
+                format!("it was issued by an authority that is not trusted{hint}")
+            }
+            _ if reason.contains("CaUsedAsEndEntity") => {
+                "it is that of an authority (CA), which no server may present as its own".to_owned()
+            }
+            _ => words(reason)?,
+        };
+        Some(format!("{UNVERIFIED}: {words}"))
+    })
+}
+
+/// The same for an error with a client.
+pub fn of_client(text: &str) -> Cow<'_, str> {
+    let verified = replaced(text, UNVERIFIED, |reason| {
+        let reason = reason.strip_prefix(": ")?;
+        let words = match reason {
+            _ if reason.starts_with("UnknownIssuer") => {
+                "it was issued by an authority that `client_ca_file` does not have".to_owned()
+            }
+            _ if reason.starts_with("UnknownRevocationStatus") => {
+                "`client_crl_file` has no list of an authority that issued it".to_owned()
+            }
+            _ if reason.contains("CaUsedAsEndEntity") => {
+                "it is that of an authority (CA), which no client may present as its own".to_owned()
+            }
+            _ => words(reason)?,
+        };
+        Some(format!("the client's certificate is not valid: {words}"))
+    });
+    let none = || replaced(text, NONE_SHOWN, |_| Some("the client showed no certificate".to_owned()));
+    verified.or_else(none).or_else(|| replaced(text, ALERT, by_client)).map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// The text with other words from `beginning` on.
+fn replaced(text: &str, beginning: &str, words: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let (before, rest) = text.split_once(beginning)?;
+    Some(before.to_owned() + &words(rest)?)
+}
+
+/// What a server says by an alert.
+fn by_server(alert: &str) -> Option<String> {
+    let words = match name(alert) {
+        "CertificateRequired" => "it requires a certificate of its clients (`cert_file` and `key_file`)",
+        "UnknownCA" => "it does not trust the authority of the certificate in `cert_file`",
+        "CertificateExpired" => "the certificate in `cert_file` has expired",
+        "CertificateRevoked" => "the certificate in `cert_file` was revoked",
+        "BadCertificate" | "UnsupportedCertificate" | "CertificateUnknown" | "AccessDenied" => {
+            "it does not accept the certificate in `cert_file`, or requires one"
+        }
+        "UnrecognisedName" => "it has no certificate for the name that was asked for (`server_name`)",
+        "ProtocolVersion" => "it speaks no version of TLS from 1.2 on",
+        "HandshakeFailure" => {
+            "it has no cipher suite in common, or requires a certificate of its clients (`cert_file`)"
+        }
+        _ => return None,
+    };
+    Some(format!("the server ended the handshake: {words}"))
+}
+
+/// What a client says by an alert.
+fn by_client(alert: &str) -> Option<String> {
+    let words = match name(alert) {
+        "UnknownCA" => "it does not trust the authority of our certificate",
+        "CertificateExpired" => "our certificate has expired",
+        "CertificateRevoked" => "our certificate was revoked",
+        "BadCertificate" | "UnsupportedCertificate" | "CertificateUnknown" => {
+            "it does not accept our certificate: perhaps it is for another name, or its chain is not whole"
+        }
+        _ => return None,
+    };
+    Some(format!("the client ended the handshake: {words}"))
+}
+
+/// The first word.
+fn name(alert: &str) -> &str {
+    alert.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
+}
+
+/// Why a certificate was rejected, whosever it is.
 fn words(reason: &str) -> Option<String> {
     let moment = |after: &str| {
         let (_, rest) = reason.split_once(after)?;
@@ -25,14 +117,12 @@ fn words(reason: &str) -> Option<String> {
         Some(DateTime::from_timestamp(seconds, 0)?.to_rfc3339_opts(SecondsFormat::Secs, true))
     };
     Some(match reason {
-        _ if reason.starts_with("UnknownIssuer") => {
-            "it was issued by an authority that is not trusted (`ca_file` names those that are; without it, \
-             those of the system are)"
-                .to_owned()
-        }
         _ if reason.starts_with("certificate expired") => format!("it expired on {}", moment("not valid after ")?),
         _ if reason.starts_with("certificate not valid yet") => {
             format!("it is not valid before {}", moment("not valid before ")?)
+        }
+        _ if reason.starts_with("certificate revocation list expired") => {
+            format!("the revocation list of its authority is out of date since {}", moment("not valid after ")?)
         }
         "Expired" => "it has expired".to_owned(),
         "NotValidYet" => "it is not valid yet".to_owned(),
@@ -48,13 +138,23 @@ fn words(reason: &str) -> Option<String> {
                 None => format!("it is not for `{expected}`, and for no other name either"),
             }
         }
-        _ if reason.contains("CaUsedAsEndEntity") => {
-            "it is that of an authority (CA), which no server may present as its own".to_owned()
+        _ if reason.starts_with("certificate does not allow extended key usage for client") => {
+            "it is not for clients (extended key usage)".to_owned()
+        }
+        _ if reason.starts_with("certificate does not allow extended key usage for server") => {
+            "it is not for servers (extended key usage)".to_owned()
         }
         _ if reason.starts_with("BadSignature") => {
             "its signature is not that of the authority that it names".to_owned()
         }
+        _ if reason.starts_with("BadEncoding") => "it is not encoded as X.509 requires".to_owned(),
         _ if reason.starts_with("Revoked") => "it was revoked".to_owned(),
+        _ if reason.starts_with("UnhandledCriticalExtension") => {
+            "it has a critical extension that is not known".to_owned()
+        }
+        _ if reason.starts_with("UnsupportedSignatureAlgorithm") => {
+            "it is signed in a way that is not known, or no longer safe".to_owned()
+        }
         _ => return None,
     })
 }
@@ -70,7 +170,7 @@ mod tests {
     use std::time::Duration;
 
     use rustls::pki_types::{ServerName, UnixTime};
-    use rustls::{CertificateError, Error};
+    use rustls::{AlertDescription, CertificateError, Error, ExtendedKeyPurpose};
 
     use super::*;
 
@@ -102,13 +202,71 @@ mod tests {
             ),
             (CertificateError::Expired, "it has expired"),
             (CertificateError::BadSignature, "its signature is not that of the authority that it names"),
+            (CertificateError::BadEncoding, "it is not encoded as X.509 requires"),
+            (
+                CertificateError::InvalidPurposeContext {
+                    required: ExtendedKeyPurpose::ServerAuth,
+                    presented: vec![ExtendedKeyPurpose::ClientAuth],
+                },
+                "it is not for servers (extended key usage)",
+            ),
         ] {
             let text = format!("TLS: {}", Error::InvalidCertificate(error));
-            let words = in_words(&text);
+            let words = of_server(&text);
             assert!(words.starts_with(&format!("TLS: invalid peer certificate: {expected}")), "{words}");
         }
         for other in ["connection reset", "invalid peer certificate: Another", "invalid peer certificate"] {
-            assert_eq!(in_words(other), other);
+            assert_eq!(of_server(other), other);
+            assert_eq!(of_client(other), other);
         }
+    }
+
+    #[test]
+    fn what_a_client_did_wrong_is_said_of_the_client() {
+        let at = |seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds));
+        for (error, expected) in [
+            (
+                Error::InvalidCertificate(CertificateError::UnknownIssuer),
+                "the client's certificate is not valid: it was issued by an authority that `client_ca_file` does not have",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::ExpiredRevocationListContext {
+                    time: at(1_800_000_000),
+                    next_update: at(1_577_836_800),
+                }),
+                "the client's certificate is not valid: the revocation list of its authority is out of date since 2020-01-01T00:00:00Z",
+            ),
+            (
+                Error::InvalidCertificate(CertificateError::UnknownRevocationStatus),
+                "the client's certificate is not valid: `client_crl_file` has no list of an authority that issued it",
+            ),
+            (Error::NoCertificatesPresented, "the client showed no certificate"),
+            (
+                Error::AlertReceived(AlertDescription::UnknownCA),
+                "the client ended the handshake: it does not trust the authority of our certificate",
+            ),
+        ] {
+            assert_eq!(of_client(&error.to_string()), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_server_rejects_is_said_of_our_files() {
+        for (alert, expected) in [
+            (
+                AlertDescription::CertificateRequired,
+                "it requires a certificate of its clients (`cert_file` and `key_file`)",
+            ),
+            (AlertDescription::UnknownCA, "it does not trust the authority of the certificate in `cert_file`"),
+            (
+                AlertDescription::UnrecognisedName,
+                "it has no certificate for the name that was asked for (`server_name`)",
+            ),
+        ] {
+            let text = format!("{} (os error)", Error::AlertReceived(alert));
+            assert_eq!(of_server(&text), format!("the server ended the handshake: {expected}"));
+        }
+        let other = Error::AlertReceived(AlertDescription::InternalError).to_string();
+        assert_eq!(of_server(&other), other);
     }
 }

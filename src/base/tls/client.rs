@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::ParsedCertificate;
+use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest, Sha256};
 
 use super::any_certificate::AnyCertificate;
+use super::certificate_file::{PairFault, authorities, chain, pair};
 use super::pem::{certificates, private_key};
 use super::system_roots;
 use crate::base::named_file::NamedFile;
@@ -189,7 +190,9 @@ impl<'s> Contents<'s> {
         read: impl Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>,
     ) -> Result<Contents<'s>, FileError> {
         let content = |key, file: Option<&'s NamedFile>| {
-            file.map(&read).transpose().map_err(|error| FileError { key, what: error.to_string() })
+            file.map(&read)
+                .transpose()
+                .map_err(|error| FileError { key, what: format!("must be a readable file ({error})") })
         };
         let certificate = settings.certificate.as_ref();
         Ok(Contents {
@@ -221,18 +224,20 @@ impl Built {
             Verification::Off => {
                 // It has no use, but a mistake in it is one.
                 contents.ca.as_deref().map(|pem| roots(Some(pem))).transpose()?;
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
+                let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
+                builder.dangerous().with_custom_certificate_verifier(verifier)
             }
         };
         let config = match contents.certificate.as_ref().zip(contents.key.as_ref()) {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let chain = certificates(certificate).map_err(unusable(FileKey::CertFile))?;
-                for certificate in &chain {
-                    ParsedCertificate::try_from(certificate).map_err(unusable(FileKey::CertFile))?;
-                }
-                let key = private_key(key).map_err(unusable(FileKey::KeyFile))?;
-                builder.with_client_auth_cert(chain, key).map_err(unusable(FileKey::KeyFile))?
+                let chain = chain(certificate).map_err(unusable(FileKey::CertFile))?;
+                let pair = pair(chain, key, &provider).map_err(|fault| match fault {
+                    PairFault::Certificate(what) => unusable(FileKey::CertFile)(what),
+                    PairFault::Key(what) => unusable(FileKey::KeyFile)(what),
+                    PairFault::Mismatch(what) => FileError { key: FileKey::KeyFile, what },
+                })?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair)))
             }
         };
         Ok(Built { content: contents.hash(), config: Arc::new(config) })
@@ -245,20 +250,14 @@ fn unusable<E: fmt::Display>(key: FileKey) -> impl Fn(E) -> FileError {
 
 /// The authorities in a file, or those that this machine trusts.
 fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, FileError> {
+    if let Some(pem) = pem {
+        return authorities(pem).map_err(unusable(FileKey::CaFile));
+    }
     let mut store = RootCertStore::empty();
-    match pem {
-        Some(pem) => {
-            for certificate in certificates(pem).map_err(unusable(FileKey::CaFile))? {
-                store.add(certificate).map_err(unusable(FileKey::CaFile))?;
-            }
-        }
-        None => {
-            let (usable, _) = store.add_parsable_certificates(system_roots());
-            if usable == 0 {
-                let what = "is missing: this machine trusts no authority".to_owned();
-                return Err(FileError { key: FileKey::CaFile, what });
-            }
-        }
+    let (usable, _) = store.add_parsable_certificates(system_roots());
+    if usable == 0 {
+        let what = "is missing: this machine trusts no authority".to_owned();
+        return Err(FileError { key: FileKey::CaFile, what });
     }
     Ok(store)
 }

@@ -93,7 +93,7 @@ const TYPES: [(&str, &str); 9] = [
 ];
 
 /// Different names have different texts: everything that separates is escaped in values.
-fn name_text(name: &X509Name<'_>) -> String {
+pub(super) fn name_text(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in name.iter_rdn() {
         parts.push(part.iter().map(attribute_text).collect::<Vec<_>>().join("+"));

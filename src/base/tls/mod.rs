@@ -2,9 +2,11 @@
 
 mod any_certificate;
 pub mod certificate_error;
+mod certificate_file;
 pub mod client;
 pub mod client_certificate;
 pub mod identity;
+mod names;
 mod pem;
 pub mod server;
 

@@ -1,36 +1,87 @@
 //! Reads PEM files with certificates, keys and revocation lists.
 
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
 /// The certificates in a file, at least one.
 ///
 /// # Errors
 /// Says why the file is no such file.
-pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    several(CertificateDer::pem_slice_iter(pem), "certificate")
+pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    several(file, CertificateDer::pem_slice_iter(file), "certificate")
 }
 
 /// The revocation lists in a file, at least one.
 ///
 /// # Errors
 /// Says why the file is no such file.
-pub fn revocation_lists(pem: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
-    several(CertificateRevocationListDer::pem_slice_iter(pem), "revocation list")
+pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+    several(file, CertificateRevocationListDer::pem_slice_iter(file), "revocation list")
 }
 
 /// The first private key in a file.
 ///
 /// # Errors
-/// If the file has no private key.
-pub fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, &'static str> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|_| "there is no private key in it")
+/// If the file has no private key that can be read.
+pub fn private_key(file: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_slice(file).map_err(|error| {
+        let has = |text: &[u8]| file.windows(text.len()).any(|part| part == text);
+        match error {
+            // With a pass phrase, in one of two formats.
+            _ if has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED") => {
+                "its key is encrypted, and must be without a pass phrase (`openssl pkey -in KEY -out PLAIN`)".to_owned()
+            }
+            error => words(file, &error, "private key"),
+        }
+    })
 }
 
-fn several<T, E: std::fmt::Display>(found: impl Iterator<Item = Result<T, E>>, what: &str) -> Result<Vec<T>, String> {
-    match found.collect::<Result<Vec<T>, E>>() {
+fn several<T>(file: &[u8], found: impl Iterator<Item = Result<T, pem::Error>>, what: &str) -> Result<Vec<T>, String> {
+    match found.collect::<Result<Vec<T>, _>>() {
         Ok(found) if !found.is_empty() => Ok(found),
-        Ok(_) => Err(format!("there is no {what} in it")),
-        Err(error) => Err(error.to_string()),
+        Ok(_) => Err(words(file, &pem::Error::NoItemsFound, what)),
+        Err(error) => Err(words(file, &error, what)),
+    }
+}
+
+/// Why a file is not one of PEM with what is wanted. Says nothing of what it contains: that may be a key.
+fn words(file: &[u8], error: &pem::Error, wanted: &str) -> String {
+    let why = match error {
+        // A sequence of ASN.1 with a length of two bytes.
+        pem::Error::NoItemsFound if file.starts_with(&[0x30, 0x82]) => {
+            return format!("it is DER, and must be PEM: text with -----BEGIN …----- and a {wanted}");
+        }
+        pem::Error::NoItemsFound => return format!("there is no {wanted} in it"),
+        pem::Error::MissingSectionEnd { .. } => "a section of it has no line with -----END …-----",
+        pem::Error::IllegalSectionStart { .. } => "a line of it begins with -----BEGIN and does not end with -----",
+        pem::Error::Base64Decode(_) => "what is between -----BEGIN …----- and -----END …----- in it is not base64",
+        _ => "a section of it is too large",
+    };
+    why.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_pem_is_said_in_words() {
+        for (file, expected) in [
+            (&b""[..], "there is no private key in it"),
+            (b"\x30\x82\x01\x00", "it is DER, and must be PEM: text with -----BEGIN …----- and a private key"),
+            (b"-----BEGIN PRIVATE KEY-----\nAAAA\n", "a section of it has no line with -----END …-----"),
+            (b"-----BEGIN PRIVATE KEY\nAAAA\n", "a line of it begins with -----BEGIN and does not end with -----"),
+            (
+                b"-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n",
+                "what is between -----BEGIN …----- and -----END …----- in it is not base64",
+            ),
+            (
+                b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
+                "its key is encrypted, and must be without a pass phrase (`openssl pkey -in KEY -out PLAIN`)",
+            ),
+        ] {
+            assert_eq!(private_key(file).unwrap_err(), expected);
+        }
+        assert_eq!(certificates(b"nothing").unwrap_err(), "there is no certificate in it");
     }
 }

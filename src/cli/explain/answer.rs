@@ -8,11 +8,12 @@ use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::gateway::bucket_levels::Levels;
 use crate::limit::ambiguity::Ambiguity;
-use crate::limit::attribute::Attribute;
+use crate::limit::attribute::{Attribute, is_alias, is_nominated};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::door::Door;
 use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
 use crate::limit::outcome::Outcome;
+use crate::limit::request::Request;
 use crate::limit::rule::Otherwise;
 
 pub const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
@@ -61,12 +62,23 @@ pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
 }
 
 /// Why a request has more than one reading. `attribute` is what makes it ambiguous, if an attribute does.
-pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>) -> String {
+pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>, request: &Request<'_>) -> String {
     match (ambiguity, attribute) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
-        (Ambiguity::Ambiguous, Some(attribute)) => format!(
-            "the request repeats {attribute}, spells its name in another way, or names it in Connection, and the file reads it"
-        ),
+        (Ambiguity::Ambiguous, Some(attribute)) => {
+            let what = match attribute {
+                Attribute::Header(name) if is_nominated(request, name) => {
+                    "is named in Connection, so that it is removed".to_owned()
+                }
+                Attribute::Header(name) if !attribute.is_ambiguous(request) => {
+                    let alias = request.head.headers.keys().find(|other| is_alias(other, name));
+                    let alias = alias.map_or("another name", |alias| alias.as_str());
+                    format!("is there as header:{alias}, which servers may read as the same name")
+                }
+                _ => "is there more than once".to_owned(),
+            };
+            format!("{attribute} {what}, and the file reads it")
+        }
         (Ambiguity::Ambiguous, None) => "Connection names Authorization or Cookie, so that it is removed".to_owned(),
     }
 }

@@ -36,7 +36,7 @@ impl<'c> SampleConnection<'c> {
 
     /// The connection to the listener of this name or, without a name, to the first that has TLS if the URL says so. Its
     /// client shows this certificate, which is taken for verified. To a listener that decides for other proxies the request is
-    /// one about which they ask, and nothing is known of its own connection.
+    /// one about which they ask, and only at the door `ext_authz` something is known of its own connection.
     ///
     /// # Errors
     /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
@@ -48,11 +48,19 @@ impl<'c> SampleConnection<'c> {
     ) -> Result<SampleConnection<'c>, Failure> {
         let listener = find(name, sample, config)?;
         if listener.decide.is_some() {
+            let connection = SampleConnection { listener, tls: None, refusal: None };
+            if connection.door() == Door::ExtAuthz && sample.encrypted == Some(true) {
+                let (certificate, server_name) = (shown.map(read_certificate).transpose()?, sample.server_name.clone());
+                return Ok(SampleConnection { tls: Some(TlsIdentity { server_name, certificate }), ..connection });
+            }
             if let Some(file) = shown {
-                let what = "decides for other proxies: what a client shows them is not known there";
+                let what = match connection.door() {
+                    Door::ExtAuthz => "decides for other proxies, and the URL does not say https",
+                    _ => "decides for other proxies: what a client shows them is not known there",
+                };
                 return Err(format!("--client-cert {}: the listener `{}` {what}", file.display(), listener.name).into());
             }
-            return Ok(SampleConnection { listener, tls: None, refusal: None });
+            return Ok(connection);
         }
         let Some(server) = &listener.tls else {
             if let Some(file) = shown {

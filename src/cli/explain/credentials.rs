@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::answer::ExplainedRefusal;
 use crate::auth::api_keys::{ApiKeyLookup, ApiKeys, OnInvalid};
@@ -38,16 +38,28 @@ pub enum Fetching {
     Forbidden,
 }
 
+/// Checks `--claims` on the command line.
+///
+/// # Errors
+/// If it is no JSON object.
+pub fn claims_argument(json: &str) -> Result<String, String> {
+    object(json).map(|_| json.to_owned())
+}
+
+fn object(json: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_str(json) {
+        Ok(Value::Object(values)) => Ok(values),
+        Ok(other) => Err(format!("must be a JSON object, is {other}")),
+        Err(error) => Err(format!("must be a JSON object: {error}")),
+    }
+}
+
 /// The claims of `--claims`, which count as those of a valid token.
 ///
 /// # Errors
 /// Returns what is wrong with the text, or with its issuer where the file trusts several.
 pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
-    let values = match serde_json::from_str(json) {
-        Ok(Value::Object(values)) => values,
-        Ok(other) => return Err(format!("--claims: must be a JSON object, is {other}").into()),
-        Err(error) => return Err(format!("--claims: must be a JSON object: {error}").into()),
-    };
+    let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
     // Where several issuers are trusted, a claim is counted together with its issuer.
     let several = settings.issuers.len() > 1;
     let issuer = match values.get("iss").and_then(Value::as_str).filter(|_| several) {

@@ -44,7 +44,7 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
     let (head, ()) = http::Request::new(()).into_parts();
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls).with_descriptor(Some(&sent));
-    let shown = |(key, value): &(&str, Cow<'_, str>)| Entry { key: (*key).to_owned(), value: value.to_string() };
+    let shown = |(key, value): &(Cow<'_, str>, Cow<'_, str>)| Entry { key: key.to_string(), value: value.to_string() };
     let shown = Descriptor { domain: domain.to_owned(), entries: sent.entries().iter().map(shown).collect() };
     let subject = Subject { request: None, descriptor: Some(shown) };
     by_rules(arguments, config, subject, &Credentials::default(), &request)
@@ -56,6 +56,17 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
 /// When one is no `key=value`.
 pub fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
     arguments.descriptor.iter().map(|text| entry(text)).collect()
+}
+
+/// Checks an entry on the command line.
+///
+/// # Errors
+/// If it is no `key=value`.
+pub fn entry_argument(text: &str) -> Result<String, String> {
+    match entry(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("must be 'key=value'".to_owned()),
+    }
 }
 
 /// `key=value`; a value may have another `=`.

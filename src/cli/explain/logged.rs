@@ -20,6 +20,7 @@ use crate::gateway::bucket_levels::Bucket;
 use crate::gateway::bucket_lookup;
 use crate::limit::algorithm::Algorithm;
 use crate::limit::cost::Cost;
+use crate::limit::door::Door;
 use crate::limit::explanation::Date;
 use crate::limit::matcher::{Expectation, QuotedText, Text};
 use crate::limit::outcome::Verdict;
@@ -44,6 +45,8 @@ struct Matches {
     exact: Vec<LoggedLine>,
     /// With an id that begins so.
     prefixed: Vec<LoggedLine>,
+    /// How many lines have an id.
+    of_ours: u64,
 }
 
 /// What to search for, and where.
@@ -56,6 +59,8 @@ pub struct Search<'s> {
     /// Where the buckets are; `None` if they are not to be read.
     pub backend: Option<Backend>,
     pub json: bool,
+    /// Whether the logs are that of the file, whose settings say what is in them.
+    pub are_of_file: bool,
 }
 
 impl Search<'_> {
@@ -67,13 +72,22 @@ impl Search<'_> {
         let mut lines = 0;
         let mut matches = Matches::default();
         for log in self.logs {
-            self.search(log, &mut lines, &mut matches).map_err(|error| format!("{}: {error}", log.display()))?;
+            self.search(log, &mut lines, &mut matches)
+                .map_err(|error| format!("{}: must be a readable file: {error}", log.display()))?;
         }
+        let of_ours = matches.of_ours;
         let found = self.choose(matches)?;
         if found.is_empty() {
             let logs: Vec<_> = self.logs.iter().map(|log| log.display().to_string()).collect();
+            if lines > 0 && of_ours == 0 {
+                return Err(format!(
+                    "{}: must be an access log of a gateway, has no request_id in {lines} lines",
+                    logs.join(", ")
+                )
+                .into());
+            }
             let what = format!("no request {} in {lines} lines of {}", self.id, logs.join(", "));
-            return Err(with_hint(what, hint(config)));
+            return Err(with_hint(what, hint(config, self.are_of_file)));
         }
         let mut page = Page::default();
         for LoggedLine { file, number, text } in &found {
@@ -89,7 +103,7 @@ impl Search<'_> {
     }
 
     /// The lines with the id, or else those of the only one that begins so.
-    fn choose(&self, Matches { exact, prefixed }: Matches) -> Result<Vec<LoggedLine>, Failure> {
+    fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
         }
@@ -108,7 +122,7 @@ impl Search<'_> {
     /// Collects the lines that may be the request's. An id has no character that JSON escapes.
     fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}", self.id);
-        let finder = Finder::new(&wanted);
+        let (finder, any) = (Finder::new(&wanted), Finder::new("\"request_id\":\""));
         let mut reader = open(log)?;
         let (mut text, mut number) = (Vec::new(), 0);
         loop {
@@ -118,6 +132,7 @@ impl Search<'_> {
             }
             number += 1;
             *lines += 1;
+            matches.of_ours += u64::from(any.find(&text).is_some());
             let Some(at) = finder.find(&text) else { continue };
             let found = match text.get(at + wanted.len()) {
                 Some(b'"') => &mut matches.exact,
@@ -132,17 +147,30 @@ impl Search<'_> {
     fn describe(&self, line: &Line<'_>, position: &str, config: &Config) -> Result<Vec<String>, Failure> {
         let mut page = vec![format!("{}  request {}  {position}", Date(line.time), line.request_id)];
         let became = match (line.kind, &line.reason) {
+            (Kind::Allowed, _) if line.door.is_some() => "PASSED".to_owned(),
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => {
                 let detail = line.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
-                format!("REFUSED {} {reason}{detail}", line.code)
+                // Of a call of gRPC the status is 200, whatever the other proxy answers.
+                let door = line.door.as_deref().and_then(Door::named);
+                let status = match door {
+                    Some(Door::ExtAuthz | Door::Rls) => String::new(),
+                    _ => format!("{} ", line.code),
+                };
+                format!("REFUSED {status}{reason}{detail}")
             }
             (Kind::Refused, None) => format!("REFUSED {}", line.code),
             (Kind::Error, _) => format!("ERROR {}", line.code),
         };
         let after = line.decision_us.map_or_else(String::new, |span| format!(", decided in {} us", span.0));
         let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));
-        page.push(format!("{became}; {} to route {}{after}{waited}", line.method, line.route));
+        let way = match line.door.as_deref() {
+            None => format!("{} to route {}", line.method, line.route),
+            // There was no request.
+            Some(door) if door == Door::Rls.name() => format!("asked about at the door {door}"),
+            Some(door) => format!("{}, asked about at the door {door}", line.method),
+        };
+        page.push(format!("{became}; {way}{after}{waited}"));
         let source = line.source.map(|source| match source {
             Source::Store => "the store decided",
             Source::Cached => "decided by what the store had just shown",
@@ -182,16 +210,15 @@ impl Search<'_> {
             page.extend(self.level(&limit.policy, &limit.rule, limit.cost, &limit.bucket.to_string(), config)?);
         }
         for (attribute, value) in &line.attributes {
-            for name in value.names() {
+            for name in value.elements() {
                 let text = spelt(attribute, *name, config).map_or_else(String::new, |text| format!("  {text}"));
                 page.push(format!("{attribute}  {name}{text}"));
             }
         }
-        page.extend(
-            line.values
-                .iter()
-                .map(|(attribute, value)| format!("{attribute}  {}", QuotedText(value.text().as_bytes()))),
-        );
+        for (attribute, value) in &line.values {
+            let texts = value.elements().iter().map(|text| QuotedText(text.text().as_bytes()));
+            page.extend(texts.map(|text| format!("{attribute}  {text}")));
+        }
         Ok(page)
     }
 
@@ -278,8 +305,11 @@ fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers>
 }
 
 /// Why the request may be missing in the log.
-fn hint(config: &Config) -> String {
+fn hint(config: &Config, are_of_file: bool) -> String {
     let rotated = "older requests may be in a log that was rotated away";
+    if !are_of_file {
+        return rotated.to_owned();
+    }
     let Some(log) = &config.access_log else { return format!("the file has no `access_log`; {rotated}") };
     let missing: Vec<&str> = Kind::ALL.iter().filter(|kind| !log.when.contains(kind)).map(|kind| word(*kind)).collect();
     match missing.is_empty() {

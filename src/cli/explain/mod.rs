@@ -18,8 +18,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::builder::NonEmptyStringValueParser;
 use http::header::{HOST, HeaderName};
 
+use super::admin_client;
 use super::bucket_backend::Backend;
 use super::config_file::{ConfigFile, examine};
 use super::failure::Failure;
@@ -69,13 +71,13 @@ pub struct Arguments {
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
     /// A header, as often as you like: an API key goes here too
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = sample_request::header_argument)]
     headers: Vec<String>,
     /// A token, put where the file looks for one first; `-` reads it from standard input
     #[arg(long, value_name = "TOKEN", conflicts_with = "claims")]
     jwt: Option<String>,
     /// What a good token would hold: a JSON object, taken for verified
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", value_parser = credentials::claims_argument)]
     claims: Option<String>,
     /// The listener that the request arrives on; the first that has TLS, if the URL says https. One with `decide`: what it
     /// answers a proxy that asks about the request
@@ -85,13 +87,13 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     client_cert: Option<PathBuf>,
     /// The address that the connection comes from; on a listener with `decide`, that of the client
-    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), value_parser = ip_argument)]
     ip: IpAddr,
     /// Show what the buckets hold now (and fetch keys that issuers publish); nothing is charged
     #[arg(long)]
     live: bool,
     /// The admin listener to ask for what buckets in memory hold, when it is not the file's
-    #[arg(long, value_name = "ADDRESS", requires = "live")]
+    #[arg(long, value_name = "ADDRESS", requires = "live", value_parser = admin_client::address_argument)]
     admin: Option<SocketAddr>,
     /// One JSON document instead of text
     #[arg(long)]
@@ -101,13 +103,18 @@ pub struct Arguments {
     url: Option<String>,
     /// Without a URL: an entry of a descriptor that Envoy's rate limit filter sends, as often as it has entries. With one: what
     /// the context extensions of Envoy's external authorization say beside the request
-    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "id")]
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "id", value_parser = descriptor::entry_argument)]
     descriptor: Vec<String>,
     /// The domain of the descriptor
     #[arg(long, value_name = "NAME", requires = "descriptor", conflicts_with = "url")]
     domain: Option<String>,
     /// Instead of a URL: a request that was logged, by its X-Request-Id, or by how that begins if no other does
-    #[arg(long, value_name = "REQUEST_ID", conflicts_with_all = ["url", "jwt", "claims"])]
+    #[arg(
+        long,
+        value_name = "REQUEST_ID",
+        conflicts_with_all = ["url", "jwt", "claims"],
+        value_parser = NonEmptyStringValueParser::new()
+    )]
     id: Option<String>,
     /// The access logs to look into, compressed or not, when it is not the file's; `-` is standard input
     #[arg(long = "log", value_name = "FILE", num_args = 1.., requires = "id")]
@@ -126,7 +133,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let file = &*arguments.file.config;
         let backend = arguments.live.then(|| Backend::of(&config, file, arguments.admin)).transpose()?;
         let logs = logs(arguments, &config)?;
-        let search = Search { id, logs: &logs, file, backend, json: arguments.json };
+        let search =
+            Search { id, logs: &logs, file, backend, json: arguments.json, are_of_file: arguments.logs.is_empty() };
         return output::print(&search.run(&config)?);
     }
     let report = match &arguments.url {
@@ -139,6 +147,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         false => page.lines(page::lines(&report)),
     }
     output::print(&page)
+}
+
+fn ip_argument(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| "must be an IP address, like 203.0.113.7".to_owned())
 }
 
 /// The logs of the arguments or, without any, that of the file.
@@ -166,9 +178,9 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         Err(refusal) => {
             let request = report::Request {
                 method: arguments.method.clone(),
-                host: String::new(),
+                host: parts.host().to_owned(),
                 path: None,
-                target: url.to_owned(),
+                target: parts.target().to_owned(),
                 client: arguments.ip.to_canonical().to_string(),
                 client_from: "TCP peer".to_owned(),
                 door: None,
@@ -211,7 +223,7 @@ fn by_stages(
     claims: Option<Arc<Claims>>,
 ) -> Result<Report, Failure> {
     if let Err(ambiguity) = config.rules.read(bare) {
-        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(bare));
+        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(bare), bare);
         let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
         return Ok(before_rules(arguments, described, &refusal));
     }

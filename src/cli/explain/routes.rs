@@ -16,7 +16,7 @@ use crate::route::route_set::Route;
 use crate::route::target::{RouteAnswer, Target};
 
 /// How many routes that do not match are listed; the last ones, which are the nearest to the one that does.
-const MOST: usize = 20;
+const MAX_ROUTES: usize = 20;
 
 /// The routes up to the one that the request takes; empty for a file without `routes`.
 pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
@@ -41,12 +41,12 @@ pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
             break;
         }
     }
-    let surplus = explained.len().saturating_sub(MOST + 1);
+    let surplus = explained.len().saturating_sub(MAX_ROUTES + 1);
     explained.drain(..surplus);
     explained
 }
 
-/// The name of the upstream to which a route leads; of several that are drawn, the first.
+/// The name of the upstream to which a route leads; of several that are chosen at random, the first.
 fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<String> {
     let id = match &route.target {
         Target::Upstream(upstream) => *upstream,

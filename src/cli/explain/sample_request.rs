@@ -37,6 +37,20 @@ pub struct RequestArguments<'w> {
     pub peer: IpAddr,
 }
 
+impl RequestArguments<'_> {
+    /// The host that the headers name, or else the URL; empty if that is invalid.
+    pub fn host(&self) -> &str {
+        let fields = self.headers.iter().filter_map(|line| line.split_once(':'));
+        let named = fields.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.trim()).next();
+        named.unwrap_or_else(|| split(self.url).map_or("", |(authority, _)| authority))
+    }
+
+    /// What the request line would have of the URL; all of one that is invalid.
+    pub fn target(&self) -> &str {
+        split(self.url).map_or(self.url, |(_, target)| target)
+    }
+}
+
 impl SampleRequest {
     /// The inner error is the gateway's refusal of the head.
     ///
@@ -153,6 +167,17 @@ fn split(url: &str) -> Result<(&str, &str), Failure> {
         ("", target) => Ok(("localhost", target)),
         (authority, "") => Ok((authority, "/")),
         (authority, target) => Ok((authority, target)),
+    }
+}
+
+/// Checks a header on the command line.
+///
+/// # Errors
+/// If it is no `name: value`.
+pub fn header_argument(line: &str) -> Result<String, String> {
+    match field(line) {
+        Ok(_) => Ok(line.to_owned()),
+        Err(_) => Err("must be 'name: value'".to_owned()),
     }
 }
 

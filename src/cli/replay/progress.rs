@@ -6,7 +6,7 @@ use crate::cli::output;
 use crate::replay::merge::ReadCounts;
 use crate::replay::svg::moment;
 
-const EVERY: Micros = Micros(200_000);
+const INTERVAL: Micros = Micros(200_000);
 
 /// One line that is written over.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl<'c> Progress<'c> {
 
     pub fn show(&mut self, read: &ReadCounts, at: Timestamp) {
         let now = self.clock.now();
-        if self.last.is_none_or(|last| now.since(last) < EVERY) {
+        if self.last.is_none_or(|last| now.since(last) < INTERVAL) {
             return;
         }
         self.last = Some(now);

@@ -86,6 +86,12 @@ pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
                 "{file}{what} depends on {attributes}, which the log does not record: {lines} undecided"
             ));
         }
+        if !outcome.undecidable.is_empty() && !outcome.lacking.is_empty() {
+            warnings.push(format!(
+                "{file}to decide them, say that requests had none of these, --absent '{}', or take them from a log of JSON with --map",
+                outcome.lacking.join(",")
+            ));
+        }
     }
     warnings
 }

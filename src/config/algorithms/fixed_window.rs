@@ -12,7 +12,7 @@ use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
 use crate::config::value_types::reference;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::fixed_window::{FixedWindow, LARGEST, LONGEST, SHORTEST, Window};
+use crate::limit::algorithm::fixed_window::{FixedWindow, LONGEST, MAX_LIMIT, SHORTEST, Window};
 use crate::limit::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
 
 const FIRST_REQUEST: &str = "first_request";
@@ -85,7 +85,7 @@ pub static NUMBERS: Mapping =
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader);
+    let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
     let (limit, window) = (limit?, window?);
     numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
@@ -97,7 +97,7 @@ pub fn other_limit(
     window: Option<&FixedWindow>,
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader)?;
+    let limit = limit(section, MAX_LIMIT, reader)?;
     numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::FixedWindow))
 }
 

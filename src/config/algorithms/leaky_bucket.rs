@@ -13,7 +13,7 @@ use crate::limit::algorithm::token_bucket::{InvalidNumbers, Rate};
 use crate::limit::claimed_numbers::{ClaimedNumber, NumberKind};
 
 /// The largest `queue` and `delay_after`.
-const MOST: u64 = 1_000_000;
+const MAX_QUEUE: u64 = 1_000_000;
 
 const RPS: Key = Key::depends(
     "rps",
@@ -26,7 +26,7 @@ const RPS: Key = Key::depends(
     "How many requests go on each second.",
 );
 const QUEUE: Key =
-    Key::required("queue", Type::Whole { least: 0, most: MOST }, "How many requests may wait. `0`: none does.");
+    Key::required("queue", Type::Whole { least: 0, most: MAX_QUEUE }, "How many requests may wait. `0`: none does.");
 const MAX_WAIT: Key = Key::required(
     "max_wait",
     Type::Defined { name: "positive_duration", text: "duration above 0, at most `1h`" },
@@ -46,7 +46,7 @@ pub static LIMIT: Mapping = Mapping {
         MAX_WAIT,
         Key::default(
             "delay_after",
-            Type::Whole { least: 0, most: MOST },
+            Type::Whole { least: 0, most: MAX_QUEUE },
             "0",
             "With so many places ahead of it, or fewer, a request does not wait.",
         ),
@@ -73,7 +73,7 @@ pub static NUMBERS: Mapping = Mapping {
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let delay_after = section.value("delay_after", |field| field.whole(0..=MOST));
+    let delay_after = section.value("delay_after", |field| field.whole(0..=MAX_QUEUE));
     numbers(section, delay_after, reader)
 }
 
@@ -88,7 +88,7 @@ pub fn other_numbers(
 
 fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let rate = rate(section, reader);
-    let queue = section.need("queue").and_then(|field| Some((field.whole(0..=MOST)?, field)));
+    let queue = section.need("queue").and_then(|field| Some((field.whole(0..=MAX_QUEUE)?, field)));
     let max_wait = section.need("max_wait").and_then(|field| max_wait(&field));
     let (LocatedRate { rate, field: rate_field, claimed }, (queue, queue_field)) = (rate?, queue?);
     let settings = Settings {

@@ -15,7 +15,8 @@ use super::claimed_number::NumberReader;
 use super::cost::Ceiling;
 use super::key::{Key, Mapping, Type, names, unconstrained};
 use super::reader::{Field, Section};
-use crate::limit::algorithm::sliding_log::LARGEST;
+use super::suggest::listed;
+use crate::limit::algorithm::sliding_log::MAX_LIMIT;
 use crate::limit::algorithm::{Algorithm, AlgorithmKind};
 use crate::limit::claimed_numbers::{ClaimedNumber, ClaimedNumbers};
 use crate::limit::cost::Cost;
@@ -28,6 +29,8 @@ const CHOICES: [(&str, AlgorithmKind); 5] = [
     (AlgorithmKind::SlidingWindow.name(), AlgorithmKind::SlidingWindow),
     (AlgorithmKind::LeakyBucket.name(), AlgorithmKind::LeakyBucket),
 ];
+/// Algorithms that are planned.
+const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
@@ -155,22 +158,27 @@ pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) 
 #[derive(Clone, Copy, Debug)]
 pub struct NamedAlgorithm {
     pub kind: AlgorithmKind,
-    /// `None`: the name is wrong, which was reported. Keys are then checked as those of the algorithm with the most
-    /// similar name.
+    /// `None`: the name is wrong, which was reported. Keys are checked as those of the algorithm with a similar name.
     pub valid: Option<()>,
 }
 
 impl NamedAlgorithm {
-    /// The algorithm that a rule names, or the default.
-    pub fn of_rule(rule: &Section<'_>) -> NamedAlgorithm {
-        rule.get("algorithm").map_or(NamedAlgorithm { kind: DEFAULT, valid: Some(()) }, |field| named(&field))
+    /// The algorithm that a rule names, or the default. `None` after reporting a name that resembles none.
+    pub fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
+        match rule.get("algorithm") {
+            Some(field) => named(&field),
+            None => Some(NamedAlgorithm { kind: DEFAULT, valid: Some(()) }),
+        }
     }
 
-    /// The algorithm that one of several limits names, or that of the rule. `None` after reporting that the limit is no
-    /// mapping.
-    pub fn of_limit(self, limit: &Field<'_>) -> Option<NamedAlgorithm> {
-        let section = limit.clone().section(limit_keys(self.kind))?;
-        Some(section.get("algorithm").map_or(self, |field| named(&field)))
+    /// The algorithm that one of several limits names, or that of the rule. `None` after reporting a name that resembles
+    /// none, or that the limit is no mapping.
+    pub fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
+        let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
+        match limit.clone().section(keys)?.get("algorithm") {
+            Some(field) => named(&field),
+            None => of_rule,
+        }
     }
 
     /// The mapping of a limit.
@@ -198,6 +206,10 @@ impl OtherNumbers<'_> {
 
     /// The numbers of an override, which may be `limit: unlimited`.
     pub fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
+        if field.is_written(UNLIMITED_LIMIT) {
+            field.must_hinting("be a mapping", Some("write {limit: unlimited}".to_owned()));
+            return None;
+        }
         let is_unlimited = |name: &str, value: &Field<'_>| name == "limit" && value.is_written(UNLIMITED_LIMIT);
         if field.is_map() && field.pairs()?.iter().any(|(name, _, value)| is_unlimited(name, value)) {
             let section = field.section(&UNLIMITED)?;
@@ -247,10 +259,10 @@ impl OtherNumbers<'_> {
             && self.cheapest.is_some()
             && sliding_log::least_cost(log) > cheapest
         {
-            let most = cheapest.thousandths().saturating_mul(LARGEST) / 1000;
+            let most = cheapest.thousandths().saturating_mul(MAX_LIMIT) / 1000;
             let what = format_args!(
                 "the limit must be at most {most}, since a request may cost {cheapest} and in a window there are at most \
-                 {LARGEST} grants, is {cost}"
+                 {MAX_LIMIT} grants, is {cost}"
             );
             field.wrong(what, None);
             return None;
@@ -259,10 +271,15 @@ impl OtherNumbers<'_> {
     }
 }
 
-fn named(field: &Field<'_>) -> NamedAlgorithm {
+fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
+    if let Some(later) = LATER.iter().find(|name| field.is_written(name)) {
+        let names = CHOICES.map(|(name, _)| name);
+        field.must_hinting(format_args!("be {}", listed(&names)), Some(format!("`{later}` is not built yet")));
+        return None;
+    }
     match field.choice(&CHOICES) {
-        Some(kind) => NamedAlgorithm { kind, valid: Some(()) },
-        None => NamedAlgorithm { kind: field.similar_choice(&CHOICES).unwrap_or(DEFAULT), valid: None },
+        Some(kind) => Some(NamedAlgorithm { kind, valid: Some(()) }),
+        None => field.similar_choice(&CHOICES).map(|kind| NamedAlgorithm { kind, valid: None }),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::Section;
 use crate::config::value_types::reference;
 use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::sliding_log::{LARGEST, LONGEST, SHORTEST, SlidingLog};
+use crate::limit::algorithm::sliding_log::{LONGEST, MAX_LIMIT, SHORTEST, SlidingLog};
 use crate::limit::calendar::CalendarUnit;
 use crate::limit::cost::Cost;
 use crate::limit::rule::Price;
@@ -64,7 +64,7 @@ pub static NUMBERS: Mapping =
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader);
+    let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| {
         let text = field.written()?;
         let window = duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window));
@@ -80,13 +80,13 @@ pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<Li
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
 pub fn other_limit(section: &Section<'_>, own: Option<&SlidingLog>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader)?;
+    let limit = limit(section, MAX_LIMIT, reader)?;
     numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
 }
 
-/// The least that a request may cost: a window holds at most [`LARGEST`] grants.
+/// The least that a request may cost: a window holds at most [`MAX_LIMIT`] grants.
 pub fn least_cost(log: &SlidingLog) -> Cost {
-    Cost::from_thousandths(log.limit().thousandths().div_ceil(LARGEST))
+    Cost::from_thousandths(log.limit().thousandths().div_ceil(MAX_LIMIT))
 }
 
 /// Reports costs below the least.
@@ -100,7 +100,7 @@ pub fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Op
     for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
         // A default is never below it.
         let field = section.get(key)?;
-        field.must(format_args!("be at least {least}: in a window there are at most {LARGEST} grants"));
+        field.must(format_args!("be at least {least}: in a window there are at most {MAX_LIMIT} grants"));
         right = None;
     }
     right

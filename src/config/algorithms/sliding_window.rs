@@ -9,7 +9,7 @@ use crate::config::duration;
 use crate::config::key::{Key, Mapping, Type, unconstrained};
 use crate::config::reader::{Field, Section};
 use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::sliding_window::{LARGEST, LEAST_STEPS, LONGEST, MOST_STEPS, SHORTEST, SlidingWindow};
+use crate::limit::algorithm::sliding_window::{LEAST_STEPS, LONGEST, MAX_LIMIT, MOST_STEPS, SHORTEST, SlidingWindow};
 
 const LIMIT_KEY: Key = limit_key("What is granted in any window, at most.");
 
@@ -50,7 +50,7 @@ pub static NUMBERS: Mapping = Mapping {
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader);
+    let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(&field));
     let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
     let (limit, window, steps) = (limit?, window?, steps?);
@@ -63,7 +63,7 @@ pub fn other_limit(
     window: Option<&SlidingWindow>,
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
-    let limit = limit(section, LARGEST, reader)?;
+    let limit = limit(section, MAX_LIMIT, reader)?;
     numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::SlidingWindow))
 }
 

@@ -19,6 +19,6 @@ pub fn guessable_names(file: &File<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let what =
-        "names buckets and clients without a secret: who reads it can try every address, and find whose line it is";
+        "names buckets and clients without a secret: a reader can try every address, and find out whose line it is";
     vec![file.root.key("access_log").finding(what, "set hash_key, for instance to \"${TOLLGATE_HASH_KEY}\"")]
 }

@@ -20,6 +20,14 @@ pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
                         .finding(what, format!("set min_cost to {default}, or default_cost to {min}")),
                 );
             }
+            let most = limit.algorithm.ceiling();
+            // A number of the client's credential may be larger.
+            if let Some(max) = max.filter(|max| *max > most && limit.claimed.is_none()) {
+                let what = format!(
+                    "is {max}, and the bucket holds {most}: a request that names more than that is refused, however full it is"
+                );
+                found.push(location.key("max_cost").finding(what, format!("set max_cost to {most} at most")));
+            }
             if max.is_none() {
                 let what = format!("missing: by {attribute} one request may take the whole bucket");
                 found.push(location.key("max_cost").finding(what, "set max_cost to the dearest request that there is"));

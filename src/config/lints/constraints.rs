@@ -92,6 +92,17 @@ impl<'f> Constraints<'f> {
         self.on(attribute).iter().any(|known| matches!(known, Expectation::AnyOf(texts) if finite(texts)))
     }
 
+    /// Whether no value meets all operators of the condition.
+    pub fn contradicts_itself(condition: &Condition) -> bool {
+        let operators = condition.expectation.operators();
+        operators.iter().enumerate().any(|(index, each)| {
+            let mut others = Constraints::default();
+            let rest = operators.iter().enumerate().filter(|(other, _)| *other != index);
+            rest.for_each(|(_, other)| others.expect(&condition.attribute, other));
+            others.of_attribute(&condition.attribute).excludes(each)
+        })
+    }
+
     /// Whether all of these requests meet the condition.
     pub fn implies(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).implies(&condition.expectation)

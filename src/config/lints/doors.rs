@@ -27,7 +27,7 @@ pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
             names.dedup();
             at.extend(Door::ALL.iter().filter(|door| attribute.is_supplied_at(**door)).map(|door| door.name()));
             let what = format!("never applies: {attribute} is always missing at the door {}", names.join(" and at "));
-            let hint = format!("take it out; it is supplied at {}", at.join(", "));
+            let hint = format!("remove it; it is supplied at {}", at.join(", "));
             found.push(located.location.finding(what, hint));
         }
     }

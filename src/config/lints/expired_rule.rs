@@ -8,7 +8,7 @@ pub fn expired_rule(file: &File<'_>) -> Vec<Finding> {
     let ended = file.rules().filter_map(|located| {
         let until = located.rule.until?;
         let what = "has passed: the rule does not apply any more";
-        let finding = located.location.key("expires").finding(what, "take the rule out, or give it another end");
+        let finding = located.location.key("expires").finding(what, "remove the rule, or give it another end");
         Some(finding.from(until))
     });
     ended.collect()

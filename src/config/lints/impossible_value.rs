@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::constraints::Constraints;
 use super::file::File;
 use super::location::{Finding, Location};
 use crate::base::http_method;
@@ -20,7 +21,12 @@ pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
         for (index, condition) in conditions.iter().enumerate() {
-            if let Some(Fault { why, hint }) = impossible(&condition.attribute, &condition.expectation, file.config) {
+            let fault = impossible(&condition.attribute, &condition.expectation, file.config);
+            let contradiction = || {
+                let is_one = condition.expectation.operators().len() > 1 && Constraints::contradicts_itself(condition);
+                is_one.then(|| Fault::new("its operators exclude each other: it never holds", "leave one of them out"))
+            };
+            if let Some(Fault { why, hint }) = fault.or_else(contradiction) {
                 found.push(location.pair(index).finding(why, hint));
             }
         }
@@ -58,7 +64,7 @@ fn overrides(file: &File<'_>) -> Vec<Finding> {
                 false => located.location.key("overrides").pair(*index),
             };
             let before = found.len();
-            if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = part {
+            if let KeyPart { attribute: attribute @ Attribute::PathSegment(_), fold: Fold::Exact } = &**part {
                 let fault = impossible_part(attribute, value.as_bytes(), Part::Whole, file.config);
                 found.extend(fault.map(|Fault { why, hint }| location().finding(why, hint)));
             }
@@ -107,7 +113,11 @@ enum Part {
 
 type Check = fn(&Fragment<'_>) -> Option<Fault>;
 
-const HOST: [Check; 4] = [
+const HOST: [Check; 5] = [
+    |host| {
+        (host.part == Part::Whole && host.value.is_empty())
+            .then(|| Fault::new("is no host, and every request has one", "leave `host` out"))
+    },
     |host| {
         (host.part != Part::Prefix && host.value.ends_with(b".")).then(|| {
             let hint = format!("write {}", host.text.trim_end_matches('.'));
@@ -117,8 +127,11 @@ const HOST: [Check; 4] = [
     |host| host.has(b'/').then(|| Fault::new("is no host", "write the name alone")),
     |host| {
         host.has(b'*').then(|| {
-            let suffix = host.text.strip_prefix('*').map(|rest| format!("write {{suffix: {rest}}}"));
-            let hint = suffix.unwrap_or_else(|| "write a regex".to_owned());
+            let hint = match host.text.strip_prefix('*') {
+                Some("") => "leave `host` out: without it the rule is for every host".to_owned(),
+                Some(rest) => format!("write {{suffix: {rest}}}"),
+                None => "write a regex".to_owned(),
+            };
             Fault::new("is compared as it is written, and no host has a `*`", hint)
         })
     },
@@ -164,7 +177,14 @@ const PATH: [Check; 4] = [
     |path| {
         path.has(b'*').then(|| {
             let why = "is compared as it is written: only a whole last segment `*` stands for what is below";
-            Fault::new(why, "write a prefix or a regex")
+            let hint = match (path.part, path.text.strip_suffix('*')) {
+                (Part::Prefix, Some(prefix)) if prefix.ends_with('/') && !prefix.contains('*') => {
+                    format!("write {{prefix: {prefix}}}, or the text {prefix}*")
+                }
+                (Part::Prefix | Part::Suffix, _) => "write a regex".to_owned(),
+                (Part::Whole | Part::Root, _) => "write a prefix or a regex".to_owned(),
+            };
+            Fault::new(why, hint)
         })
     },
     |path| match path.part {
@@ -247,7 +267,7 @@ fn checks(attribute: &Attribute) -> &'static [Check] {
         }
         Attribute::Scheme => &[|scheme| {
             let is_scheme = matches!(scheme.value, b"http" | b"https") || scheme.part != Part::Whole;
-            (!is_scheme).then(|| Fault::new("is no scheme: there are http and https", "write http or https"))
+            (!is_scheme).then(|| Fault::new("is neither http nor https", "write http or https"))
         }],
         Attribute::Upstream => &[|upstream| {
             unknown_name(upstream, "upstream", upstream.file.upstreams.iter().map(|upstream| &*upstream.name))

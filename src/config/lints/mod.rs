@@ -27,6 +27,7 @@ mod several_nodes;
 mod texts;
 mod transport;
 mod unknown_value;
+mod unreachable_limit;
 mod unverified_key;
 mod without_effect;
 
@@ -39,11 +40,12 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 34] = [
+pub const LINTS: [(&str, Lint); 35] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
     ("unreachable_rule", rule_order::unreachable_rule),
     ("late_deny", rule_order::late_deny),
+    ("unreachable_limit", unreachable_limit::unreachable_limit),
     ("impossible_value", impossible_value::impossible_value),
     ("client_chosen_cost", client_chosen_cost::client_chosen_cost),
     ("double_first_period", double_first_period::double_first_period),

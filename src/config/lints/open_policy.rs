@@ -25,8 +25,9 @@ pub fn open_policy(file: &File<'_>) -> Vec<Finding> {
         let catching: Vec<_> = enforced().filter(|located| can_apply(located.rule, &left_out)).collect();
         let charging = enforced().filter(|located| matches!(located.rule.action, Action::Charge(_)));
         // A rule that no request of this policy can meet has nothing that a client could omit.
-        let possible =
-            |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(|condition| scope.excludes(condition));
+        let is_impossible =
+            |condition: &Condition| scope.excludes(condition) || Constraints::contradicts_itself(condition);
+        let possible = |located: &&LocatedRule<'_>| !located.rule.conditions.iter().any(is_impossible);
         let open = charging.rev().filter(possible).find_map(|located| {
             let missing = needed(located.rule, &left_out)?;
             // What holds for a request like those of this rule, without the attributes that can be omitted.
@@ -83,7 +84,8 @@ impl File<'_> {
     /// Whether no client is served without a certificate.
     fn requires_client_certificates(&self) -> bool {
         self.config.listeners.iter().all(|listener| {
-            let Some(tls) = &listener.tls else { return false };
+            // Where others ask, it is their certificate.
+            let Some(tls) = listener.tls.as_ref().filter(|_| listener.decide.is_none()) else { return false };
             tls.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
         })
     }

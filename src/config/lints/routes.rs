@@ -1,4 +1,4 @@
-//! Finds routes that no request can take, upstreams that no route leads to, and upstreams that are the gateway itself.
+//! Finds routes that no request can take, upstreams that no request goes to, and upstreams that are the gateway itself.
 
 use std::net::IpAddr;
 
@@ -22,15 +22,22 @@ pub fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
         let before = routes.iter().take(index).find(|first| implied(&first.conditions));
         if let Some(first) = before {
             let what = format!("never matches: whenever it would, `{}` before it does", first.name);
-            let hint = format!("put it before `{}`, or take it out", first.name);
+            let hint = format!("put it before `{}`, or remove it", first.name);
             found.push(file.root.key("routes").member(index).finding(what, hint));
         }
     }
     found
 }
 
-/// Upstreams to which no route leads.
+/// Upstreams to which no route leads, or all of them where every listener decides for other proxies.
 pub fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
+    if file.config.listeners.iter().all(|listener| listener.decide.is_some()) {
+        let locations =
+            ["upstream", "upstreams"].into_iter().filter(|key| file.root.has(key)).map(|key| file.root.key(key));
+        let what = "has no effect: every listener decides for other proxies, and proxies nothing";
+        let hint = "take it out, or add a listener without `decide`";
+        return locations.map(|location| location.finding(what, hint)).collect();
+    }
     let routes = file.config.routes.routes();
     let is_used = |index: usize| {
         routes.iter().any(|route| route.upstreams().iter().any(|upstream| usize::try_from(upstream.0) == Ok(index)))
@@ -40,7 +47,7 @@ pub fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
         file.root
             .key("upstreams")
             .pair(index)
-            .finding("gets no request: no route leads to it", "add a route, or take it out")
+            .finding("gets no request: no route leads to it", "add a route, or remove it")
     };
     unused.map(finding).collect()
 }

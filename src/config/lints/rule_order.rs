@@ -13,7 +13,7 @@ use crate::limit::matcher::Expectation;
 use crate::limit::rule::{Action, Mode};
 
 /// How many rules before a `deny` are examined: the first of a long list show what the others do.
-const TRIED: usize = 100;
+const MAX_RULES: usize = 100;
 
 /// Rules that never apply.
 pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
@@ -22,6 +22,12 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
         let rules = file.rules_of(policy);
         let lookup = Lookup::new(&rules);
         for late in &rules {
+            if let Some(condition) = late.rule.conditions.iter().find(|one| Constraints::default().excludes(one)) {
+                let attribute = &condition.attribute;
+                let what = format!("never applies: it expects {attribute} to be missing, and every request has one");
+                found.push(late.location.key("match").finding(what, format!("leave {attribute} out")));
+                continue;
+            }
             let scope = Constraints::of(&late.policy.conditions);
             if let Some(condition) = late.rule.conditions.iter().find(|condition| scope.excludes(condition)) {
                 let what = format!(
@@ -41,7 +47,7 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
             }
             let name = &first.rule.name;
             let what = format!("never applies: whenever it would, `{name}` before it does, and decides");
-            found.push(late.location.finding(what, format!("put it before `{name}`, or take it out")));
+            found.push(late.location.finding(what, format!("put it before `{name}`, or remove it")));
         }
     }
     found
@@ -80,7 +86,7 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
         first.is_enforced() && matches!(first.rule.action, Action::Charge(_)) && !is_exception()
     };
     let before = rules.get(..late.index).unwrap_or_default();
-    before.iter().filter(charges).take(TRIED).find(|first| {
+    before.iter().filter(charges).take(MAX_RULES).find(|first| {
         let both = Constraints::under(first.policy, first.rule).and(&denied);
         let of_both = |example: &Example<'_>| {
             example.meets(late.rule) && example.first(before).is_some_and(|one| one.index == first.index)

@@ -1,11 +1,22 @@
 //! Finds values that are not known on this machine, in a file that is only examined.
 
+use std::collections::HashSet;
+
 use super::file::File;
 use super::location::Finding;
+use crate::config::problem::NOT_SET;
+use crate::config::remarks::Remark;
 
-/// Values whose variables are not set, and secrets that cannot be read.
+/// Variables that are not set, and secrets that cannot be read: each once.
 pub fn unknown_value(file: &File<'_>) -> Vec<Finding> {
-    let hint =
-        "a gateway needs it to start; set it where this command runs, too, if what depends on it is to be checked";
-    file.config.remarks.unknown_values.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
+    let mut causes = HashSet::new();
+    let unknown = file.config.remarks.unknown_values.iter().filter(|remark| causes.insert(&remark.what));
+    let finding = |remark: &Remark| {
+        let remedy = if remark.what.ends_with(NOT_SET) { "set it" } else { "make it readable" };
+        let hint = format!(
+            "a gateway needs it to start; {remedy} where this command runs, too, if what depends on it is to be checked"
+        );
+        Finding::of_remark(remark, &hint)
+    };
+    unknown.map(finding).collect()
 }

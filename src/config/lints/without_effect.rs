@@ -2,10 +2,11 @@
 
 use ipnet::IpNet;
 
+use super::constraints::Constraints;
 use super::file::File;
 use super::location::Finding;
 use crate::limit::attribute::Attribute;
-use crate::limit::matcher::Expectation;
+use crate::limit::matcher::{Expectation, Text};
 use crate::limit::rule::{Action, Condition, OnStoreFailure};
 
 /// A network that is written with an address in it may have been meant to be that address.
@@ -36,10 +37,14 @@ pub fn no_rules(file: &File<'_>) -> Vec<Finding> {
     }
 }
 
-/// An entry that exempts every address switches all limits off.
+/// An entry that exempts every address, or every request, switches all limits off.
 pub fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
+        if conditions.iter().all(holds_always) {
+            let what = "exempts every request: no limit counts any of them";
+            found.push(file.root.key("exempt").member(index).finding(what, "name the requests that are meant"));
+        }
         if let [Condition { attribute: Attribute::Address, expectation: Expectation::Cidr(networks) }] = &conditions[..]
             && let Some(everybody) = networks.iter().find(|network| network.prefix_len() == 0)
         {
@@ -49,6 +54,14 @@ pub fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
         }
     }
     found
+}
+
+fn holds_always(condition: &Condition) -> bool {
+    let is_every_path = |text: &Text| matches!(text, Text::Subtree(root) if root.is_empty());
+    let names_every_path =
+        |one: &Expectation| matches!(one, Expectation::AnyOf(texts) if texts.iter().any(is_every_path));
+    Constraints::default().implies(condition)
+        || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
 /// Until a gateway has heard of the others, its share of a limit is all of it.
@@ -65,7 +78,7 @@ pub fn undivided_share(file: &File<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let what = format!(
-        "has no `gateways`: a gateway that starts while the store is away counts {} alone, each to the whole limit",
+        "has no `gateways`: a gateway that starts while the store is away counts `{}` alone, each to the whole limit",
         rule.rule.name
     );
     vec![store.finding(what, "say how many gateways there are at least, or `gateways: 1` if there is only one")]

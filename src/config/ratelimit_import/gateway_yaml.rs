@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::Loss;
-use super::shapes::{Expected, ImportedAction, ImportedPolicy, ImportedRule};
+use super::shapes::{ImportedAction, ImportedPolicy, ImportedRule, ValueCondition};
 use super::tree::NodeMode;
 
 const HEAD: &str = "\
@@ -53,13 +53,13 @@ fn write_rule(text: &mut String, rule: &ImportedRule) {
     let _ = writeln!(text, "      # {file}:{line}");
     let _ = writeln!(text, "      - name: {}", quoted(name));
     let mut conditions = vec![format!("\"descriptor:entries\": {}", scalar(shape))];
-    conditions.extend(values.iter().map(|(key, expected)| {
-        let expectation = match expected {
-            Expected::Text(value) => scalar(value),
-            Expected::Prefix(prefix) => format!("{{prefix: {}}}", scalar(prefix)),
-            Expected::Suffix(suffix) => format!("{{suffix: {}}}", scalar(suffix)),
-            Expected::Regex(regex) => format!("{{regex: {}}}", scalar(regex)),
-            Expected::Present => "{present: true}".to_owned(),
+    conditions.extend(values.iter().map(|(key, condition)| {
+        let expectation = match condition {
+            ValueCondition::Text(value) => scalar(value),
+            ValueCondition::Prefix(prefix) => format!("{{prefix: {}}}", scalar(prefix)),
+            ValueCondition::Suffix(suffix) => format!("{{suffix: {}}}", scalar(suffix)),
+            ValueCondition::Regex(regex) => format!("{{regex: {}}}", scalar(regex)),
+            ValueCondition::Present => "{present: true}".to_owned(),
         };
         format!("{}: {expectation}", quoted(&format!("descriptor:{key}")))
     }));

@@ -24,8 +24,8 @@ pub struct ImportedRule {
     pub name: String,
     /// The keys of all entries, with `/` between.
     pub shape: String,
-    /// What the values of entries must be.
-    pub values: Vec<(String, Expected)>,
+    /// Of entries with these keys.
+    pub values: Vec<(String, ValueCondition)>,
     /// The entries whose values have buckets of their own.
     pub counted: Vec<String>,
     pub action: ImportedAction,
@@ -35,8 +35,9 @@ pub struct ImportedRule {
     pub line: usize,
 }
 
+/// What the value of an entry must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum ValueCondition {
     Text(String),
     Prefix(String),
     Suffix(String),
@@ -191,7 +192,7 @@ impl<'n> Walk<'_, 'n> {
         let is_charged = matches!(action, ImportedAction::Charge { .. });
         let (mut values, mut counted) = (Vec::new(), Vec::new());
         for node in &self.path {
-            let expected = node.value.as_deref().and_then(expected);
+            let condition = node.value.as_deref().and_then(condition);
             let is_counted = match (&node.value, node.counting) {
                 (None, _) => true,
                 (Some(_), PatternCounting::Each) => node.is_pattern(),
@@ -200,13 +201,13 @@ impl<'n> Walk<'_, 'n> {
             if is_charged && is_counted {
                 counted.push(node.key.clone());
             }
-            let expected = expected
-                .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(Expected::Present));
-            values.extend(expected.map(|expected| (node.key.clone(), expected)));
+            let condition = condition
+                .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
+            values.extend(condition.map(|condition| (node.key.clone(), condition)));
         }
         // The rest of the shape has any value.
         for key in self.shape.iter().skip(self.path.len()).filter(|key| key.contains('/')) {
-            values.push(((*key).to_owned(), Expected::Present));
+            values.push(((*key).to_owned(), ValueCondition::Present));
         }
         let names: Vec<String> = self.path.iter().map(|node| name(node)).collect();
         self.rules.push(ImportedRule {
@@ -230,16 +231,16 @@ fn name(node: &Node) -> String {
 }
 
 /// What a value must be; `None` for a pattern that every value matches.
-fn expected(value: &str) -> Option<Expected> {
+fn condition(value: &str) -> Option<ValueCondition> {
     let parts: Vec<&str> = value.split('*').collect();
     Some(match &parts[..] {
-        [exact] => Expected::Text((*exact).to_owned()),
+        [exact] => ValueCondition::Text((*exact).to_owned()),
         all if all.iter().all(|part| part.is_empty()) => return None,
-        [prefix, ""] => Expected::Prefix((*prefix).to_owned()),
-        ["", suffix] => Expected::Suffix((*suffix).to_owned()),
+        [prefix, ""] => ValueCondition::Prefix((*prefix).to_owned()),
+        ["", suffix] => ValueCondition::Suffix((*suffix).to_owned()),
         all => {
             let escaped: Vec<String> = all.iter().map(|part| regex::escape(part)).collect();
-            Expected::Regex(format!("(?s)^{}$", escaped.join(".*")))
+            ValueCondition::Regex(format!("(?s)^{}$", escaped.join(".*")))
         }
     })
 }

@@ -139,8 +139,8 @@ pub fn read(
         Some(domain) => {
             for node in nodes {
                 let composite = node.composite();
-                if domain.nodes.iter().any(|other| other.composite() == composite) {
-                    report.add(node.place.position, node.place.path, twice(&composite));
+                if let Some(first) = domain.nodes.iter().find(|other| other.composite() == composite) {
+                    report.add(node.place.position, node.place.path, twice(&composite, &first.place));
                 } else {
                     domain.nodes.push(node);
                 }
@@ -150,8 +150,9 @@ pub fn read(
     Ok(())
 }
 
-fn twice(composite: &str) -> String {
-    format!("`{}` is there twice, as key and value with `_` between", composite.escape_debug())
+fn twice(composite: &str, Place { file, position, .. }: &Place) -> String {
+    let (name, line) = (composite.escape_debug(), position.line);
+    format!("`{name}` is there twice, as key and value with `_` between: first in {file}:{line}")
 }
 
 struct Reader<'r> {
@@ -169,8 +170,8 @@ impl Reader<'_> {
             let position = member.position();
             let node = self.node(member.clone())?;
             let composite = node.composite();
-            if nodes.iter().any(|other| other.composite() == composite) {
-                member.at(position).wrong(twice(&composite), None);
+            if let Some(first) = nodes.iter().find(|other| other.composite() == composite) {
+                member.at(position).wrong(twice(&composite, &first.place), None);
                 return None;
             }
             nodes.push(node);

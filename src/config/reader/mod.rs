@@ -88,7 +88,7 @@ impl<'t> Field<'t> {
     pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
         match (&self.node.value, self.disclosure) {
             (Value::Scalar(_), Disclosure::Hidden) => {
-                self.wrong(format!("must {hold}; what it is is not shown, it may hold a secret"), hint);
+                self.wrong(format!("must {hold}; the value is not shown: it may hold a secret"), hint);
             }
             _ => self.wrong(format!("must {hold}, is {}", self.node.found()), hint),
         }
@@ -99,10 +99,7 @@ impl<'t> Field<'t> {
         match self.style() {
             Some(Style::Unresolved) => return,
             // Where nobody can do without the value.
-            Some(Style::Unknown) => {
-                let what = "must be known, but a variable in it is not set";
-                return self.report.add(self.position, &self.path, what);
-            }
+            Some(Style::Unknown) => return self.report.add_unknown(self.node.position, &self.path),
             _ => {}
         }
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
@@ -184,10 +181,21 @@ impl<'t> Field<'t> {
         Some(entries.iter().map(pair).collect())
     }
 
+    /// The members of a list of mappings.
+    pub fn list_of_mappings(&self) -> Option<Vec<Field<'t>>> {
+        if matches!(self.node.value, Value::Scalar(_)) {
+            self.must("be a list");
+            return None;
+        }
+        self.list()
+    }
+
     /// The members of a list.
     pub fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
-            self.must("be a list");
+            let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
+            let single = single.filter(|_| self.disclosure == Disclosure::Shown);
+            self.must_hinting("be a list", single.map(|scalar| format!("write `[{}]`", scalar.as_member())));
             return None;
         };
         let member =
@@ -258,7 +266,7 @@ impl<'t> Field<'t> {
     }
 
     /// How a number in quotes, or a rate in the place of one, is to be written.
-    fn hint_for_number(&self) -> Option<String> {
+    pub fn hint_for_number(&self) -> Option<String> {
         let scalar =
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -297,7 +305,9 @@ impl<'t> Field<'t> {
     pub fn boolean(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
-            self.must("be true or false");
+            let scalar = self.scalar().filter(|scalar| scalar.style == Style::Quoted);
+            let quoted = scalar.map(|scalar| &*scalar.text).filter(|text| matches!(*text, "true" | "false"));
+            self.must_hinting("be true or false", quoted.map(|text| format!("without quotes it is: {text}")));
         }
         truth
     }

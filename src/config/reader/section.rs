@@ -122,7 +122,7 @@ impl<'t> Section<'t> {
     pub fn close(self) {
         let names = self.mapping.names();
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
-            let hint = nearest(&entry.key, &names);
+            let hint = self.report.belongs_elsewhere(self.mapping, &entry.key).or_else(|| nearest(&entry.key, &names));
             self.report.add_with_hint(entry.key_position, join(&self.path, &entry.key), "unknown key", hint);
         }
     }

@@ -50,7 +50,7 @@ pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> An
         };
     }
     let Some(memory) = gateway.store.local_buckets() else {
-        return (409, Err("the buckets are in Redis: look there"));
+        return (409, Err("the buckets are in a shared store: look there"));
     };
     let query = head.uri.query().unwrap_or_default();
     match (head.uri.path().strip_prefix("/buckets/"), &head.method) {

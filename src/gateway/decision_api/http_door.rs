@@ -155,6 +155,7 @@ pub fn new_record(
         listener: call.listener(),
         door,
         tls: None,
+        descriptors: Vec::new(),
         identity: Identity::default(),
         payment: None,
         decision: None,

@@ -6,7 +6,7 @@
 mod call;
 pub mod grpc;
 mod http_door;
-mod original_request;
+pub mod original_request;
 
 use std::any::Any;
 use std::sync::Arc;

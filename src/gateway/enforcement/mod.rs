@@ -30,7 +30,7 @@ use crate::limit::identity::Identity;
 use crate::limit::outcome::Verdict;
 use crate::limit::request::Request;
 use crate::limit::rule_set::Ruling;
-use crate::store::{Caller, Source, StoreError, TakeFailure, TakeReply, Worker};
+use crate::store::{Caller, Source, TakeReply, Worker};
 use authenticate::Authenticator;
 use store_fallback::fall_back;
 
@@ -322,7 +322,7 @@ async fn charge(
     let answer = match patience {
         // What is rare is on the heap, so that it does not enlarge every request's task.
         Patience::AtOnce { answer_within: Some(most) } => {
-            Box::pin(take_within(gateway, most, worker, &plan, caller)).await
+            Box::pin(gateway.store.take_within(most, worker, &plan, caller)).await
         }
         Patience::Unbounded | Patience::AtOnce { answer_within: None } => {
             gateway.store.take(worker, &plan, caller).await
@@ -354,19 +354,6 @@ async fn charge(
     let enforced = enforced.with_payment(record, || Payment::Settled { plan, settlement, source });
     record_latency(source);
     enforced
-}
-
-/// Asks the store, and does not wait for longer than `most` for its answer. That is no failure of the store, which has its own
-/// timeout; whether the plan was charged is unknown.
-async fn take_within(
-    gateway: &GatewayState,
-    most: Micros,
-    worker: Worker,
-    plan: &Plan,
-    caller: Option<Arc<dyn Caller>>,
-) -> Result<Option<TakeReply>, TakeFailure> {
-    let answer = tokio::time::timeout(most.into(), gateway.store.take(worker, plan, caller));
-    answer.await.unwrap_or_else(|_| Err(StoreError::Timeout.into()))
 }
 
 fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Timestamp) -> Enforcement {

@@ -12,6 +12,7 @@ use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, S
 use crate::auth::jwt::Invalid;
 use crate::base::pseudonym::Pseudonym;
 use crate::base::time::{Clock, Micros, Timestamp};
+use crate::base::tls::identity::TlsIdentity;
 use crate::base::tls::server::Session;
 use crate::config::access_log::LoggedAttribute;
 use crate::decision::payment::{LimitAnswer, Payment};
@@ -20,12 +21,14 @@ use crate::decision::refusal::Refusal;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
+use crate::limit::attribute::Attribute;
 use crate::limit::attribute_value::AttributeValue;
 use crate::limit::denier::DenierId;
 use crate::limit::door::Door;
 use crate::limit::identity::Identity;
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::scheme::SchemeSource;
+use crate::limit::sent_descriptor::SentDescriptor;
 use crate::store;
 
 /// What is reported about one request.
@@ -38,8 +41,10 @@ pub struct RequestRecord {
     /// The index of its listener in the configuration.
     pub listener: usize,
     pub door: Door,
-    /// What was negotiated; `None` for a connection that is not encrypted.
-    pub tls: Option<Arc<Session>>,
+    /// `None` for a connection that is not encrypted.
+    pub tls: Option<RecordedTls>,
+    /// The descriptors of a call, or the only one that came along with a request. Empty if the file logs no part of them.
+    pub descriptors: Vec<SentDescriptor<'static>>,
     pub identity: Identity,
     /// `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
@@ -53,6 +58,24 @@ pub struct RequestRecord {
     pub invalid_token: Option<Invalid>,
     /// The rule or policy whose `deny` refused the request.
     pub denied_by: Option<DenierId>,
+}
+
+/// What is known of TLS with a client.
+#[derive(Debug)]
+pub enum RecordedTls {
+    /// It was negotiated here.
+    Own(Arc<Session>),
+    /// The proxy that asked has said it.
+    Edge(Box<TlsIdentity>),
+}
+
+impl RecordedTls {
+    fn identity(&self) -> &TlsIdentity {
+        match self {
+            RecordedTls::Own(session) => session.identity(),
+            RecordedTls::Edge(identity) => identity,
+        }
+    }
 }
 
 impl RequestRecord {
@@ -109,7 +132,8 @@ impl RequestRecord {
             Door::Http | Door::ExtAuthz | Door::Rls => request,
         };
         let request = request.with_listener(self.snapshot.config.listener_name(self.listener));
-        request.with_identity(&self.identity).with_tls(self.tls.as_deref().map(Session::identity))
+        let request = request.with_identity(&self.identity).with_tls(self.tls.as_ref().map(RecordedTls::identity));
+        request.with_descriptor(self.descriptors.first())
     }
 
     fn add_limits<'a>(&'a self, line: &mut Line<'a>) {
@@ -157,29 +181,45 @@ impl RequestRecord {
         let request = self.request(head);
         let attributes = settings.attributes.iter().filter_map(|listed| {
             let name = |value: &[u8]| self.snapshot.config.hash_key.value(&listed.text, value);
-            let value = match listed.attribute.resolve_for_match(&request) {
-                AttributeValue::Missing => return None,
-                AttributeValue::Single(value) => LoggedValue::Single(name(&value)),
-                AttributeValue::List(list) => {
-                    LoggedValue::List(list.elements().iter().map(|element| name(element)).collect())
-                }
-            };
-            Some((Cow::Borrowed(&*listed.text), value))
+            Some((Cow::Borrowed(&*listed.text), self.logged(listed, &request, name)?))
         });
         attributes.collect()
     }
 
-    /// The values that the file lists for the log and that the request has. None of them is a claim, so none is a list.
-    fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedText)> {
+    /// The values that the file lists for the log and that the request has.
+    fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue<LoggedText>)> {
         let Some(settings) = self.snapshot.config.access_log.as_ref().filter(|log| !log.values.is_empty()) else {
             return Vec::new();
         };
         let request = self.request(head);
-        let value = |listed: &LoggedAttribute| match listed.attribute.resolve_for_match(&request) {
-            AttributeValue::Single(value) => Some(LoggedText::of(&value)),
-            AttributeValue::Missing | AttributeValue::List(_) => None,
-        };
+        let value = |listed| self.logged(listed, &request, LoggedText::of);
         settings.values.iter().filter_map(|listed| Some((Cow::Borrowed(&*listed.text), value(listed)?))).collect()
+    }
+
+    /// What the request has of an attribute, each value written by `write`.
+    fn logged<T>(
+        &self,
+        listed: &LoggedAttribute,
+        request: &Request<'_>,
+        write: impl Fn(&[u8]) -> T,
+    ) -> Option<LoggedValue<T>> {
+        if let (Attribute::Descriptor(name), [_, _, ..]) = (&listed.attribute, &*self.descriptors) {
+            let mut values: Vec<Cow<'_, str>> = Vec::new();
+            for value in self.descriptors.iter().filter_map(|sent| sent.value(name)) {
+                if !values.contains(&value) {
+                    values.push(value);
+                }
+            }
+            let written = || values.iter().map(|value| write(value.as_bytes())).collect();
+            return (!values.is_empty()).then(|| LoggedValue::List(written()));
+        }
+        match listed.attribute.resolve_for_match(request) {
+            AttributeValue::Missing => None,
+            AttributeValue::Single(value) => Some(LoggedValue::Single(write(&value))),
+            AttributeValue::List(list) => {
+                Some(LoggedValue::List(list.elements().iter().map(|element| write(element)).collect()))
+            }
+        }
     }
 }
 

@@ -3,16 +3,16 @@
 use crate::config::warning::Warnings;
 
 /// How many warnings are logged at most, each in a line.
-const NAMED: usize = 10;
+const MAX_LOGGED: usize = 10;
 
 pub fn warn(warnings: &Warnings) {
-    for warning in warnings.warnings.iter().take(NAMED) {
+    for warning in warnings.warnings.iter().take(MAX_LOGGED) {
         let position = format!("{}:{}:{}", warnings.file, warning.position.line, warning.position.column);
         let (name, path, what) = (warning.name, &*warning.path, &*warning.what);
         log::warn!(name, place = position, path, what; "configuration warning");
     }
-    let more = warnings.warnings.len().saturating_sub(NAMED);
+    let more = warnings.warnings.len().saturating_sub(MAX_LOGGED);
     if more > 0 {
-        log::warn!(more; "more configuration warnings, which `tollgate check` names");
+        log::warn!(more; "more configuration warnings, which tollgate check names");
     }
 }

@@ -1,18 +1,19 @@
-//! Notes two events: limits begin to be decided without the store, and the store decides again.
+//! Notes two events: limits are decided without the store, and the store decides again. Both name all limits for which that
+//! was so, and what was done.
 
 use std::collections::BTreeSet;
 
 use crate::gateway::state::snapshot::Snapshot;
-use crate::gateway::telemetry::events::{EventKind, Events};
+use crate::gateway::telemetry::events::{EventKind, Events, LONGEST_OF_NAMES};
 
 /// How many seconds without such a decision end the fallback.
 const RECOVERED: u32 = 10;
-/// How many limits are named.
-const NAMED: usize = 3;
+/// What is left of a detail for how many limits it does not name.
+const ROOM_FOR_COUNT: usize = 20;
 
 #[derive(Debug, Default)]
 pub struct FallbackEvents {
-    /// The limits that were decided without the store; empty while the store decides.
+    /// The limits that were decided without the store, each with what was done; empty while the store decides.
     limits: BTreeSet<String>,
     seconds_without: u32,
 }
@@ -20,33 +21,47 @@ pub struct FallbackEvents {
 impl FallbackEvents {
     /// To be called every second.
     pub fn update(&mut self, snapshot: &Snapshot, events: &Events) {
-        let fell_back = snapshot.all_limits().filter(|(_, metrics)| metrics.has_fallen_back());
-        self.add(fell_back.map(|(limit, _)| format!("{}/{}", limit.policy, limit.name)).collect(), events);
+        let fell_back = snapshot.all_limits().flat_map(|(limit, metrics)| {
+            let text = |action: &str| format!("{}/{} ({action})", limit.policy, limit.name);
+            metrics.take_fallback_actions().map(move |action| text(action.name()))
+        });
+        self.add(fell_back.collect(), events);
     }
 
     fn add(&mut self, fell_back: Vec<String>, events: &Events) {
         if fell_back.is_empty() {
             self.seconds_without += 1;
             if self.seconds_without >= RECOVERED && !self.limits.is_empty() {
-                events.note(EventKind::FallbackEnded, &named(&self.limits));
+                events.note_names(EventKind::FallbackEnded, &named(&self.limits));
                 self.limits.clear();
             }
             return;
         }
-        let began = self.limits.is_empty();
+        let before = self.limits.len();
         self.limits.extend(fell_back);
         self.seconds_without = 0;
-        if began {
-            events.note(EventKind::FallbackBegan, &named(&self.limits));
+        if before == 0 {
+            events.note_names(EventKind::FallbackBegan, &named(&self.limits));
+        } else if self.limits.len() > before {
+            events.extend_names(EventKind::FallbackBegan, &named(&self.limits));
         }
     }
 }
 
+/// As many of them as fit into the detail of an event, which is at least one.
 fn named(limits: &BTreeSet<String>) -> String {
-    let names = limits.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match limits.len().saturating_sub(NAMED) {
-        0 => names,
-        more => format!("{names} and {more} more"),
+    let (mut text, mut count) = (String::new(), 0);
+    for limit in limits {
+        if !text.is_empty() && text.len() + limit.len() > LONGEST_OF_NAMES - ROOM_FOR_COUNT {
+            break;
+        }
+        let separator = if text.is_empty() { "" } else { ", " };
+        text = text + separator + limit;
+        count += 1;
+    }
+    match limits.len() - count {
+        0 => text,
+        more => format!("{text} and {more} more"),
     }
 }
 
@@ -55,21 +70,39 @@ mod tests {
     use super::*;
     use crate::base::time::{Clock, Timestamp};
 
+    fn limits(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("plan/r{number} (local)")).collect()
+    }
+
     #[test]
-    fn an_outage_is_one_event_when_it_begins_and_one_when_it_is_over() {
+    fn an_outage_is_one_event_with_all_its_limits_and_one_when_it_is_over() {
         let events = Events::new(Clock::manual(Timestamp(0)));
         let mut fallback_events = FallbackEvents::default();
-        let names = |count: usize| (0..count).map(|number| format!("plan/r{number}")).collect::<Vec<_>>();
         let noted = || events.all().into_iter().map(|event| (event.what, event.detail)).collect::<Vec<_>>();
-        for seconds in [names(0), names(1), names(0), names(5), names(1)] {
+        let began = |names: &str| ("limits are decided without the store", names.to_owned());
+        for (seconds, names) in [
+            (limits(1), "plan/r0 (local)"),
+            (limits(0), "plan/r0 (local)"),
+            (limits(3), "plan/r0 (local), plan/r1 (local), plan/r2 (local)"),
+            (limits(1), "plan/r0 (local), plan/r1 (local), plan/r2 (local)"),
+        ] {
             fallback_events.add(seconds, &events);
+            assert_eq!(noted(), [began(names)]);
         }
-        assert_eq!(noted(), [("limits are decided without the store", "plan/r0".to_owned())]);
         for _ in 0..3 * RECOVERED {
-            fallback_events.add(names(0), &events);
+            fallback_events.add(Vec::new(), &events);
         }
-        let over = ("limits are decided by the store again", "plan/r0, plan/r1, plan/r2 and 2 more".to_owned());
-        assert_eq!(noted()[0], over);
-        assert_eq!(noted().len(), 2);
+        let over = "plan/r0 (local), plan/r1 (local), plan/r2 (local)";
+        assert_eq!(noted(), [("limits are decided by the store again", over.to_owned()), began(over)]);
+        assert!(events.all().iter().all(|event| event.times == 1));
+    }
+
+    #[test]
+    fn of_very_many_limits_as_many_are_named_as_fit() {
+        let all: BTreeSet<String> = limits(500).into_iter().collect();
+        let names = named(&all);
+        let count = names.matches("plan/").count();
+        assert!(count > 30 && names.chars().count() <= LONGEST_OF_NAMES, "{names}");
+        assert!(names.ends_with(&format!(" and {} more", 500 - count)), "{names}");
     }
 }

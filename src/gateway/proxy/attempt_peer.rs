@@ -7,8 +7,7 @@ use pingora::{Error, ErrorType, Result};
 use super::exchange::Exchange;
 use super::{Proxy, route_overrides, total_timeout};
 use crate::base::endpoint_address::EndpointAddress;
-use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::session::asks_for_upgrade;
+use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::{Alternatives, Choice, Selection, Turn, Upstream};
@@ -18,7 +17,7 @@ use crate::limit::grpc_timeout::is_grpc;
 ///
 /// # Errors
 /// No endpoint is known, or none may have one more request.
-pub async fn select(proxy: &Proxy, session: &Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
     let clock = &proxy.gateway.clock;
     // First without waiting, which is enough for every request but the first few.
     let window = proxy.window();
@@ -47,23 +46,28 @@ pub async fn select(proxy: &Proxy, session: &Session, exchange: &mut Exchange) -
         .overrides()
         .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
     if peer.options.alpn != ALPN::H1 && is_grpc(session.req_header()) {
-        peer.options.read_timeout = exchange.upstream().map(|one| one.stream_idle_timeout.into());
+        let idle = exchange.upstream().map(|one| one.stream_idle_timeout.into());
+        (peer.options.read_timeout, peer.options.write_timeout) = (idle, idle);
     }
     if let Some(total) = exchange.total_timeout() {
         total_timeout::apply(exchange, total, &mut peer.options, session, clock.now());
     }
     // A timeout at the client's connection ends the request, so one that may be retried has its own.
     let is_final = alternatives == Alternatives::None || !session.req_header().method.is_idempotent();
-    if let Some(read_timeout) = exchange.connection.as_ref().and_then(ConnectionHandle::read_timeout)
+    if let Some(connection) = &exchange.connection
         && peer.options.alpn == ALPN::H1
     {
-        if asks_for_upgrade(session) {
-            // For the head of the response alone.
-            read_timeout.take_from(&mut peer.options);
-            let idle = exchange.upstream().map(|one| one.stream_idle_timeout.into());
-            (peer.options.read_timeout, peer.options.write_timeout) = (idle, idle);
-        } else if is_final {
-            read_timeout.take_from(&mut peer.options);
+        match connection.read_timeout() {
+            Some(read_timeout) if asks_for_websocket(session) => {
+                // For the head of the response alone.
+                read_timeout.take_from(&mut peer.options);
+                let idle = exchange.upstream().map(|one| one.stream_idle_timeout.into());
+                (peer.options.read_timeout, peer.options.write_timeout) = (idle, idle);
+            }
+            Some(read_timeout) if is_final => read_timeout.take_from(&mut peer.options),
+            // Each stream of HTTP/2 has its own.
+            None if is_final && session.is_body_done() => session.set_read_timeout(peer.options.read_timeout.take()),
+            _ => {}
         }
     }
     Ok(peer)

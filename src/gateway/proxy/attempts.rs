@@ -54,7 +54,7 @@ pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamErro
 ///
 /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
 /// sent once more, to whichever endpoint. The upstream may have seen it twice; it is counted as an error of the upstream, but
-/// not as a failure of the endpoint.
+/// not as a failure of the endpoint. One that fails a second time, or that cannot be repeated, has failed as on a new connection.
 pub fn fail_while_proxying(
     gateway: &GatewayState,
     session: &mut Session,
@@ -69,14 +69,13 @@ pub fn fail_while_proxying(
         false => Repeatable::No,
     };
     error.retry.decide_reuse(reused);
-    if error.retry() {
-        error.set_retry(repeatable == Repeatable::Yes && !exchange.repeated);
-        if error.retry() {
-            exchange.repeated = true;
-            let kind = upstream_error(&error);
-            exchange.count_upstream_error(kind);
-            exchange.count_retry(kind);
-        }
+    if error.retry() && repeatable == Repeatable::Yes && !exchange.repeated {
+        exchange.repeated = true;
+        // Its place at the endpoint is free for the second time.
+        exchange.attempt = None;
+        let kind = upstream_error(&error);
+        exchange.count_upstream_error(kind);
+        exchange.count_retry(kind);
         return error;
     }
     let retry = if *error.etype() == ErrorType::ReadTimedout && is_waiting_for_client(session) {

@@ -13,7 +13,7 @@ use pingora::{Error, ErrorType, Result};
 use super::exchange::Exchange;
 use crate::base::time::{sleep, sleep_precisely};
 use crate::gateway::enforcement::DelayedPass;
-use crate::gateway::server::session::asks_for_upgrade;
+use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::state::GatewayState;
 use crate::store::Caller;
 
@@ -68,8 +68,8 @@ async fn client_leaves(session: &mut Session) {
     };
     // A stream of HTTP/2 says so, whatever is unread of its body.
     let is_h2 = session.as_downstream().is_custom();
-    // What follows the head of an upgrade belongs to the upstream.
-    let is_complete = !asks_for_upgrade(session) && (is_h2 || session.is_body_done());
+    // What follows the head of a WebSocket belongs to the upstream.
+    let is_complete = !asks_for_websocket(session) && (is_h2 || session.is_body_done());
     let closed = async {
         if !is_complete {
             return std::future::pending().await;

@@ -28,7 +28,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{HOST, TE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
 use pingora::protocols::Digest;
@@ -36,7 +36,7 @@ use pingora::proxy::{FailToProxy, ProxyHttp, Session};
 use pingora::upstreams::peer::HttpPeer;
 use pingora::{Error, ErrorType, Result};
 
-use super::enforcement::request_record::RequestRecord;
+use super::enforcement::request_record::{RecordedTls, RequestRecord};
 use super::enforcement::{Arrival, Decision, DecisionFindings, Patience, PaymentRecord, RequestPurpose, decide};
 use super::response::cors_fields::CorsFields;
 use super::response::header_changes;
@@ -47,8 +47,7 @@ use super::runtime::log_throttle::LogThrottle;
 use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
-use super::server::session;
-use super::server::session::response_code;
+use super::server::session::{self, response_code};
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::Origin;
@@ -66,9 +65,6 @@ use forwarded_headers::{Client, IncomingFields};
 use own_responses::{OwnResponses, answer_preflight};
 use proxy_error::{report, upstream_error};
 use untrusted_forwarded_for::UntrustedForwardedFor;
-
-/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
-const MOST_INTERIM: u8 = 32;
 
 /// One thread's proxy.
 #[derive(Clone, Debug)]
@@ -169,7 +165,8 @@ impl ProxyHttp for Proxy {
                 scheme,
                 listener,
                 door: Door::Proxy,
-                tls,
+                tls: tls.map(RecordedTls::Own),
+                descriptors: Vec::new(),
                 identity,
                 payment,
                 decision: (purpose == RequestPurpose::Ordinary)
@@ -314,10 +311,7 @@ impl ProxyHttp for Proxy {
             exchange.close_when_done(session);
         }
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
-            exchange.interim += 1;
-            response_head::sanitise_interim(response);
-            let endless = exchange.interim > MOST_INTERIM;
-            return if endless { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) };
+            return response_head::sanitise_interim(response, &mut exchange.interim);
         }
         // An upgrade that was not requested would make a tunnel of a connection on which the client sends requests.
         if response.status == StatusCode::SWITCHING_PROTOCOLS && !session.is_upgrade_req() {
@@ -327,6 +321,9 @@ impl ProxyHttp for Proxy {
             // What follows is no body.
             exchange.body_left = None;
             exchange.begin_tunnel();
+        }
+        if exchange.connection.as_ref().is_some_and(ConnectionHandle::is_http2) {
+            response_head::forget_spelling(response);
         }
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
@@ -339,6 +336,16 @@ impl ProxyHttp for Proxy {
         let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &response.headers));
         let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
         fields.add(response, exchange.pending_fields())
+    }
+
+    fn upstream_response_trailer_filter(
+        &self,
+        _: &mut Session,
+        trailers: &mut HeaderMap,
+        _: &mut Exchange,
+    ) -> Result<()> {
+        response_head::sanitise_trailers(trailers);
+        Ok(())
     }
 
     fn response_body_filter(

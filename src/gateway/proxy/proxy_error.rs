@@ -20,10 +20,10 @@ use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 pub fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
-        Some(cause) => format!("{kind}: {cause}"),
+        Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
         // Of the peer's bytes it has the names of its certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
-            let said = certificate_error::in_words(tls_context(error));
+            let said = certificate_error::of_server(tls_context(error));
             // What Pingora says before the reason names no more than the kind.
             let reason = said.find(UNVERIFIED).and_then(|at| said.get(at..)).unwrap_or(&said);
             format!("{kind}: {reason}")

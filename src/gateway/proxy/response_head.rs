@@ -1,13 +1,25 @@
 //! Checks the heads of the upstream's responses, and removes the fields that are not for the client.
 
-use http::HeaderValue;
-use http::StatusCode;
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorType, Result};
 
+/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
+const MOST_INTERIM: u8 = 32;
+
 /// The names of our own fields begin with this.
 const OURS: &str = "x-tollgate-";
+
+/// Forgets how the upstream has spelt the names of fields, which HTTP/2 does not send. With it every change of a field is made
+/// twice.
+pub fn forget_spelling(response: &mut ResponseHeader) {
+    if response.has_case() {
+        let nothing = ResponseHeader::from(http::Response::new(()).into_parts().0);
+        *response = ResponseHeader::from(Parts::from(std::mem::replace(response, nothing)));
+    }
+}
 
 /// Removes the hop-by-hop fields (RFC 9110, section 7.6.1), except from the response to an upgrade, and fields under our own
 /// names. Pingora adds the fields of the client's own connection later.
@@ -50,11 +62,27 @@ pub fn sanitise(response: &mut ResponseHeader) -> Result<()> {
     Ok(())
 }
 
-/// Removes fields under our own names from an interim response (1xx).
-pub fn sanitise_interim(response: &mut ResponseHeader) {
-    while let Some(name) = response.headers.keys().find(|name| name.as_str().starts_with(OURS)).cloned() {
+/// Removes fields under our own names from an interim response (1xx), and counts it.
+///
+/// # Errors
+/// If the upstream has sent too many to this request.
+pub fn sanitise_interim(response: &mut ResponseHeader, interim: &mut u8) -> Result<()> {
+    *interim += 1;
+    while let Some(name) = of_ours(&response.headers) {
         response.remove_header(&name);
     }
+    if *interim > MOST_INTERIM { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) }
+}
+
+/// Removes fields under our own names from the trailers of a response.
+pub fn sanitise_trailers(trailers: &mut HeaderMap) {
+    while let Some(name) = of_ours(trailers) {
+        trailers.remove(name);
+    }
+}
+
+fn of_ours(fields: &HeaderMap) -> Option<HeaderName> {
+    fields.keys().find(|name| name.as_str().starts_with(OURS)).cloned()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

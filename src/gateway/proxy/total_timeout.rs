@@ -13,7 +13,7 @@ use pingora::{Error, ErrorType, Result};
 use super::exchange::Exchange;
 use crate::base::time::{Micros, Timestamp};
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::session::asks_for_upgrade;
+use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 
 /// What an attempt has at least, if it is made at all.
@@ -27,7 +27,7 @@ pub fn apply(exchange: &mut Exchange, total: Micros, options: &mut PeerOptions, 
     bound(&mut options.connection_timeout);
     bound(&mut options.total_connection_timeout);
     // These hold for a WebSocket as well, which may last longer.
-    if !asks_for_upgrade(session) {
+    if !asks_for_websocket(session) {
         bound(&mut options.read_timeout);
         bound(&mut options.write_timeout);
     }

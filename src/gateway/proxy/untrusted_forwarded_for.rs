@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use parking_lot::RwLock;
 
 /// Peers are remembered for as long as the process runs.
-const MOST: usize = 64;
+const MAX_PEERS: usize = 64;
 
 #[derive(Debug, Default)]
 pub struct UntrustedForwardedFor(RwLock<Vec<Sender>>);
@@ -29,7 +29,7 @@ impl UntrustedForwardedFor {
             let senders = self.0.read();
             match senders.iter().find(|sender| sender.address == peer) {
                 Some(sender) if sender.again => return false,
-                None if senders.len() >= MOST => return false,
+                None if senders.len() >= MAX_PEERS => return false,
                 _ => {}
             }
         }
@@ -37,7 +37,7 @@ impl UntrustedForwardedFor {
         if let Some(sender) = senders.iter_mut().find(|sender| sender.address == peer) {
             return !std::mem::replace(&mut sender.again, true);
         }
-        if senders.len() < MOST {
+        if senders.len() < MAX_PEERS {
             senders.push(Sender { address: peer, again: false });
         }
         false
@@ -69,9 +69,9 @@ mod tests {
         for number in 0..10_000 {
             assert!(!peers.should_log(peer(number)));
         }
-        assert_eq!(peers.0.read().len(), MOST);
+        assert_eq!(peers.0.read().len(), MAX_PEERS);
         let logged = (0..10_000).filter(|number| peers.should_log(peer(*number))).count();
-        assert_eq!(logged, MOST);
+        assert_eq!(logged, MAX_PEERS);
         assert!((0..10_000).all(|number| !peers.should_log(peer(number))));
     }
 }

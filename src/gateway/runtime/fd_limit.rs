@@ -1,6 +1,6 @@
 //! Derives from the open-file limit how many connections there may be.
 //!
-//! Each is a file, and most need a second one to the upstream. Once files run out, no connection can be accepted, answered or
+//! Each is a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Once files run out, no connection can be accepted, answered or
 //! rejected; a limit that is reached before that rejects only the connections that are too many.
 
 use std::io;
@@ -70,6 +70,11 @@ impl FdBudget {
     /// `limits.connections`, or what the open-file limit allows if that is less.
     pub fn clamp(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections)
+    }
+
+    /// How many requests there may be beside one for each of the open connections, each with a connection to the upstream.
+    pub fn streams(self, connections: usize) -> usize {
+        self.connections.saturating_sub(connections).saturating_mul(2)
     }
 
     /// Logs it if `limits.connections` is more than the open-file limit allows.

@@ -51,6 +51,10 @@ impl ConnectionHandle {
         ConnectionHandle(Arc::new(HandleState { listener, scheme, tls, http1, closing: AtomicBool::new(false) }))
     }
 
+    pub fn is_http2(&self) -> bool {
+        self.0.http1.is_none()
+    }
+
     /// The index of its listener in the configuration, which a reload does not change.
     pub fn listener(&self) -> usize {
         self.0.listener

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::Gauge;
 
@@ -18,6 +18,8 @@ use crate::gateway::runtime::log_throttle::LogThrottle;
 #[derive(Debug)]
 pub struct ConnectionLimits {
     open: Arc<AtomicUsize>,
+    /// How many streams of HTTP/2 are open beyond one for each connection.
+    streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
     /// How many connections are being answered 503. They are not among the open ones.
     rejecting: Arc<AtomicUsize>,
@@ -35,10 +37,18 @@ pub enum ConnectionLimit {
     ConnectionsPerClient,
 }
 
+/// Counts a stream, until it is dropped.
+#[derive(Debug)]
+pub struct StreamCount {
+    _stream: CountGuard,
+    _client: Option<ClientGuard>,
+}
+
 impl ConnectionLimits {
     pub fn new(fd_budget: FdBudget) -> ConnectionLimits {
         ConnectionLimits {
             open: Arc::default(),
+            streams: Arc::default(),
             clients: Arc::default(),
             rejecting: Arc::default(),
             handshakes: Arc::default(),
@@ -59,7 +69,9 @@ impl ConnectionLimits {
     /// If there were as many before as `bounds` or the open-file limit allow.
     pub fn accept(&self, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
         let (guard, open_before) = ConnectionGuard::new(&self.open, gauge);
-        if open_before >= self.fd_budget.clamp(bounds) { Err(ConnectionLimit::Connections) } else { Ok(guard) }
+        let is_beyond = open_before >= self.fd_budget.clamp(bounds)
+            || self.streams.load(Ordering::Acquire) > self.fd_budget.streams(open_before + 1);
+        if is_beyond { Err(ConnectionLimit::Connections) } else { Ok(guard) }
     }
 
     /// Counts a connection as its client's.
@@ -81,19 +93,26 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a stream of HTTP/2 as its client's, as a connection of HTTP/1.1 would be: each has one request.
+    /// Counts a stream of HTTP/2 that is not the only one of its connection: as a connection to the upstream, and as its client's,
+    /// as a connection of HTTP/1.1 would be, which has one request.
     ///
     /// # Errors
-    /// If its client had as many before as it may.
+    /// If there were as many before as the open-file limit allows, or its client had as many as it may.
     pub fn count_stream(
         &self,
-        peer: IpAddr,
+        peer: Option<IpAddr>,
         client_ip: &ClientIp,
         bounds: &Bounds,
-    ) -> Result<ClientGuard, ConnectionLimit> {
-        match self.clients.count(peer, client_ip, bounds) {
-            (client, Share::Within) => Ok(client),
-            (_, Share::Exceeded) => Err(ConnectionLimit::ConnectionsPerClient),
+    ) -> Result<StreamCount, ConnectionLimit> {
+        let most = self.fd_budget.streams(self.open.load(Ordering::Acquire));
+        let stream = CountGuard::new(&self.streams, most).ok_or(ConnectionLimit::Connections)?;
+        let counted = match (peer, bounds.connections_per_client) {
+            (Some(peer), Some(_)) => Some(self.clients.count(peer, client_ip, bounds)),
+            _ => None,
+        };
+        match counted {
+            Some((_, Share::Exceeded)) => Err(ConnectionLimit::ConnectionsPerClient),
+            counted => Ok(StreamCount { _stream: stream, _client: counted.map(|(client, _)| client) }),
         }
     }
 

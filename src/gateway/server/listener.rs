@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use super::listening_socket::{ListeningSocket, local_stream};
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
+use super::socket_file;
 use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
@@ -38,23 +39,32 @@ pub struct ListeningSockets {
 }
 
 impl ListeningSockets {
-    /// Binds an address `count` times, less the sockets that were inherited.
+    /// Binds an address `count` times, less the sockets that were inherited. The file of a path gets the permissions
+    /// `mode`, if they are set.
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.
     pub fn bind(
         address: EndpointAddress,
+        mode: Option<u32>,
         count: usize,
         inherited: Vec<ListeningSocket>,
     ) -> Result<ListeningSockets, BindError> {
-        ListeningSockets::open(&address, count, inherited).map_err(|error| BindError { address, error })
+        ListeningSockets::open(&address, mode, count, inherited).map_err(|error| BindError { address, error })
     }
 
-    fn open(address: &EndpointAddress, count: usize, inherited: Vec<ListeningSocket>) -> io::Result<ListeningSockets> {
+    fn open(
+        address: &EndpointAddress,
+        mode: Option<u32>,
+        count: usize,
+        inherited: Vec<ListeningSocket>,
+    ) -> io::Result<ListeningSockets> {
         // All inherited ones, even if they are more than wanted: connections are waiting in each.
         let mut sockets = ListeningSocket::extend(inherited, count)?;
         if sockets.is_empty() {
-            sockets = ListeningSocket::bind(address, count)?;
+            sockets = ListeningSocket::bind(address, mode, count)?;
+        } else if let (EndpointAddress::Unix(path), Some(mode)) = (address, mode) {
+            socket_file::set_mode(path, mode)?;
         }
         let address = sockets.first().map_or_else(|| Ok(address.clone()), ListeningSocket::address)?;
         Ok(ListeningSockets { address, sockets })
@@ -235,7 +245,8 @@ impl<A> SocketService<A> {
         };
         tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
         // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
-        // the order in which they were spawned, and after a yield all of them have been.
+        // the order in which they were spawned, so after a yield all of Pingora's have been, and after another one all of ours.
+        tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
 }
@@ -280,7 +291,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             }
         }
     }
-    // As above: after this, what was accepted is counted.
+    // As above, without tasks of Pingora's: after this, what was accepted is counted.
     tokio::task::yield_now().await;
 }
 
@@ -299,7 +310,7 @@ struct SharedApp<A> {
 }
 
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    // Written without `async`, which would put another future on the heap for each connection.
+    /// Goes on in a task of its own: Pingora's has space for a TLS handshake, 8 KiB for as long as it runs.
     fn process_new<'s, 'w, 'f>(
         self: &'s Arc<Self>,
         stream: Stream,
@@ -310,7 +321,8 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
         'w: 'f,
         Self: 'f,
     {
-        self.app.process_new(stream, &self.shutdown)
+        tokio::spawn(ListeningService::handle_event(stream, Arc::clone(&self.app), self.shutdown.clone()));
+        Box::pin(std::future::ready(None))
     }
 }
 

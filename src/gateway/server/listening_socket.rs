@@ -40,11 +40,11 @@ pub enum AcceptedConnection {
 }
 
 impl ListeningSocket {
-    /// `count` sockets of one address.
+    /// `count` sockets of one address. `mode` are the permissions of the file, if it is a path.
     ///
     /// # Errors
     /// If it cannot be bound, for example because another process uses it.
-    pub fn bind(address: &EndpointAddress, count: usize) -> io::Result<Vec<ListeningSocket>> {
+    pub fn bind(address: &EndpointAddress, mode: Option<u32>, count: usize) -> io::Result<Vec<ListeningSocket>> {
         match address {
             EndpointAddress::Inet(address) => {
                 // Without SO_REUSEPORT first: with it, another process that shares its port in the same way would go
@@ -55,7 +55,7 @@ impl ListeningSocket {
                 (0..count).map(|_| Ok(ListeningSocket::Tcp(tcp(address, PortSharing::Shared)?))).collect()
             }
             EndpointAddress::Unix(path) => {
-                let bound = ListeningSocket::Unix(socket_file::bind(path, BACKLOG)?);
+                let bound = ListeningSocket::Unix(socket_file::bind(path, mode, BACKLOG)?);
                 let duplicates: Vec<_> = (1..count).map(|_| bound.duplicate()).collect::<io::Result<_>>()?;
                 Ok(std::iter::once(bound).chain(duplicates).collect())
             }

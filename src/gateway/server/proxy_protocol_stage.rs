@@ -7,6 +7,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -25,6 +26,10 @@ use crate::gateway::telemetry::metrics::HttpMetrics;
 
 /// From the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
+
+/// How long a client may take for its header whose connection is accepted when the process leaves: what has arrived already is
+/// read, since nothing of a fresh connection can be read at once.
+const LAST_HEADER: Duration = Duration::from_millis(100);
 
 /// Between two log lines about peers that may not connect: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
@@ -87,9 +92,12 @@ impl ProxyProtocol {
         }
         let mut shutdown = shutdown.clone();
         let header = async {
+            let mut header = pin!(read_header(&mut stream));
+            let leave = async { drop(shutdown.wait_for(|leave| *leave).await) };
             tokio::select! {
-                header = read_header(&mut stream) => header,
-                _ = shutdown.wait_for(|stop| *stop) => Err(Failure::Empty),
+                biased;
+                header = &mut header => header,
+                () = leave => time::timeout(LAST_HEADER, header).await.unwrap_or(Err(Failure::Empty)),
             }
         };
         match time::timeout(fixed_interval("proxy_protocol", DEADLINE), header).await.unwrap_or(Err(Failure::Timeout)) {

@@ -1,7 +1,7 @@
 //! Reads the state of a Pingora session: its request, its response so far, and whether its client is still connected.
 
-use http::StatusCode;
 use http::header::{EXPECT, UPGRADE};
+use http::{HeaderValue, StatusCode, Version};
 use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
@@ -28,9 +28,12 @@ pub fn scheme(session: &Session) -> Scheme {
     scheme::of_digest(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
 }
 
-/// Whether the client wants another protocol, after which Pingora no longer knows where the request ends.
-pub fn asks_for_upgrade(session: &Session) -> bool {
-    session.req_header().headers.contains_key(UPGRADE)
+/// Whether the client wants a WebSocket, after which Pingora no longer knows where the request ends. Other upgrades are never
+/// tunnels here: their requests end where their heads say.
+pub fn asks_for_websocket(session: &Session) -> bool {
+    let request = session.req_header();
+    let is_websocket = |protocol: &HeaderValue| protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
+    request.version == Version::HTTP_11 && request.headers.get(UPGRADE).is_some_and(is_websocket)
 }
 
 /// Whether the request body is incomplete. Requests with `Expect: 100-continue` do not count: their clients may be waiting

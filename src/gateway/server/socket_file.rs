@@ -3,9 +3,9 @@
 //! The kernel removes no such file: it stays when a process ends. It is replaced if no process listens at it any more. A lock on
 //! the folder makes sure that of two processes that start at the same time, none removes the socket that the other has just bound.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
@@ -17,11 +17,12 @@ use socket2::{Domain, SockAddr, Socket, Type};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who may connect is up to the permissions of the file, which the process's umask leaves, and of the folder.
+/// Who may connect is up to the permissions of the folder and of the file, which are `mode`, or else what the process's umask
+/// leaves.
 ///
 /// # Errors
 /// If a process listens there, another kind of file is there, or it cannot be replaced.
-pub fn bind(path: &Path, backlog: i32) -> io::Result<UnixListener> {
+pub fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
     // A path is absolute, and so has a folder.
     let lock = lock(path.parent().unwrap_or(path))?;
     let address = SockAddr::unix(path)?;
@@ -41,9 +42,26 @@ pub fn bind(path: &Path, backlog: i32) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address)?;
+    if let Some(mode) = mode {
+        // Nobody can connect before the socket listens.
+        std::fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
     socket.listen(backlog)?;
     drop(lock);
     Ok(socket.into())
+}
+
+/// Sets the permissions of a socket that was bound before. Its file may have been removed since.
+///
+/// # Errors
+/// If the file is another user's.
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => std::fs::set_permissions(path, Permissions::from_mode(mode)),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_listened_at(address: &SockAddr) -> io::Result<bool> {
@@ -80,8 +98,8 @@ mod tests {
     fn a_path_is_taken_over_from_a_process_that_has_ended_and_from_no_other() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("gateway.sock");
-        let first = bind(&path, 1).unwrap();
-        assert_eq!(bind(&path, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        let first = bind(&path, None, 1).unwrap();
+        assert_eq!(bind(&path, None, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         // Connections that are not accepted fill the queue: a further one would wait.
         let connect = || {
             let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
@@ -90,10 +108,10 @@ mod tests {
         };
         let waiting: Vec<_> = std::iter::repeat_with(connect).take(100).map_while(Result::ok).collect();
         assert!(waiting.len() < 100);
-        assert_eq!(bind(&path, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind(&path, None, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(first);
         assert!(path.exists());
-        let second = bind(&path, 1).unwrap();
+        let second = bind(&path, None, 1).unwrap();
         drop(std::os::unix::net::UnixStream::connect(&path).unwrap());
         second.accept().unwrap();
     }
@@ -105,15 +123,15 @@ mod tests {
         std::fs::write(&file, "mine").unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         for path in [&file, &link] {
-            let error = bind(path, 1).unwrap_err().to_string();
+            let error = bind(path, None, 1).unwrap_err().to_string();
             assert_eq!(error, "there is a file of another kind at its path");
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
-        assert_eq!(bind(&missing, 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(bind(&missing, None, 1).unwrap_err().kind(), io::ErrorKind::NotFound);
         // A socket that is no stream is somebody's as well.
         let datagrams = folder.path().join("datagrams");
         let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
-        assert!(bind(&datagrams, 1).is_err());
+        assert!(bind(&datagrams, None, 1).is_err());
         assert!(datagrams.exists());
     }
 
@@ -121,10 +139,10 @@ mod tests {
     fn of_many_that_start_at_once_one_gets_the_path() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("gateway.sock");
-        drop(bind(&path, 1).unwrap());
+        drop(bind(&path, None, 1).unwrap());
         // The queue holds the connections by which the others find out that the path is in use.
         let bound: Vec<_> = std::thread::scope(|scope| {
-            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, 16))).collect();
+            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, None, 16))).collect();
             starts.into_iter().filter_map(|start| start.join().unwrap().ok()).collect()
         });
         assert_eq!(bound.len(), 1);

@@ -13,8 +13,10 @@ use crate::base::printable::is_hidden;
 use crate::base::time::{Clock, Micros, Timestamp};
 
 const MOST: usize = 50;
-/// The longest detail, in characters.
+/// The longest detail, in characters. It may have text from elsewhere, such as an error of a file system.
 const LONGEST: usize = 200;
+/// The longest detail that has only names of gateway.yaml.
+pub const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 
 /// Everything that is noted as an event.
@@ -125,14 +127,38 @@ impl Events {
     }
 
     pub fn note(&self, kind: EventKind, detail: &str) {
+        self.add(kind, brief(detail, LONGEST), Recurrence::SameDetail);
+    }
+
+    /// Notes an event that is the same one whatever names it lists: the latest are kept.
+    pub fn note_names(&self, kind: EventKind, names: &str) {
+        self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::AnyDetail);
+    }
+
+    /// Replaces the names of such an event, which is still going on.
+    pub fn extend_names(&self, kind: EventKind, names: &str) {
+        self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::GoesOn);
+    }
+
+    fn add(&self, kind: EventKind, detail: String, recurrence: Recurrence) {
         let (what, weight) = kind.text_and_weight();
-        let detail = brief(detail);
         let at = self.clock.wall().since(Timestamp(0)).seconds();
         let mut events = self.events.lock();
-        let same = |event: &Event| event.what == what && event.detail == detail && at - event.at < AGAIN.seconds();
+        let same = |event: &Event| {
+            let is_recent = at - event.at < AGAIN.seconds();
+            event.what == what
+                && match recurrence {
+                    Recurrence::SameDetail => is_recent && event.detail == detail,
+                    Recurrence::AnyDetail => is_recent,
+                    Recurrence::GoesOn => true,
+                }
+        };
         let again = events.iter().position(same).and_then(|index| events.remove(index));
         let event = match again {
-            Some(event) => Event { at, times: event.times + 1, ..event },
+            Some(event) => {
+                let times = event.times + u64::from(recurrence != Recurrence::GoesOn);
+                Event { at, times, detail, ..event }
+            }
             None => Event { at, first: at, times: 1, weight, what, detail },
         };
         events.truncate(MOST - 1);
@@ -145,11 +171,22 @@ impl Events {
     }
 }
 
-/// One line of bounded length: a part of the detail may come from elsewhere, such as an error of a file system.
-fn brief(detail: &str) -> String {
+/// Which event that was noted before is the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recurrence {
+    /// A recent one of the kind with the same detail.
+    SameDetail,
+    /// A recent one of the kind.
+    AnyDetail,
+    /// The last one of the kind, which has not ended.
+    GoesOn,
+}
+
+/// One line of bounded length.
+fn brief(detail: &str, longest: usize) -> String {
     let plain = |c: char| if is_hidden(c) { ' ' } else { c };
-    let mut brief: String = detail.chars().take(LONGEST).map(plain).collect();
-    if detail.chars().nth(LONGEST).is_some() {
+    let mut brief: String = detail.chars().take(longest).map(plain).collect();
+    if detail.chars().nth(longest).is_some() {
         brief.push('…');
     }
     brief
@@ -197,6 +234,25 @@ mod tests {
         clock.set(Timestamp(10_000 * SECOND));
         events.note(EventKind::StoreDown, "");
         assert_eq!((events.all().len(), events.all()[0].times), (4, 1));
+    }
+
+    #[test]
+    fn names_that_join_are_added_to_the_event_that_goes_on() {
+        let (events, clock) = events();
+        let second = |second: u64| clock.set(Timestamp((1_000 + second) * SECOND));
+        let noted = || events.all().into_iter().map(|event| (event.detail, event.times, event.at)).collect::<Vec<_>>();
+        events.note_names(EventKind::FallbackBegan, "a");
+        // However long it lasts.
+        second(2_000);
+        events.extend_names(EventKind::FallbackBegan, "a, b");
+        assert_eq!(noted(), [("a, b".to_owned(), 1, 3000.0)]);
+        second(2_100);
+        events.note_names(EventKind::FallbackBegan, "b");
+        assert_eq!(noted(), [("b".to_owned(), 2, 3100.0)]);
+        second(4_000);
+        events.note_names(EventKind::FallbackBegan, "b");
+        assert_eq!(noted()[0], ("b".to_owned(), 1, 5000.0));
+        assert_eq!(noted().len(), 2, "much later it is a new event");
     }
 
     #[test]

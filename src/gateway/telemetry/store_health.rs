@@ -189,14 +189,22 @@ impl StoreHealth {
         }
     }
 
-    fn note_breaker_opened(&self, server: &str) {
-        self.events.note(EventKind::BreakerOpened, server);
+    /// Of one server of several, or of the only one.
+    fn note_breaker_opened(&self, node: &str) {
+        self.events.note(EventKind::BreakerOpened, node);
+        let server = self.server_named(node);
         log::warn!(server; "circuit breaker opened, the store did not answer in time");
     }
 
-    fn note_breaker_closed(&self, server: &str) {
-        self.events.note(EventKind::BreakerClosed, server);
+    /// The same.
+    fn note_breaker_closed(&self, node: &str) {
+        self.events.note(EventKind::BreakerClosed, node);
+        let server = self.server_named(node);
         log::info!(server; "circuit breaker closed, the store answers again");
+    }
+
+    fn server_named<'n>(&'n self, node: &'n str) -> &'n str {
+        if node.is_empty() { &self.address } else { node }
     }
 
     fn record_eviction_policy(&self, policy: String) {

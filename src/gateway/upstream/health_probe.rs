@@ -44,7 +44,7 @@ impl fmt::Display for ProbeError {
         match self {
             ProbeError::Timeout => f.write_str("no response in time"),
             ProbeError::Connect(error) => write!(f, "cannot connect: {error}"),
-            ProbeError::Tls(error) => write!(f, "TLS: {}", certificate_error::in_words(&error.to_string())),
+            ProbeError::Tls(error) => write!(f, "TLS: {}", certificate_error::of_server(&error.to_string())),
             ProbeError::Closed(error) => write!(f, "connection lost: {error}"),
             ProbeError::Http2(error) => write!(f, "HTTP/2: {error}"),
             ProbeError::NotHttp => f.write_str("the response is not HTTP/1"),

@@ -6,6 +6,8 @@
 //! can do the same for less, if the request is complete. While a body is still being sent, both sides may be waited for, and
 //! Pingora's timer knows which.
 //!
+//! So can a stream of HTTP/2, which borrows a timer of its connection and is handed the timeout through its session.
+//!
 //! A request for an upgrade has two timeouts: the head of the response has the read timeout, which the client's connection
 //! enforces, and the tunnel after it may be idle for longer, which Pingora's timer enforces.
 //!

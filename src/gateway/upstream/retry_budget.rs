@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A retry takes this much, in hundredths of a request.
 const RETRY: u32 = 100;
 /// What may be saved up: so many retries are possible at once, and before there were requests.
-const MOST: u32 = 10 * RETRY;
+const MAX_SAVED: u32 = 10 * RETRY;
 
 /// The budget of one upstream. Every request adds its share of a retry.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct RetryBudget(AtomicU32);
 
 impl Default for RetryBudget {
     fn default() -> RetryBudget {
-        RetryBudget(AtomicU32::new(MOST))
+        RetryBudget(AtomicU32::new(MAX_SAVED))
     }
 }
 
@@ -21,9 +21,9 @@ impl RetryBudget {
     /// A request begins. `share` is in percent.
     pub fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
-        if saved < MOST {
+        if saved < MAX_SAVED {
             // Of several at the same time one may be lost, never counted twice.
-            let more = (saved + u32::from(share)).min(MOST);
+            let more = (saved + u32::from(share)).min(MAX_SAVED);
             let _ = self.0.compare_exchange(saved, more, Ordering::Relaxed, Ordering::Relaxed);
         }
     }

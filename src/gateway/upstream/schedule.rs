@@ -1,7 +1,7 @@
 //! Orders endpoints so that each comes as often as its weight says, and those with a large weight not in a row.
 
 /// How many turns a schedule has at most. Weights that do not fit are rounded.
-const MOST: u64 = 4096;
+const MAX_TURNS: u64 = 4096;
 
 /// The order in which endpoints are taken, by their index.
 #[derive(Clone, Debug, Default)]
@@ -13,9 +13,9 @@ impl Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
         let total: u64 = weights.iter().sum();
-        if total > MOST {
+        if total > MAX_TURNS {
             for weight in &mut weights {
-                *weight = (weight.saturating_mul(MOST) / total).max(1);
+                *weight = (weight.saturating_mul(MAX_TURNS) / total).max(1);
             }
         }
         // A turn is paid for in advance, so credits may be below zero.
@@ -76,7 +76,7 @@ mod tests {
         fn every_endpoint_has_its_share(weights in proptest::collection::vec(1..100u64, 1..20)) {
             let schedule = Schedule::new(&weights);
             let (total, turns) = (weights.iter().sum::<u64>(), u64::try_from(schedule.len()).unwrap());
-            prop_assert!(turns <= MOST);
+            prop_assert!(turns <= MAX_TURNS);
             for (index, weight) in weights.iter().enumerate() {
                 let had = schedule.0.iter().filter(|endpoint| usize::from(**endpoint) == index).count();
                 prop_assert_eq!(u64::try_from(had).unwrap() * total, weight * turns);

@@ -15,10 +15,10 @@ impl Attribute {
                 Door::ExtAuthz => ![DOMAIN, ENTRIES].contains(&&**name),
                 Door::Rls => true,
             },
-            // No route is chosen for another proxy's request, and the TLS of the connection is that proxy's.
-            Attribute::Route | Attribute::Upstream | Attribute::TlsServerName | Attribute::TlsClient(_) => {
-                door == Door::Proxy
-            }
+            // No route is chosen for another proxy's request.
+            Attribute::Route | Attribute::Upstream => door == Door::Proxy,
+            // The TLS of the connection is that of the other proxy, which may say what it knows of its client's.
+            Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
             Attribute::Claim(_)
             | Attribute::Words(_)
             | Attribute::ClaimedAmount(_)

@@ -120,7 +120,7 @@ impl<'a> Walk<'a, '_> {
                 // There may be too many in a file to compute a pseudonym for each: those of its values are resolved before.
                 let is = |one: &Override| {
                     one.index != Override::IN_FILE
-                        && one.part == **part
+                        && *one.part == **part
                         && self.known.names.value(&attribute, one.value.as_bytes()) == *name
                 };
                 (1..).zip(&limit.overrides).find(|(_, one)| is(one)).map(|(variant, _)| variant)

@@ -1,6 +1,7 @@
 //! Checks that the explanation gives the answer of the plan, on random rules and requests.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::request::Parts;
 use proptest::collection::vec;
@@ -59,8 +60,20 @@ fn expectation() -> impl Strategy<Value = Expectation> {
 fn conditions() -> impl Strategy<Value = Vec<Condition>> {
     let attribute = prop_oneof![6 => attribute(), 1 => Just(Attribute::parse(WORDS).unwrap())];
     let condition =
-        (attribute, expectation()).prop_map(|(attribute, expectation)| Condition { attribute, expectation });
+        (attribute, expectation()).prop_map(|(attribute, expectation)| match compares_address(&expectation) {
+            true => Condition { attribute: Attribute::Address, expectation },
+            false => Condition { attribute, expectation },
+        });
     vec(condition, 0..2)
+}
+
+/// No other attribute has such an expectation in a file.
+fn compares_address(expectation: &Expectation) -> bool {
+    match expectation {
+        Expectation::Cidr(_) => true,
+        Expectation::All(all) => all.iter().any(compares_address),
+        _ => false,
+    }
 }
 
 fn key() -> impl Strategy<Value = LimitKey> {
@@ -99,14 +112,18 @@ fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
 
 fn limit() -> impl Strategy<Value = Limit> {
     // Which part of the rule's limit keys it is for, the rule says.
-    let part = KeyPart { attribute: Attribute::Path, fold: Fold::Exact };
-    let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(str::to_owned);
+    let part = Arc::new(KeyPart { attribute: Attribute::Path, fold: Fold::Exact });
+    let value = select(&["a", "b", "192.0.2.1"][..]).prop_map(Arc::from);
     let numbers = prop_oneof![
         4 => (7u64..20).prop_map(|burst| OverrideNumbers::Limited(bucket(burst))),
         1 => Just(OverrideNumbers::Unlimited),
     ];
-    let one =
-        (value, numbers).prop_map(move |(value, numbers)| Override { part: part.clone(), value, numbers, index: 0 });
+    let one = (value, numbers).prop_map(move |(value, numbers)| Override {
+        part: Arc::clone(&part),
+        value,
+        numbers,
+        index: 0,
+    });
     let overrides = vec(one, 0..4);
     let claims = (option::weighted(0.3, claimed()), option::weighted(0.3, claimed()));
     (4u64..7, price(), overrides, option::of((20u64..22).prop_map(bucket)), claims).prop_map(
@@ -157,7 +174,7 @@ fn name_parts(action: &mut Action, keys: &[LimitKey], first: Index) {
             limit.overrides.clear();
         }
         for (number, one) in limit.overrides.iter_mut().enumerate() {
-            one.part = parts[(first.index(parts.len()) + number) % parts.len()].clone();
+            one.part = Arc::new(parts[(first.index(parts.len()) + number) % parts.len()].clone());
         }
     }
 }

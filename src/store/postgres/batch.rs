@@ -38,6 +38,8 @@ pub struct Writes {
     pub keys: Vec<Vec<u8>>,
     pub states: Vec<Vec<u8>>,
     pub until: Vec<i64>,
+    /// Rows without a state that stay without one: they were inserted only to be locked.
+    pub unused: Vec<Vec<u8>>,
 }
 
 /// A bucket while plans are settled on it.
@@ -120,7 +122,10 @@ impl<'p> Batch<'p> {
         }
         let (mut writes, mut left) = (Writes::default(), Vec::new());
         for (key, Bucket { state, kept_until, last }) in self.keys.iter().zip(buckets) {
-            let Some(state) = state else { continue };
+            let Some(state) = state else {
+                writes.unused.push(key.0.to_vec());
+                continue;
+            };
             if let Some(until) = kept_until {
                 writes.keys.push(key.0.to_vec());
                 writes.states.push(pack(&state));
@@ -152,15 +157,10 @@ pub fn unpack(packed: &[u8]) -> Option<State> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::charge::Charge;
 
     #[test]
     fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
-        let mut plan = Plan::default();
-        plan.enforce(Charge::of_token_bucket(1, 10, 3));
-        let mut checked = Plan::default();
-        checked.enforce(Charge::of_token_bucket(1, 10, 1));
-        plan.join_check(checked);
+        let plan = Plan::of_one_bucket_spent_and_checked();
         let plans = [&plan];
         let row = StoredBucket { key: BucketKey([1; 16]), packed: None };
         let reply = Batch::new(&plans).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;

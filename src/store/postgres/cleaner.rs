@@ -1,6 +1,8 @@
 //! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time, and measures the table.
 //!
-//! Nothing that changes is indexed, so all rows are visited in the order of their keys.
+//! Nothing that changes is indexed, so all rows are visited in the order of their keys. A gateway that stops, because another
+//! one is at it or because of an error, goes on from the same key the next time: otherwise large tables would never be
+//! visited as a whole.
 
 use std::time::Duration;
 
@@ -39,13 +41,15 @@ enum Piece {
 /// Visits all rows again and again, for ever, and reports how large the table then is. What fails is tried again the next
 /// time: requests report the same causes.
 pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) {
+    // Random, so that gateways do not all visit the same rows.
+    let mut after = fastrand::u128(..).to_be_bytes().to_vec();
     loop {
         let every = fixed_interval("store_clean", EVERY);
         // Jittered, so that gateways that started together do not all try at the same time.
         sleep(every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         let Ok(connected) = connect(settings, login, Checks::Schema).await else { continue };
         tokio::select! {
-            measured = clean_and_measure(&connected.client, &settings.table) => {
+            measured = clean_and_measure(&connected.client, &settings.table, &mut after) => {
                 if let Ok(size) = measured {
                     events.send(Event::TableMeasured(size));
                 }
@@ -55,31 +59,49 @@ pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) 
     }
 }
 
-async fn clean_and_measure(client: &Client, table: &TableName) -> Result<TableSize, Fault> {
-    clean(client, table).await?;
+async fn clean_and_measure(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Result<TableSize, Fault> {
+    clean(client, table, after).await?;
     let measured = timeout(PATIENCE, table_size::measure(client, table)).await;
     measured.map_err(|_| unexpected_reply("the size of the table"))?
 }
 
-/// Visits all rows once.
-async fn clean(client: &Client, table: &TableName) -> Result<(), Fault> {
+/// Visits the rows with keys after this one, and then those from the first key up to it: all of them once, unless another
+/// gateway is at it. `after` is then the key of the row that was visited last.
+async fn clean(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Result<(), Fault> {
     let (statement, lock) = (statement(table), lock_number(table));
-    let mut after = Vec::new();
+    let (begin, mut is_past_end) = (after.clone(), false);
     loop {
-        let piece = timeout(PATIENCE, clean_piece(client, &statement, lock, &after)).await;
+        let piece = timeout(PATIENCE, clean_piece(client, &statement, lock, after)).await;
         match piece.map_err(|_| unexpected_reply("the removal of old rows"))?? {
-            Piece::Visited(key) => after = key,
-            Piece::Taken | Piece::End => return Ok(()),
+            Piece::Visited(key) => *after = key,
+            Piece::End if is_past_end => return Ok(()),
+            Piece::End => {
+                after.clear();
+                is_past_end = true;
+            }
+            Piece::Taken => return Ok(()),
+        }
+        if is_past_end && *after >= begin {
+            return Ok(());
         }
         sleep(PAUSE).await;
     }
 }
 
-/// One statement, which is its own transaction: the lock ends with it, also behind a pooler.
+/// One transaction: the lock ends with it, also behind a pooler. At another isolation level, which may be the default of the
+/// database, it would conflict with requests.
 async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) -> Result<Piece, Fault> {
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
         [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
-    let rows = client.query_typed(statement, &parameters).await?;
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        client.query_typed(statement, &parameters),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    committed?;
     let row = rows.first().ok_or_else(|| unexpected_reply("the removal of old rows"))?;
     let read = || Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Option<Vec<u8>>>(1).ok()?));
     match read().ok_or_else(|| unexpected_reply("the removal of old rows"))? {

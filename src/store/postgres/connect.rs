@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, Connection, NoTls};
 
+use super::cancellation::Cancellation;
 use super::schema;
 use super::settings::Settings;
 use super::tls::Handshake;
@@ -40,6 +41,7 @@ pub struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
     pub server: HostPort,
+    pub cancellation: Cancellation,
 }
 
 /// What is checked of a server before it is used.
@@ -101,7 +103,7 @@ async fn connect_to(
 ) -> Result<ReadyConnection, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
-    let address = stream.peer_addr().map_err(unreachable)?.ip();
+    let address = stream.peer_addr().map_err(unreachable)?;
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
@@ -115,22 +117,26 @@ async fn connect_to(
     if let Some(password) = &credentials.password {
         config.password(Secret::reveal(password));
     }
-    let (client, connection): (Client, Driver) = match &credentials.tls {
+    let handshake = match &credentials.tls {
+        None => None,
+        Some(tls) => Some(Handshake { config: Arc::clone(&tls.config), server_name: server_name(host, tls)? }),
+    };
+    let (client, connection): (Client, Driver) = match handshake.clone() {
         None => {
             config.ssl_mode(SslMode::Disable);
             let connected = step("logging in", config.connect_raw(stream, NoTls)).await?;
             let (client, connection) = connected.map_err(login_fault)?;
             (client, Box::pin(ended(connection)))
         }
-        Some(tls) => {
+        Some(handshake) => {
             config.ssl_mode(SslMode::Require);
-            let handshake = Handshake { config: Arc::clone(&tls.config), server_name: server_name(host, tls)? };
             let connected = step("logging in", config.connect_raw(stream, handshake)).await?;
             let (client, connection) = connected.map_err(login_fault)?;
             (client, Box::pin(ended(connection)))
         }
     };
-    let mut driver = until_moved(connection, host.clone(), address);
+    let mut driver = until_moved(connection, host.clone(), address.ip());
+    let cancellation = Cancellation { token: client.cancel_token(), server: address, tls: handshake };
     if checks == Checks::Schema {
         tokio::select! {
             biased;
@@ -138,7 +144,7 @@ async fn connect_to(
             fault = &mut driver => return Err(fault),
         }
     }
-    Ok(ReadyConnection { client, driver, server: host.clone() })
+    Ok(ReadyConnection { client, driver, server: host.clone(), cancellation })
 }
 
 async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {

@@ -7,6 +7,7 @@ use smallvec::smallvec;
 use tokio::sync::Mutex as FairMutex;
 use tokio_postgres::Client;
 
+use super::cancellation::Cancellation;
 use super::cleaner;
 use super::connect::{ASK_AGAIN, Checks, connect};
 use super::gateway_heartbeat;
@@ -28,6 +29,8 @@ pub struct Database {
     pub settings: Settings,
     statements: Statements,
     heartbeat: String,
+    /// Begins the transaction of a heartbeat.
+    begin_heartbeat: String,
     clock: Clock,
 }
 
@@ -36,6 +39,7 @@ pub struct Database {
 pub struct Link {
     client: Arc<Client>,
     turn: Arc<FairMutex<NewRows>>,
+    cancellation: Arc<Cancellation>,
 }
 
 impl Database {
@@ -44,6 +48,7 @@ impl Database {
             login: CurrentLogin::new(settings.login.clone()),
             statements: Statements::new(&settings),
             heartbeat: gateway_heartbeat::statement(&settings.table),
+            begin_heartbeat: gateway_heartbeat::begin(&settings),
             settings,
             clock,
         }
@@ -58,7 +63,8 @@ impl Transport for Database {
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let ready = connect(&self.settings, &self.login, Checks::Schema).await?;
-        let link = Link { client: Arc::new(ready.client), turn: Arc::default() };
+        let cancellation = Arc::new(ready.cancellation);
+        let link = Link { client: Arc::new(ready.client), turn: Arc::default(), cancellation };
         Ok(DrivenLink { link, driver: ready.driver, server: Some(ready.server) })
     }
 
@@ -68,6 +74,11 @@ impl Transport for Database {
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
+    /// A transaction that hangs would keep its rows locked.
+    fn give_up(&self, link: &Link) {
+        link.cancellation.send();
+    }
+
     async fn beat(
         &self,
         link: &mut Link,
@@ -75,7 +86,8 @@ impl Transport for Database {
         this_gateway: &RunningGateway,
     ) -> Result<Option<LiveGateways>, Fault> {
         let _turn = link.turn.lock().await;
-        gateway_heartbeat::beat(&link.client, &self.heartbeat, name, this_gateway).await.map(Some)
+        let (begin, statement) = (&self.begin_heartbeat, &self.heartbeat);
+        gateway_heartbeat::beat(&link.client, begin, statement, name, this_gateway).await.map(Some)
     }
 
     /// One of several servers may be promoted at any moment.

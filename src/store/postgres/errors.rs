@@ -3,6 +3,7 @@
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
+use crate::base::tls::certificate_error;
 use crate::store::error::{Fault, StoreError};
 
 /// How many bytes of the server's text are reported.
@@ -16,7 +17,9 @@ impl From<Error> for Fault {
             None => {
                 // Its own text says only in which step it occurred.
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-                Fault::new(StoreError::Closed, format!("{error}{cause}"))
+                // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+                let text = format!("{error}{cause}");
+                Fault::new(StoreError::Closed, certificate_error::of_server(&text))
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Announces a gateway to the others in a table of its own, by one statement that also lists them.
 
+use std::time::Duration;
+
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::errors::unexpected_reply;
-use super::settings::TableName;
+use super::settings::{Settings, TableName};
+use super::transaction;
 use crate::store::error::Fault;
 use crate::store::events::{RunningGateway, gateway_ttl};
 use crate::store::remote::transport::LiveGateways;
@@ -12,29 +15,39 @@ use crate::store::remote::transport::LiveGateways;
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// The statement. It sees the table as it was before, so it returns the other gateways.
+/// The statement. It sees the table as it was before, so it returns the other gateways. One that was seen in the future has
+/// written before the clock was set back.
 pub fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
         "\
 WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
-old AS (SELECT name FROM {gateways} WHERE seen < (SELECT now FROM now) - $4 FOR UPDATE SKIP LOCKED),
+old AS (
+  SELECT name FROM {gateways} WHERE abs(seen - (SELECT now FROM now)) > $4 FOR UPDATE SKIP LOCKED
+),
 gone AS (DELETE FROM {gateways} WHERE name IN (SELECT name FROM old) AND name <> $1),
 beat AS (
   INSERT INTO {gateways} (name, host, configuration, seen) SELECT $1, $2, $3, now FROM now
   ON CONFLICT (name) DO UPDATE SET host = excluded.host, configuration = excluded.configuration, seen = excluded.seen
 )
-SELECT host, configuration FROM {gateways} WHERE name <> $1 AND seen >= (SELECT now FROM now) - $4"
+SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELECT now FROM now)) <= $4"
     )
 }
 
-/// Sends one heartbeat.
+/// Begins its transaction. Takes wait for it, so it must not wait for a lock on the table for long.
+pub fn begin(settings: &Settings) -> String {
+    let half = Duration::from(settings.timeout).as_millis() / 2;
+    format!("{}; SET LOCAL lock_timeout = {}", transaction::begin(settings), half.clamp(1, 2_147_483_647))
+}
+
+/// Sends one heartbeat, in a transaction that `begin` begins.
 ///
 /// # Errors
 ///
 /// When the connection ends, or the server refuses the statement or answers with something else.
 pub async fn beat(
     client: &Client,
+    begin: &str,
     statement: &str,
     name: [u8; 8],
     this_gateway: &RunningGateway,
@@ -44,7 +57,15 @@ pub async fn beat(
     let ttl = i64::try_from(gateway_ttl().0).unwrap_or(i64::MAX);
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
         [(&&name[..], Type::BYTEA), (&cut(host), Type::TEXT), (&cut(configuration), Type::TEXT), (&ttl, Type::INT8)];
-    let rows = client.query_typed(statement, &parameters).await?;
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        client.batch_execute(begin),
+        client.query_typed(statement, &parameters),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    committed?;
     let mut others = Vec::new();
     for row in &rows {
         let read = || Some(RunningGateway { host: row.try_get(0).ok()?, configuration: row.try_get(1).ok()? });

@@ -21,9 +21,9 @@ use crate::store::remote::login::CurrentLogin;
 use crate::store::reply::GivenBack;
 
 /// How long one statement may take; longer than for a request, because an operator waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many rows are read at once.
-const PIECE: i64 = 10_000;
+const BATCH_ROWS: i64 = 10_000;
 
 /// A connection for inspecting buckets.
 pub struct Inspector {
@@ -49,7 +49,7 @@ impl Inspector {
         let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Schema).await?;
         tokio::spawn(ready.driver);
         // An operator waits for locks as long as for anything else.
-        let settings = Settings { timeout: Micros::from(PATIENCE), ..settings.clone() };
+        let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
         Ok(Inspector { client: ready.client, settings })
     }
 
@@ -116,7 +116,7 @@ impl Inspector {
         let text = format!("SELECT key, state FROM {table} WHERE key > $1 ORDER BY key LIMIT $2");
         let (mut found, mut seen, mut after) = (Vec::new(), 0, Vec::new());
         loop {
-            let parameters: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&PIECE, Type::INT8)];
+            let parameters: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&BATCH_ROWS, Type::INT8)];
             let rows = self.rows(&text, &parameters).await?;
             let Some(last) = rows.last() else { return Ok(found) };
             after = stored(last)?.key.0.to_vec();
@@ -151,8 +151,8 @@ impl Inspector {
 }
 
 async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {PATIENCE:?}"));
-    tokio::time::timeout(PATIENCE, work).await.map_err(overdue)?
+    let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {STATEMENT_TIMEOUT:?}"));
+    tokio::time::timeout(STATEMENT_TIMEOUT, work).await.map_err(overdue)?
 }
 
 /// Runs the statements that create or update the tables, as the user of these settings.

@@ -2,6 +2,7 @@
 //! step as everywhere decides on the server's clock, and one statement writes what was granted.
 
 mod batch;
+mod cancellation;
 mod cleaner;
 mod connect;
 mod database;

@@ -16,7 +16,7 @@ use tokio_rustls::client;
 use crate::base::tls::certificate_error;
 
 /// A handshake with these settings.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Handshake {
     pub config: Arc<ClientConfig>,
     pub server_name: ServerName<'static>,
@@ -36,7 +36,7 @@ impl TlsConnect<TcpStream> for Handshake {
         Box::pin(async move {
             let stream = TlsConnector::from(config).connect(server_name, stream).await;
             let refused = |error: io::Error| {
-                io::Error::other(format!("TLS: {}", certificate_error::in_words(&error.to_string())))
+                io::Error::other(format!("TLS: {}", certificate_error::of_server(&error.to_string())))
             };
             stream.map(EncryptedStream).map_err(refused)
         })

@@ -33,6 +33,7 @@ pub struct Statements {
     insert: String,
     lock: String,
     write: String,
+    remove: String,
     timeout: Micros,
 }
 
@@ -91,6 +92,7 @@ impl Statements {
             ),
             lock: lock(&settings.table),
             write: write(&settings.table),
+            remove: format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL"),
             timeout: settings.timeout,
         }
     }
@@ -195,19 +197,28 @@ impl Statements {
     }
 
     async fn finish(&self, client: &Client, writes: &Writes) -> Result<(), Undone> {
-        let Writes { keys, states, until } = writes;
+        let Writes { keys, states, until, unused } = writes;
         if keys.is_empty() {
             // Unlike a commit it does not wait for the disk.
             return Ok(client.batch_execute("ROLLBACK").await?);
         }
         let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
             [(keys, Type::BYTEA_ARRAY), (states, Type::BYTEA_ARRAY), (until, Type::INT8_ARRAY)];
-        let (written, committed) = tokio::join!(
+        // A refused request stores nothing.
+        let removed = async {
+            if unused.is_empty() {
+                return Ok(0);
+            }
+            client.execute_typed(&self.remove, &[(unused, Type::BYTEA_ARRAY)]).await
+        };
+        let (written, removed, committed) = tokio::join!(
             biased;
             client.execute_typed(&self.write, &parameters),
+            removed,
             client.batch_execute("COMMIT"),
         );
         let written = written?;
+        removed?;
         committed?;
         if written != keys.len() as u64 {
             return Err(unexpected_reply("the write of the buckets").into());
@@ -219,7 +230,8 @@ impl Statements {
 /// Begins a transaction. The settings end with it, so that a pooler can give the connection to others.
 ///
 /// `lock_timeout` bounds the wait for each row, `statement_timeout` that for all rows: those that are locked already must not be
-/// held for longer. Neither bounds a COMMIT.
+/// held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of its
+/// log, and the wait for a synchronous replica only a cancel request, which is sent when the call is given up.
 pub fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(1, 2_147_483_647);
     let commit = match settings.durability {

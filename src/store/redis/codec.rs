@@ -288,11 +288,7 @@ mod tests {
 
     #[test]
     fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
-        let mut plan = Plan::default();
-        plan.enforce(Charge::of_token_bucket(1, 10, 3));
-        let mut checked = Plan::default();
-        checked.enforce(Charge::of_token_bucket(1, 10, 1));
-        plan.join_check(checked);
+        let plan = Plan::of_one_bucket_spent_and_checked();
         // At this moment the only run was granted once, and its bucket was full.
         let reply = Value::Array(vec![Value::Int(1 << 50), Value::Int(0), Value::Int(1), Value::Nil]);
         let reply = Call::new([&plan]).settle(&reply).unwrap();

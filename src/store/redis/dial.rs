@@ -82,7 +82,7 @@ pub async fn dial(
     let handshake = TlsConnector::from(tls).connect(server_name, stream);
     let stream = step("the TLS handshake", handshake).await?;
     let refused = |error: std::io::Error| {
-        Fault::new(StoreError::Unreachable, format!("TLS: {}", certificate_error::in_words(&error.to_string())))
+        Fault::new(StoreError::Unreachable, format!("TLS: {}", certificate_error::of_server(&error.to_string())))
     };
     let stream = stream.map_err(refused)?;
     log_in(stream, peer, info, config).await

@@ -13,7 +13,7 @@ use crate::store::events::{Event, EventSink};
 /// An operator can change the policy of a running server.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long to wait for a reply.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest policy, in bytes; those of Redis have up to 15.
 const LONGEST: usize = 32;
 
@@ -21,7 +21,7 @@ const LONGEST: usize = 32;
 /// Redis' log of refused commands has no more than two for each connection.
 pub async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
-        match time::timeout(PATIENCE, ask(&mut connection)).await {
+        match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
             Ok(Ok(Some(policy))) => events.send(Event::EvictionPolicy(policy)),
             Ok(Ok(None)) => return,
             // What is wrong with the connection, takes report.

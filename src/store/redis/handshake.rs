@@ -8,13 +8,15 @@ use super::dial::{OpenConnection, STEP, connection_info, dial, step};
 use super::script;
 use super::settings::Settings;
 use crate::base::host_port::HostPort;
+use crate::base::tls::certificate_error;
 use crate::limit::bucket_key::BucketKey;
 use crate::store::error::{Fault, StoreError};
 use crate::store::remote::login::CurrentLogin;
 
 impl From<RedisError> for Fault {
     fn from(error: RedisError) -> Fault {
-        Fault::new(kind(&error), error.to_string())
+        // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+        Fault::new(kind(&error), certificate_error::of_server(&error.to_string()))
     }
 }
 
@@ -71,7 +73,9 @@ async fn open(address: &HostPort, login: &CurrentLogin, database: i64) -> Result
 }
 
 fn closed() -> Fault {
-    Fault::new(StoreError::Unreachable, "the connection was closed at once")
+    // Over TLS 1.3 its reason comes after the handshake, and is lost with the connection.
+    let hint = "a server with TLS does so if it requires a certificate (`cert_file`), or does not accept it";
+    Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
 }
 
 /// Asks for the role.

@@ -24,7 +24,7 @@ use crate::store::remote::login::CurrentLogin;
 use crate::store::reply::GivenBack;
 
 /// How long one command may take; longer than for a request, because an operator waits.
-const PATIENCE: Duration = Duration::from_secs(5);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many keys Redis visits for each SCAN, during which it answers no other client.
 const SCAN_COUNT: usize = 1_000;
 
@@ -106,7 +106,7 @@ impl Inspector {
         buckets: &[(BucketKey, AlgorithmKind)],
         amount: Cost,
     ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
-        let loaded = tokio::time::timeout(PATIENCE, load(&mut self.connection, &script::give_back())).await;
+        let loaded = tokio::time::timeout(COMMAND_TIMEOUT, load(&mut self.connection, &script::give_back())).await;
         let sha = loaded.map_err(|_| overdue())??;
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(sha).arg(buckets.len());
@@ -199,7 +199,7 @@ impl Inspector {
     }
 
     async fn one(&mut self, command: &Cmd) -> Result<Value, Fault> {
-        let answer = tokio::time::timeout(PATIENCE, send(&mut self.connection, command)).await;
+        let answer = tokio::time::timeout(COMMAND_TIMEOUT, send(&mut self.connection, command)).await;
         Ok(answer.map_err(|_| overdue())??)
     }
 
@@ -210,7 +210,7 @@ impl Inspector {
             pipeline.add_command(command.clone());
         }
         let sent = self.connection.send_packed_commands(&pipeline, 0, commands.len());
-        let answers = tokio::time::timeout(PATIENCE, sent).await.map_err(|_| overdue())??;
+        let answers = tokio::time::timeout(COMMAND_TIMEOUT, sent).await.map_err(|_| overdue())??;
         if answers.len() != commands.len() {
             return Err(unexpected_reply("a pipeline"));
         }
@@ -242,7 +242,7 @@ fn moment(answer: &Value) -> Result<Timestamp, Fault> {
 }
 
 fn overdue() -> Fault {
-    Fault::new(StoreError::Timeout, format!("no answer within {PATIENCE:?}"))
+    Fault::new(StoreError::Timeout, format!("no answer within {COMMAND_TIMEOUT:?}"))
 }
 
 fn unexpected_reply(command: &str) -> Fault {

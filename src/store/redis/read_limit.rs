@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// In bytes: far more than the replies to the largest calls take.
-const LARGEST: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct ReadLimit<S> {
@@ -29,7 +29,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadLimit<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         self.read += buffer.filled().len() - before;
-        if self.read > LARGEST {
+        if self.read > MAX_BYTES {
             return Poll::Ready(Err(io::Error::other("an answer that does not end")));
         }
         Poll::Ready(Ok(()))

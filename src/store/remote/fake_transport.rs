@@ -124,7 +124,7 @@ async fn running_within(timeout: Duration, behaviour: Behaviour) -> (Store, Arc<
 
 /// Whether a request was granted, or why the store gave no answer.
 async fn ask(store: &Store) -> Result<bool, StoreError> {
-    let taken = store.take(Worker(0), &plan(), None).await;
+    let taken = store.take(Worker(0), &plan(), None, None).await;
     taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
 }
 
@@ -196,6 +196,27 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
     ask_until(&store, Ok(true)).await;
     assert_eq!(reported(&events, &Event::BreakerClosed), 1);
     assert_eq!(reported(&events, &UP), 1, "a probe closes it, no new connection");
+    assert_eq!(ask(&store).await, Ok(true));
+}
+
+#[tokio::test]
+async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
+    const TIMEOUT: Duration = Duration::from_millis(200);
+    let (store, events) = running_within(TIMEOUT, Behaviour::Answers).await;
+    *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT * 6 + TIMEOUT / 2);
+    ask_until(&store, Err(StoreError::BreakerOpen)).await;
+    // In time for the store, and too late for all who ask.
+    *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT / 5);
+    let is_closed = || reported(&events, &Event::BreakerClosed) > 0;
+    for _ in 0..1000 {
+        let taken = store.take(Worker(0), &plan(), None, Some(Micros(1_000))).await;
+        assert!(matches!(taken, Err(StoreError::Timeout | StoreError::BreakerOpen)), "{taken:?}");
+        if is_closed() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(is_closed());
     assert_eq!(ask(&store).await, Ok(true));
 }
 

@@ -6,7 +6,8 @@
 //! so no request waits for a timer.
 //!
 //! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
-//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing.
+//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing,
+//! unless it is the probe of an open breaker.
 
 mod call_timer;
 pub(super) mod connection;
@@ -16,6 +17,7 @@ mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
 pub mod login;
+mod pending_reply;
 mod queue;
 mod settings;
 pub mod transport;
@@ -27,20 +29,23 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::breaker::{Breaker, CallResult, Change, Permit};
+use super::breaker::{Breaker, Permit};
 use super::caller::Caller;
 use super::error::StoreError;
-use super::events::{Event, EventSink, RunningGateway};
+use super::events::{EventSink, RunningGateway};
 use super::fallback::FallbackShare;
 use super::reply::{Source, TakeReply};
 use super::store_clock::StoreClock;
 use super::worker::Worker;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::charge::Plan;
 use connection::Connection;
 pub use connection::StoreState;
 use deny_cache::DenyCache;
 use fault_injection::Hooks;
+use heartbeat::ConnectedWorkers;
+use pending_reply::PendingReply;
+pub use pending_reply::WaitPeriod;
 use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::Settings;
 use transport::Transport;
@@ -90,9 +95,11 @@ impl<T: Transport> Remote<T> {
         events: EventSink,
     ) -> Remote<T> {
         let transport = Arc::new(transport);
+        let connected: Arc<ConnectedWorkers> = Arc::default();
         let connection = |worker| {
             let (transport, shared) = (Arc::clone(&transport), shared.clone());
-            Connection::new(Worker(worker), transport, settings.timeout, clock.clone(), events.clone(), shared)
+            let (clock, events, connected) = (clock.clone(), events.clone(), Arc::clone(&connected));
+            Connection::new(Worker(worker), transport, settings.timeout, clock, events, shared, connected)
         };
         let connections = (0..workers).map(connection).collect();
         let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
@@ -127,7 +134,8 @@ impl<T: Transport> Remote<T> {
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is waited for `answer_within`, if that
+    /// is shorter than the store's timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -136,6 +144,7 @@ impl<T: Transport> Remote<T> {
         worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
         // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
@@ -144,10 +153,11 @@ impl<T: Transport> Remote<T> {
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
         }
-        self.query_on(connection, plan, caller, now).await
+        let waiting = WaitPeriod { since: now, until: answer_within.map(|most| now.plus(most)) };
+        self.query_on(connection, plan, caller, waiting).await
     }
 
-    /// Asks the server about a plan that has been waiting since `since`.
+    /// Asks the server about a plan that has been waiting for a while.
     ///
     /// # Errors
     /// As [`Remote::take`].
@@ -156,11 +166,11 @@ impl<T: Transport> Remote<T> {
         worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
-        since: Timestamp,
+        waiting: WaitPeriod,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
         connection.usable()?;
-        self.query_on(connection, plan, caller, since).await
+        self.query_on(connection, plan, caller, waiting).await
     }
 
     /// Whether a worker's connection can be used.
@@ -176,25 +186,19 @@ impl<T: Transport> Remote<T> {
         connection: &Connection<T>,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
-        since: Timestamp,
+        WaitPeriod { since, until }: WaitPeriod,
     ) -> Result<Option<TakeReply>, StoreError> {
         let permit = self.breaker.acquire(since);
         if permit == Permit::Refused {
             return Err(StoreError::BreakerOpen);
         }
-        let pending = Pending { store: self, permit, answered: false };
+        let Remote { breaker, clock, events, .. } = self;
+        let mut pending = PendingReply { breaker, clock, events, permit, result: None };
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
         connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First })?;
-        // The connection reports a timeout itself. Without any report it was lost while the call was under way.
-        let taken = result.await.unwrap_or(Err(StoreError::Closed));
-        // A request that was not sent, because its client had disconnected, says nothing about the store.
-        if !matches!(taken, Ok(None)) {
-            // A redirection is an answer.
-            let answered = taken.as_ref().map_or_else(|error| error.is_redirection(), |_| true);
-            pending.done(if answered { CallResult::Success } else { CallResult::Failure });
-        }
-        taken
+        pending.result = Some(result);
+        pending.wait(until).await
     }
 
     pub fn announce(&self, configuration: &str) {
@@ -209,39 +213,5 @@ impl<T: Transport> Remote<T> {
     /// Drops the cached levels: the store is asked about every bucket again.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
-    }
-
-    fn publish(&self, change: Change) {
-        match change {
-            Change::Opened => self.events.send(Event::BreakerOpened),
-            Change::Closed => self.events.send(Event::BreakerClosed),
-            Change::None => {}
-        }
-    }
-}
-
-/// A request that holds the breaker's permit, and returns it if dropped without an answer: its client may disconnect.
-struct Pending<'r, T: Transport> {
-    store: &'r Remote<T>,
-    permit: Permit,
-    answered: bool,
-}
-
-impl<T: Transport> Pending<'_, T> {
-    fn done(mut self, result: CallResult) {
-        self.answered = true;
-        let Remote { breaker, clock, .. } = self.store;
-        // Calls are recorded by the connection; a request only as the probe of an open breaker.
-        if self.permit == Permit::Probe {
-            self.store.publish(breaker.record(self.permit, result, clock.now()));
-        }
-    }
-}
-
-impl<T: Transport> Drop for Pending<'_, T> {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.store.breaker.release(self.permit);
-        }
     }
 }

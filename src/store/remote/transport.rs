@@ -44,6 +44,10 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
+    /// A call has not been answered, and the connection is left for it: lets the server know, if it would go on for long. Nothing
+    /// is waited for.
+    fn give_up(&self, _link: &Self::Link) {}
+
     /// Records that this gateway is alive, under its random name. `None` when the next heartbeat has to find out who is.
     ///
     /// # Errors

@@ -222,7 +222,7 @@ fn a_running_gateway_needs_no_file_to_be_asked() {
         eventually("it is full", || setting.ask("ann") == 200);
         says(&["show", "fre"], 1, "hint: rules with limits are plan/free");
         says(&["show", "free", "--hash", "0123456789"], 1, "no bucket is called 0123456789");
-        says(&["grant", "free", "header:x-user=ann", "x"], 1, "AMOUNT: must be a number above 0");
+        says(&["grant", "free", "header:x-user=ann", "x"], 2, "AMOUNT: must be a number above 0");
         eventually("it is an event", || {
             Client::connect(setting.gateway.admin)
                 .get("/status.json", &[])

@@ -159,9 +159,9 @@ fn an_amount_or_a_client_that_is_wrong_changes_nothing() {
     assert_eq!(setting.ask(&[("X-User", "ann")]), 200);
     let must = "AMOUNT: must be a number above 0 with at most 3 decimals, after the values of the limit keys; is ";
     for amount in ["0", "0.0001", "1e3", "five", "+1", ""] {
-        setting.says(&["grant", "year", key, amount], 1, &format!("{must}\"{amount}\""));
+        setting.says(&["grant", "year", key, amount], 2, &format!("{must}\"{amount}\""));
     }
-    setting.says(&["grant", "year", "5", key], 1, &format!("{must}\"{key}\""));
+    setting.says(&["grant", "year", "5", key], 2, &format!("{must}\"{key}\""));
     setting.says(&["grant", "year", "5"], 1, "no value is given for header:x-user");
     setting.says(&["grant", "year", key, "header:x-plan=a", "5"], 1, "header:x-plan=a: no limit key");
     setting.says(&["grant", "month", key, "5"], 1, "no rule is called \"month\"");

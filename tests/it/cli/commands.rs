@@ -91,12 +91,16 @@ fn check_prints_one_json_document_with_json() {
     let none: [(); 0] = [];
     assert_eq!(
         json(&[&good]),
-        serde_json::json!({"file": good, "ok": true, "problems": none, "warnings": none, "starts_anew": none, "kept": none, "routes": none, "upstreams": none})
+        serde_json::json!({"file": good, "ok": true, "problems": none, "warnings": none, "starts_anew": none, "kept": none, "routes": none, "upstreams": none, "gone": none, "needs_restart": none})
     );
     let (_directory, unwise) =
         written("admin: 0.0.0.0:9901\nrules: [{name: a, limit_keys: [], algorithm_config: {rate: 1/s}}]\n");
     let found = json(&[&unwise, "--against", &good]);
     assert_eq!(found["starts_anew"], serde_json::json!(["policy default, limit a: it was not there before"]));
+    assert_eq!((&found["needs_restart"], &found["gone"]), (&serde_json::json!(["admin"]), &serde_json::json!([])));
+    assert_eq!(json(&[&good, "--against", &unwise])["gone"], serde_json::json!(["policy default, limit a"]));
+    let against = tollgate(&["check", &good, "--against", &unwise]);
+    assert_eq!(text(&against.stdout), "gone: policy default, limit a\nneeds a restart: admin\nok\n");
     let warning = &found["warnings"][0];
     assert_eq!(
         (&warning["name"], &warning["line"], &warning["column"]),
@@ -119,6 +123,24 @@ fn check_prints_one_json_document_with_json() {
 }
 
 #[test]
+fn the_file_of_check_is_an_argument_an_option_or_standard_input() {
+    let (_directory, good) = written("");
+    let (_other, wrong) = written("lisen: 1\n");
+    assert_eq!(text(&tollgate(&["check", "-c", &good]).stdout), "ok\n");
+    let both = tollgate(&["check", "-c", &good, &wrong]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    let piped = |file: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(arguments).stdin(std::fs::File::open(file).unwrap()).output().unwrap()
+    };
+    assert_eq!(text(&piped(&good, &["check", "-"]).stdout), "ok\n");
+    assert!(text(&piped(&wrong, &["check", "-"]).stderr).starts_with("-:2:1: lisen: unknown key\n"));
+    // A running gateway reads its file again.
+    let run = piped(&good, &["run", "-c", "-"]);
+    assert!(text(&run.stderr).starts_with("-: must be a readable file: "), "{run:?}");
+}
+
+#[test]
 fn an_unusable_file_is_a_single_problem() {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().to_str().unwrap();
@@ -129,7 +151,7 @@ fn an_unusable_file_is_a_single_problem() {
     let mut files = vec![
         (folder, ": must be a readable file: Is a directory"),
         (large.to_str().unwrap(), ": must be at most 4194304 bytes, is 11796480"),
-        (binary.to_str().unwrap(), ": must be UTF-8 text, is not in line 1"),
+        (binary.to_str().unwrap(), ":1:2: must be UTF-8 text, is not"),
     ];
     let secret = directory.path().join("secret.yaml");
     std::fs::write(&secret, "upstream: http://a\n").unwrap();
@@ -308,6 +330,11 @@ fn check_reports_the_warnings_that_do_not_depend_on_a_problem() {
     // One of a key without which another is read in another way.
     let unsure = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\njwt: {{}}\n{rules}"));
     assert!(unsure.contains(admin) && !unsure.contains(key), "{unsure}");
+    // A key that is unknown, and one that may be a misspelt `jwt`.
+    let strange = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\nxylophone: 1\n{rules}"));
+    assert!(strange.contains(admin) && strange.contains(key) && strange.ends_with(" warnings\n"), "{strange}");
+    let misspelt = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\njwtt: {{}}\n{rules}"));
+    assert!(misspelt.contains(admin) && !misspelt.contains(key), "{misspelt}");
     let unknown = check(&format!("upstream: http://a\nadmin: 0.0.0.0:1\ncheck: {{allow: [public_admni]}}\n{rules}"));
     assert!(!unknown.contains("warning"), "{unknown}");
     let json = tollgate(&["check", "--json", name]);

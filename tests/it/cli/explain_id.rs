@@ -62,6 +62,11 @@ fn a_logged_request_is_explained_by_its_id() {
     let missing = tollgate(&["explain", "-c", &file, "--id", "r-1000", "--log", &log]);
     assert_eq!(missing.code, Some(1));
     assert!(missing.err.starts_with(&format!("no request r-1000 in 1000 lines of {log}\n  hint:")), "{}", missing.err);
+    // What the file logs says nothing of a log that is named.
+    assert!(!missing.err.contains("access_log"), "{}", missing.err);
+    let other = tollgate(&["explain", "-c", &file, "--id", "r-1000", "--log", &file]);
+    let expected = format!("{file}: must be an access log of a gateway, has no request_id in ");
+    assert!(other.code == Some(1) && other.err.starts_with(&expected), "{other:?}");
 }
 
 #[test]

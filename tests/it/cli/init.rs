@@ -19,6 +19,9 @@ fn every_starter_file_passes_check_and_overwrites_nothing() {
         let again = tollgate(&["init", shape, name]);
         assert_eq!((again.code, &*again.out), (Some(1), ""), "{again:?}");
         assert!(again.err.contains("must not exist: nothing was written"), "{again:?}");
+        assert!(again.err.contains(&format!("`tollgate init {shape} new.yaml`")), "{again:?}");
+        let printed = tollgate(&["init", shape, "-"]);
+        assert_eq!((printed.code, printed.out), (Some(0), std::fs::read_to_string(&file).unwrap()));
     }
     assert!(folder.path().join("api-keys.txt").exists());
 }

@@ -6,6 +6,7 @@ mod commands;
 mod completions;
 mod explain;
 mod explain_id;
+mod explain_parity;
 mod hostile_text;
 mod import;
 mod init;

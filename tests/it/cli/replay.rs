@@ -132,7 +132,7 @@ fn the_text_report_has_every_part() {
     let (above, below) = reported.split_once("most refused  ").unwrap();
     let expected = "\
 read 8 lines, Sat 21 Nov 12:00 to Sat 21 Nov 12:00 UTC
-! 1 line unreadable, the first a.log:8: no time in brackets
+! 1 line unreadable, the first a.log:8: must have a time in brackets
 ! times in whole seconds are spread evenly within the second
 allowed         5  71.4 %
 refused         2  28.6 %
@@ -176,6 +176,29 @@ fn several_logs_are_merged_by_time() {
 }
 
 #[test]
+fn all_attributes_that_stand_in_the_way_are_named_at_once() {
+    let file = "\
+upstream: http://127.0.0.1:9000
+jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}
+exempt: [{cookie:c: \"1\"}]
+rules:
+  - {name: a, match: {header:x-a: \"1\"}, limit_keys: [], algorithm_config: {rps: 1, burst: 5}}
+  - {name: b, match: {\"words(jwt:scope)\": read, method: GET}, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 5}}
+  - {name: c, match: {host: a.example}, limit_keys: [scheme], algorithm_config: {rps: 1, burst: 5}}
+";
+    let log = nginx(&REQUESTS);
+    let files = [("gateway.yaml", file.as_bytes()), ("a.log", log.as_bytes())];
+    let found = json(&play(&files, "--json a.log", b""));
+    let lacking = ["header:x-a", "jwt:scope", "host", "scheme", "cookie:c"];
+    assert_eq!(found["files"][0]["lacking"], serde_json::json!(lacking));
+    let decided = json(&play(&files, &format!("--json --absent {} a.log", lacking.join(",")), b""));
+    assert_eq!(
+        (&decided["files"][0]["undecided"], &decided["files"][0]["lacking"]),
+        (&0.into(), &serde_json::json!([]))
+    );
+}
+
+#[test]
 fn undecidable_rules_are_named_and_counted() {
     let file = "\
 upstream: http://127.0.0.1:9000
@@ -195,6 +218,8 @@ policies:
     assert_eq!(counts, [0, 2, 5], "{found}");
     let expected = serde_json::json!([{"name": "plan/free", "lines": 7, "attributes": ["jwt:plan", "jwt:sub"]}]);
     assert_eq!(found["files"][0]["undecidable"], expected);
+    let printed = text(&play(&files, "a.log", b"").stdout).to_owned();
+    assert!(printed.contains("had none of these, --absent 'jwt:plan,jwt:sub', or take them from"), "{printed}");
     // What was refused is no share of what nobody could decide.
     let output = play(&files, "--fail-above 50% a.log", b"");
     assert_eq!(text(&output.stderr), "--fail-above: gateway.yaml: none of 7 requests could be decided\n");
@@ -228,7 +253,7 @@ fn an_empty_log_is_accepted_and_one_without_a_readable_line_is_not() {
     let output = play(&files, "empty", b"");
     assert_eq!(reported(&output), "read 0 lines\nallowed  0  0.0 %\nrefused  0  0.0 %\n");
     for (log, expected) in [
-        ("words", "words:1: no time in brackets\nno line could be read, of 2\n".to_owned()),
+        ("words", "words:1: must have a time in brackets\nno line could be read, of 2\n".to_owned()),
         (
             "other",
             "other:1: no line of ours: missing field `time` at line 1 column 7; other JSON needs --map to be read\n\

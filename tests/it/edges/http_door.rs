@@ -25,7 +25,7 @@ fn config(settings: &str, rest: &str) -> String {
 }
 
 /// Asks about a request in the fields of `x-forwarded`.
-fn forwarded(client: &mut Client, method: &str, url: &str, more: &[(&str, &str)]) -> Response {
+pub fn forwarded(client: &mut Client, method: &str, url: &str, more: &[(&str, &str)]) -> Response {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (host, path) = rest.split_at(rest.find('/').unwrap());
     let own = [

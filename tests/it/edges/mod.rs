@@ -2,6 +2,9 @@
 
 mod edge;
 mod envoy;
+mod envoy_gateway;
+mod grpc_caller;
 mod grpc_doors;
 mod http_door;
 mod proxies;
+mod store_deadlines;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
 use tollgate::limit::algorithm::token_bucket::Rate;
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::Plan;
 use tollgate::limit::cost::Cost;
 use tollgate::store::memory::{self, Memory};
 use tollgate::store::redis;
@@ -18,6 +17,7 @@ use tollgate::store::redis::{Login, Settings as RedisSettings, Target};
 use tollgate::store::{EventSink, Source, Store, Worker, breaker};
 
 use super::history::gateways::PATIENT;
+use crate::support::charge::{plan_of, spend};
 use crate::support::{Redis, short_or_long};
 
 /// The first three need not wait.
@@ -28,17 +28,7 @@ fn plan(interval: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(interval) };
     let settings = Settings { rate, queue: 30, max_wait: Micros(25 * interval), delay_after: DELAY_AFTER };
     let algorithm = Algorithm::LeakyBucket(LeakyBucket::new(settings).unwrap());
-    let (limit, tag) = (LimitId(0), LimitTag::default());
-    let charge = Charge {
-        key: BucketKey([1; 16]),
-        algorithm,
-        cost: Cost::ONE,
-        limit,
-        variant: 0,
-        tag,
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+    plan_of(spend(BucketKey([1; 16]), algorithm, Cost::ONE))
 }
 
 fn on_redis(redis: &Redis, hooks: Hooks) -> Arc<Store> {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::charge::Plan;
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis;
 use tollgate::store::redis::fault_injection::{Flaw, Hooks};
@@ -17,6 +16,7 @@ use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::history::gateways::PATIENT;
 use crate::support::Redis;
+use crate::support::charge::{plan_of, spend};
 
 const HOUR: u64 = 3_600_000_000;
 
@@ -43,16 +43,7 @@ fn plan(bucket: u8, hours: i64) -> Plan {
     let at = TimeOfDay::parse(&format!("{:02}:{:02}", minutes / 60, minutes % 60)).unwrap();
     let calendar = Calendar::new(Anchor::default_of(CalendarUnit::Day), at, Zone::parse("UTC").unwrap());
     let algorithm = Algorithm::FixedWindow(FixedWindow::new(5, Window::Calendar(calendar)).unwrap());
-    let charge = Charge {
-        key: BucketKey([bucket; 16]),
-        algorithm,
-        cost: Cost::ONE,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+    plan_of(spend(BucketKey([bucket; 16]), algorithm, Cost::ONE))
 }
 
 /// How many of ten requests to each of these gateways, one after the other, are granted.

@@ -138,14 +138,19 @@ fn what_is_not_spoken_on_a_listener_is_not_served() {
     assert_eq!(upstream.count(), 0);
 }
 
-#[test]
-fn streams_count_as_connections_of_their_client() {
-    let upstream = Upstream::answering(|request, stream| {
+/// Takes a second for each request to `/slow`.
+fn slow_upstream() -> Upstream {
+    Upstream::answering(|request, stream| {
         if request.line.contains("/slow") {
             std::thread::sleep(Duration::from_secs(1));
         }
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    });
+    })
+}
+
+#[test]
+fn streams_count_as_connections_of_their_client() {
+    let upstream = slow_upstream();
     let gateway = before(&upstream).with("limits: {connections_per_client: 3}").start();
     let mut client = Http2Client::connect(gateway.http);
     let slow: Vec<_> = (0..3).map(|_| client.begin("GET", "/slow", &[], true)).collect();
@@ -156,6 +161,30 @@ fn streams_count_as_connections_of_their_client() {
     assert_eq!(gateway.client().response("GET").unwrap().status, 503);
     assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
     assert_eq!(client.get("/", &[]).status, 200);
+    // Whichever of them ends first, the others leave room for as many.
+    let ended = client.begin("GET", "/", &[], true);
+    let slow: Vec<_> = (0..2).map(|_| client.begin("GET", "/slow", &[], true)).collect();
+    assert_eq!(ended.response().unwrap().status, 200);
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
+}
+
+#[test]
+fn streams_leave_files_for_others() {
+    let upstream = slow_upstream();
+    // Enough for 72 connections with one request each.
+    let gateway = before(&upstream).shell("ulimit -n 256").start();
+    let mut clients: Vec<_> = (0..2).map(|_| Http2Client::connect(gateway.http)).collect();
+    let slow: Vec<_> = clients
+        .iter_mut()
+        .flat_map(|client| (0..99).map(|_| client.begin("GET", "/slow", &[], true)).collect::<Vec<_>>())
+        .collect();
+    let statuses: Vec<_> = slow.into_iter().map(|request| request.response().unwrap().status).collect();
+    let served = statuses.iter().filter(|status| **status == 200).count();
+    assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
+    assert!((120..=142).contains(&served), "{served} of {}", statuses.len());
+    assert!(!gateway.has_logged("Too many open files"), "{}", gateway.errors());
+    assert_eq!(clients[0].get("/", &[]).status, 200);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::support::authority::Authority;
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{FrameClient, GOAWAY, get};
 use crate::support::tls_client::TlsSettings;
-use crate::support::{Gateway, Orphan, Upstream, eventually, short_or_long};
+use crate::support::{Gateway, Upstream, await_more, eventually, hand_over, short_or_long};
 use crate::tls::BOTH;
 
 fn slow() -> Upstream {
@@ -91,26 +91,8 @@ fn upgrades_lose_no_request_with_and_without_tls() {
             scope.spawn(|| send(|| Http2Client::connect(plain), &done, &served[0]));
             scope.spawn(|| send(connect_tls, &done, &served[1]));
         }
-        let await_more = || {
-            let before = served.each_ref().map(|served| served.load(Ordering::Relaxed));
-            let is_more = |(served, before): (&AtomicUsize, usize)| served.load(Ordering::Relaxed) > before + 25;
-            eventually("clients go on", || served.iter().zip(before).all(is_more));
-        };
-        await_more();
-        let mut current: Option<Orphan> = None;
-        for handovers in 1..=short_or_long(2, 50) {
-            match &current {
-                None => gateway.signal("USR2"),
-                Some(process) => process.signal("USR2"),
-            }
-            let next = Orphan::of(&gateway, handovers);
-            match &current {
-                None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
-                Some(process) => eventually("the previous process leaves", || !process.is_running()),
-            }
-            await_more();
-            current = Some(next);
-        }
+        await_more(&served);
+        hand_over(&mut gateway, short_or_long(2, 50), || await_more(&served));
         done.store(true, Ordering::Relaxed);
     });
     let served: usize = served.iter().map(|served| served.load(Ordering::Relaxed)).sum();

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::before;
 use crate::support::http2_frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
-    block, frame, get, request,
+    WINDOW_UPDATE, block, fields_block, frame, get, request,
 };
-use crate::support::{Client, Gateway, Upstream, now, print_measured, short_or_long};
+use crate::support::{Client, Gateway, Upstream, eventually, now, print_measured, short_or_long, wait_for_nothing};
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
@@ -100,6 +100,65 @@ fn resets_beyond_those_of_an_impatient_reader_end_the_connection() {
 }
 
 #[test]
+fn trailers_do_not_hide_resets() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream).start();
+    let mut client = FrameClient::connect(gateway.http);
+    let mut reading = client.reader();
+    let reader = std::thread::spawn(move || reading.rest());
+    for id in streams(600) {
+        let opened =
+            [request(id, "POST", "/", &[], 0), frame(HEADERS, END_STREAM | END_HEADERS, id, &fields_block(&[]))];
+        // A stream that is accepted before it is reset is not counted by the h2 crate.
+        if client.try_write(&opened.concat()).is_err() || client.try_write(&frame(RST_STREAM, 0, id, &CANCEL)).is_err()
+        {
+            break;
+        }
+        wait_for_nothing(Duration::from_millis(1));
+    }
+    client.finish_writing();
+    reader.join().unwrap();
+    gateway.expect("tollgate_http2_errors_total", &["kind=\"flood\""], 1.0);
+}
+
+/// Fewer than a client may have at once: a stream beyond is refused, which is written before anything more is read.
+const UNREAD: u32 = 40;
+
+/// A connection on which nothing more can be written: its client asks for as much as it may, and reads nothing of it.
+fn unread(gateway: &Gateway) -> FrameClient {
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&frame(SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]));
+    client.write(&frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0, 0]));
+    let flight: Vec<u8> = streams(UNREAD).flat_map(|id| get(id, "/large")).collect();
+    client.write(&flight);
+    client
+}
+
+#[test]
+fn a_connection_that_fails_while_its_client_reads_nothing_stops_no_other() {
+    let upstream = large_responses();
+    let incomplete = frame(HEADERS, END_STREAM, 2 * UNREAD + 1, &block("GET", "/", &[]));
+    let resets: Vec<u8> = streams(400)
+        .skip(UNREAD as usize)
+        .flat_map(|id| [get(id, "/"), frame(RST_STREAM, 0, id, &CANCEL)].concat())
+        .collect();
+    for (name, bytes, kind) in [("an incomplete head", incomplete, "header_timeout"), ("resets", resets, "flood")] {
+        let gateway = before(&upstream).with("threads: 1\nlimits: {header_timeout: 500ms}").start();
+        let mut client = unread(&gateway);
+        // What can be written is, meanwhile.
+        wait_for_nothing(Duration::from_secs(1));
+        let ((), longest) = beside(gateway.http, || {
+            client.write(&bytes);
+            let kind = format!("kind=\"{kind}\"");
+            eventually("it fails", || gateway.metric("tollgate_http2_errors_total", &[&kind]) == 1.0);
+            eventually("it is closed", || gateway.metric("tollgate_http_connections", &["h2c"]) == 0.0);
+        });
+        print_measured(&format!("{name} from a client that reads nothing: longest other request {longest:?}"));
+        assert!(longest < Duration::from_secs(2), "{name}: others waited {longest:?}");
+    }
+}
+
+#[test]
 fn streams_that_the_gateway_is_made_to_reset_are_bounded() {
     let upstream = Upstream::start();
     let gateway = before(&upstream).start();
@@ -158,14 +217,19 @@ fn frames_that_carry_nothing_end_the_connection() {
     assert_eq!(attack(&gateway, "1000 pings", &frame(PING, 0, 0, b"12345678").repeat(1000)), Outcome::Served);
 }
 
-#[test]
-fn responses_that_nobody_reads_take_bounded_memory() {
+/// Answers with 1 MiB at `/large`.
+fn large_responses() -> Upstream {
     static PART: [u8; 16 << 10] = [b'x'; 16 << 10];
-    let upstream = Upstream::answering(|request, stream| {
+    Upstream::answering(|request, stream| {
         let parts = if request.line.contains("/large") { 64 } else { 1 };
         let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", parts * PART.len());
         let _ = (0..parts).try_for_each(|_| stream.write_all(&PART));
-    });
+    })
+}
+
+#[test]
+fn responses_that_nobody_reads_take_bounded_memory() {
+    let upstream = large_responses();
     let gateway = before(&upstream).start();
     let before = gateway.resident_bytes();
     let connections = short_or_long(2, 20);

@@ -1,5 +1,6 @@
 //! Rules and limits, applied to requests.
 
+mod checks;
 mod claim_lists;
 mod claimed_numbers;
 mod client_controlled_input;

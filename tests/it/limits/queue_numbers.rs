@@ -78,7 +78,7 @@ rules:
     assert_eq!(gateway.metric("rate_limiter_rejected_total", &["leaky_bucket_exceeded"]), 1.0);
 }
 
-/// Who moves to the faster plan keeps its place in the queue.
+/// A client that moves to the faster plan keeps its place in the queue.
 #[test]
 fn rules_of_one_meter_share_a_queue() {
     let rules = "

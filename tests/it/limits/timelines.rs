@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use smallvec::smallvec;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
@@ -11,9 +10,8 @@ use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::{Cost, ExtraDecimals};
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::memory::{Memory, Settings};
@@ -24,6 +22,7 @@ use tollgate::store::{EventSink, Store, Worker, postgres};
 
 #[cfg(feature = "test-hooks")]
 use crate::support::Postgres;
+use crate::support::charge::{plan_of, spend};
 
 /// Something that a timeline can be played on.
 trait Player {
@@ -74,16 +73,7 @@ impl MemoryStore {
 impl Player for MemoryStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
-        let charge = Charge {
-            key: bucket,
-            algorithm,
-            cost,
-            limit: LimitId(0),
-            variant: 0,
-            tag: LimitTag::default(),
-            purpose: ChargePurpose::Spend,
-        };
-        let taken = self.memory.take(&Plan { enforced: smallvec![charge], shadow: smallvec![] });
+        let taken = self.memory.take(&plan_of(spend(bucket, algorithm, cost)));
         assert_eq!(taken.now, now);
         taken.settlement.enforced[0]
     }
@@ -117,16 +107,7 @@ impl PostgresStore {
 impl Player for PostgresStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
         self.clock.set(now);
-        let charge = Charge {
-            key: bucket,
-            algorithm,
-            cost,
-            limit: LimitId(0),
-            variant: 0,
-            tag: LimitTag::default(),
-            purpose: ChargePurpose::Spend,
-        };
-        let plan = Plan { enforced: smallvec![charge], shadow: smallvec![] };
+        let plan = plan_of(spend(bucket, algorithm, cost));
         let reply = self.runtime.block_on(self.store.take(Worker(0), &plan, None)).unwrap().unwrap();
         assert_eq!(reply.now, now);
         reply.settlement.enforced[0]
@@ -141,16 +122,7 @@ struct RedisStore {
 #[cfg(feature = "test-hooks")]
 impl Player for RedisStore {
     fn take(&mut self, bucket: BucketKey, algorithm: Algorithm, cost: Cost, now: Timestamp) -> Outcome {
-        let charge = Charge {
-            key: bucket,
-            algorithm,
-            cost,
-            limit: LimitId(0),
-            variant: 0,
-            tag: LimitTag::default(),
-            purpose: ChargePurpose::Spend,
-        };
-        let reply = self.script.take(&[Plan { enforced: smallvec![charge], shadow: smallvec![] }], now);
+        let reply = self.script.take(&[plan_of(spend(bucket, algorithm, cost))], now);
         assert_eq!(reply.now, now);
         reply.settlements[0].enforced[0]
     }

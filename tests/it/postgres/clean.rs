@@ -33,6 +33,28 @@ fn rows_of_buckets_that_are_full_again_are_removed() {
 }
 
 #[test]
+fn rows_with_high_keys_are_removed_although_no_run_visits_all_rows() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    // Of the 5 pieces, those with old rows come last; every second one fails, which ends a run.
+    postgres.sql(
+        "INSERT INTO tollgate_bucket (key, state, until)
+         SELECT decode(lpad(to_hex(n), 32, '0'), 'hex'), '\\x00', CASE WHEN n <= 9000 THEN 9000000000000000 ELSE n END
+         FROM generate_series(1, 9500) AS n",
+    );
+    postgres.sql("CREATE SEQUENCE pieces");
+    postgres.sql("GRANT USAGE ON SEQUENCE pieces TO PUBLIC");
+    postgres.sql(
+        "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN IF nextval('pieces') % 2 = 0 THEN RAISE 'a test wants this'; END IF; RETURN NULL; END $$",
+    );
+    postgres.sql("CREATE TRIGGER fails BEFORE DELETE ON tollgate_bucket FOR EACH STATEMENT EXECUTE FUNCTION fails()");
+    let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
+    let _gateway = builder.interval("store_clean", Duration::from_millis(100)).start();
+    eventually("only lasting rows are left", || postgres.sql("SELECT count(*) FROM tollgate_bucket") == "9000");
+}
+
+#[test]
 fn tables_under_a_flood_of_new_buckets_stay_bounded() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();

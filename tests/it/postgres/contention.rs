@@ -201,3 +201,52 @@ fn a_gateway_that_hangs_in_a_transaction_holds_its_rows_for_the_timeout_at_most(
     let mut client = hanging.client();
     eventually("it is granted again", || client.get("/", &[]).status == 200);
 }
+
+/// No timeout of the server bounds it: it would wait until there is a replica.
+#[test]
+fn a_commit_that_waits_for_a_replica_is_cancelled_and_counts_as_spent() {
+    const LIMIT: u64 = 1000;
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    let text = postgres.store_with(", timeout: 500ms, durability: sync", "deny") + "policies:\n" + &policy("one");
+    let gateway = Gateway::start(&upstream, &text);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let mut client = gateway.client();
+    let (mut asked, mut granted) = (0, 0);
+    let mut ask = || {
+        asked += 1;
+        let sent = now();
+        let response = client.get("/", &[]);
+        let took = sent.elapsed();
+        assert!(took < Duration::from_millis(500 + 1_500), "{took:?}");
+        granted += u64::from(response.status == 200);
+        response
+    };
+    eventually("the store decides", || ask().status == 200);
+    let connections =
+        || postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'tollgate'").parse::<u64>().unwrap();
+    let before = connections();
+    postgres.set("synchronous_standby_names", "nobody");
+    let waits = || postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'") != "0";
+    let cancelled = || postgres.log().matches("canceling wait for synchronous replication").count();
+    for round in 1..=2 {
+        eventually("a commit waits", || {
+            // Refused as long as the breaker is open, and granted until the setting is in force.
+            ask();
+            waits()
+        });
+        eventually("it is cancelled", || cancelled() >= round && !waits());
+    }
+    // One more may be there that removes old rows.
+    eventually("no server process stays behind", || connections() <= before + 1);
+    postgres.set("synchronous_standby_names", "''");
+    let mut left = 0;
+    eventually("it decides again", || {
+        let response = ask();
+        left = if response.status == 200 { response.number("RateLimit-Remaining") } else { 0 };
+        response.status == 200
+    });
+    // What was committed and not answered is spent, once.
+    let spent = LIMIT - left;
+    assert!((granted + 2..=asked).contains(&spent), "{granted} granted of {asked}, {spent} spent");
+}

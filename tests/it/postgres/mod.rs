@@ -12,3 +12,4 @@ mod operators;
 mod outage;
 mod published_function;
 mod secrets;
+mod side_work;

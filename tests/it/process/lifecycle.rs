@@ -128,6 +128,27 @@ fn a_drain_without_a_connection_answers_requests_that_wait_in_the_kernel() {
 }
 
 #[test]
+fn a_drain_answers_requests_behind_proxy_headers_that_wait_in_the_kernel() {
+    let upstream = Upstream::start();
+    let listener = "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}]";
+    let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: 2s}}\n{listener}"));
+    gateway.signal("TERM");
+    eventually("it drains", || gateway.has_logged("draining"));
+    gateway.signal("STOP");
+    let mut asking: Vec<_> = (0..50).map(|_| gateway.client()).collect();
+    for client in &mut asking {
+        client.write("PROXY TCP4 192.0.2.1 192.0.2.2 1024 80\r\nGET /last HTTP/1.1\r\nHost: a\r\n\r\n");
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    gateway.signal("CONT");
+    for (number, client) in asking.iter_mut().enumerate() {
+        let status = client.response("GET").map(|response| response.status);
+        assert!(matches!(status, Ok(200)), "client {number}: {status:?}");
+    }
+    assert_eq!(gateway.wait().0.code(), Some(0));
+}
+
+#[test]
 fn in_the_drain_delay_it_answers_and_closes_connections() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, "drain: {delay: 2s, timeout: 60s}");

@@ -127,7 +127,7 @@ fn check_names_the_buckets_that_are_reset() {
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
-    let reset = "buckets reset: policy default, limit s: it was not there before\nok\n";
+    let reset = "buckets reset: policy default, limit s: it was not there before\ngone: policy default, limit r\nok\n";
     assert_eq!(check(&old, &new), (Some(0), reset.to_owned(), String::new()));
     let kept =
         "buckets kept: policy default, limit r: was 1/day burst 1, is 1/day burst 2; what was spent stays spent\nok\n";

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::authority::Authority;
-use crate::support::{Gateway, GatewayBuilder, Orphan, Upstream, eventually, short_or_long};
+use crate::support::{Gateway, GatewayBuilder, Orphan, Upstream, await_more, hand_over, short_or_long};
 
 /// A listener at `path`, beside one with an address.
 fn before(upstream: &Upstream, path: &Path) -> GatewayBuilder {
@@ -140,6 +140,27 @@ fn a_path_belongs_to_one_process_and_outlives_it() {
 }
 
 #[test]
+fn the_file_of_a_path_has_the_mode_that_is_set() {
+    let (upstream, folder) = (Upstream::start(), tempfile::TempDir::new().unwrap());
+    let path = folder.path().join("gateway.sock");
+    let permissions = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    let with_mode = |mode: &str| {
+        let address = format!("address: \"unix:{}\"{mode}", path.display());
+        format!("listeners: [{{address: 127.0.0.1:0}}, {{name: local, {address}}}]")
+    };
+    let gateway = Gateway::before(&upstream).with(&with_mode(", socket_mode: 660")).shell("umask 077").start();
+    assert_eq!((permissions(), status(&path)), (0o660, 200));
+    // Another one is for the next process, also for one that gets the socket of this one.
+    gateway.reload(&upstream, &with_mode(", socket_mode: 600"));
+    assert!(gateway.has_logged("only after a restart"), "{}", gateway.errors());
+    assert_eq!(permissions(), 0o660);
+    gateway.signal("USR2");
+    let next = Orphan::of(&gateway, 1);
+    assert_eq!((permissions(), status(&path)), (0o600, 200));
+    drop(next);
+}
+
+#[test]
 fn upgrades_and_a_drain_lose_no_request_at_a_path() {
     let (upstream, folder) = (Upstream::start(), tempfile::TempDir::new().unwrap());
     let path = folder.path().join("gateway.sock");
@@ -154,21 +175,7 @@ fn upgrades_and_a_drain_lose_no_request_at_a_path() {
                 }
             });
         }
-        let mut current: Option<Orphan> = None;
-        for handovers in 1..=short_or_long(2, 50) {
-            match &current {
-                None => gateway.signal("USR2"),
-                Some(process) => process.signal("USR2"),
-            }
-            let next = Orphan::of(&gateway, handovers);
-            match &current {
-                None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
-                Some(process) => eventually("the previous process leaves", || !process.is_running()),
-            }
-            let before = served.load(Ordering::Relaxed);
-            eventually("clients go on", || served.load(Ordering::Relaxed) > before + 20);
-            current = Some(next);
-        }
+        hand_over(&mut gateway, short_or_long(2, 50), || await_more(std::slice::from_ref(&served)));
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(upstream.count(), served.load(Ordering::Relaxed));

@@ -36,12 +36,12 @@ fn file(servers: &[SocketAddr], keys: &str, rest: &str) -> String {
     )
 }
 
-fn start(servers: &[SocketAddr], keys: &str, rest: &str) -> Gateway {
+pub(super) fn start(servers: &[SocketAddr], keys: &str, rest: &str) -> Gateway {
     Gateway::before_url("").with(&file(servers, keys, rest)).start()
 }
 
 #[track_caller]
-fn statuses(gateway: &Gateway, method: &str, requests: usize) -> Vec<u16> {
+pub(super) fn statuses(gateway: &Gateway, method: &str, requests: usize) -> Vec<u16> {
     let mut client = gateway.client();
     let mut send = |_| {
         let response = client.send(method, "/", &[], "");

@@ -19,12 +19,12 @@ use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, b
 use crate::support::{Redis, RedisCluster, Replicas, now, print_measured};
 
 /// The longest that a decision may wait: the tests load the machine.
-const TIMEOUT: Duration = Duration::from_secs(1);
+pub const TIMEOUT: Duration = Duration::from_secs(1);
 /// The time by which a timer may be late on a machine that does other things.
-const LATE: Duration = Duration::from_millis(1500);
+pub const LATE: Duration = Duration::from_millis(1500);
 
 /// A bucket under this hash tag, of which nothing comes back while a test runs.
-fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
+pub fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
     let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
     let mut key = [bucket; 16];
     key[..4].copy_from_slice(&[0, 0, 0, tag]);
@@ -39,14 +39,18 @@ fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
     }
 }
 
-fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+pub fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
     Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
 }
 
 /// A gateway on this cluster, which knows one of its nodes.
-fn gateway(servers: &RedisCluster, seed: usize) -> Arc<Store> {
-    let node = &servers.masters[seed];
-    let nodes = vec![HostPort::new("127.0.0.1", node.port)];
+pub fn gateway(servers: &RedisCluster, seed: usize) -> Arc<Store> {
+    gateway_at([&servers.masters[seed]], EventSink::new(|_| ()))
+}
+
+/// A gateway that knows these nodes.
+pub fn gateway_at<'r>(nodes: impl IntoIterator<Item = &'r Redis>, events: EventSink) -> Arc<Store> {
+    let nodes = nodes.into_iter().map(|node| HostPort::new("127.0.0.1", node.port)).collect();
     let settings = Settings {
         target: Target::Cluster(Box::new(cluster::Settings { nodes, place: Place::DEFAULT })),
         login: Login::default(),
@@ -55,16 +59,16 @@ fn gateway(servers: &RedisCluster, seed: usize) -> Arc<Store> {
         breaker: breaker::Settings::default(),
         gateways: 1,
     };
-    Arc::new(Store::open(&settings.into(), 1, Clock::system(), EventSink::new(|_| ())))
+    Arc::new(Store::open(&settings.into(), 1, Clock::system(), events))
 }
 
 /// What the requests of a load came to.
 #[derive(Debug, Default)]
-struct Counts {
-    granted: u64,
-    refused: u64,
-    failed: Vec<StoreError>,
-    longest: Duration,
+pub struct Counts {
+    pub granted: u64,
+    pub refused: u64,
+    pub failed: Vec<StoreError>,
+    pub longest: Duration,
 }
 
 impl Counts {
@@ -76,7 +80,7 @@ impl Counts {
     }
 }
 
-async fn ask(store: &Store, plan: &Plan, counts: &mut Counts) {
+pub async fn ask(store: &Store, plan: &Plan, counts: &mut Counts) {
     let started = now();
     let reply = store.take(Worker(0), plan, None).await;
     counts.longest = counts.longest.max(started.elapsed());
@@ -87,11 +91,11 @@ async fn ask(store: &Store, plan: &Plan, counts: &mut Counts) {
     }
 }
 
-fn run<T>(test: impl Future<Output = T>) -> T {
+pub fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
 }
 
-async fn started(store: Arc<Store>) -> Arc<Store> {
+pub async fn started(store: Arc<Store>) -> Arc<Store> {
     let driven = Arc::clone(&store);
     tokio::spawn(async move { driven.run(Worker(0)).await });
     store.first_attempt().await;
@@ -145,7 +149,7 @@ fn under_load(cluster: &RedisCluster, plans: &[Plan], fault: impl FnOnce() + Sen
 }
 
 /// Asks again and again until the answer is yes.
-async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
+pub async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
     let deadline = now() + Duration::from_secs(20);
     while !question().await {
         assert!(now() < deadline, "it never happened");
@@ -154,7 +158,7 @@ async fn eventually_async(mut question: impl AsyncFnMut() -> bool) {
 }
 
 /// A bucket under each hash tag.
-fn everywhere(burst: u64) -> Vec<Plan> {
+pub fn everywhere(burst: u64) -> Vec<Plan> {
     (0..16).map(|tag| plan([charge(1, tag, burst)])).collect()
 }
 

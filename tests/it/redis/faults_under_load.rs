@@ -225,20 +225,23 @@ pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
+/// Kills Redis so many times, and starts it again each time a moment later.
+pub fn kill_and_restart(redis: &mut Redis, times: u64) {
+    for _ in 0..times {
+        redis.kill();
+        pause(100);
+        redis.restart();
+        pause(700);
+    }
+}
+
 #[test]
 fn limits_hold_while_redis_is_killed_and_restarted() {
     let mut redis = Redis::start();
     let port = redis.port;
     let times = short_or_long(20, 200);
     let fault = format!("kill -9 and restart, {times} times");
-    survive(&fault, Bound::Lost { times }, &mut redis, port, |redis| {
-        for _ in 0..times {
-            redis.kill();
-            pause(100);
-            redis.restart();
-            pause(700);
-        }
-    });
+    survive(&fault, Bound::Lost { times }, &mut redis, port, |redis| kill_and_restart(redis, times));
 }
 
 #[test]

@@ -7,11 +7,12 @@ use proptest::test_runner::TestRunner;
 use tollgate::base::time::{Micros, Timestamp};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::{Algorithm, State};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::{Plan, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::script;
 
+use crate::support::charge::{plan_of, spend};
 use crate::support::{Redis, TakeScript, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
@@ -24,16 +25,7 @@ fn log(limit: u64, window: u64) -> Algorithm {
 
 fn plan(algorithm: Algorithm, cost: u64) -> Plan {
     let cost = Cost::from_thousandths(cost);
-    let charge = Charge {
-        key: KEY,
-        algorithm,
-        cost,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
+    plan_of(spend(KEY, algorithm, cost))
 }
 
 /// Calls: how much later than the one before, and what its requests cost.

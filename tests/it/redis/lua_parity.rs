@@ -12,14 +12,15 @@ use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
+use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, Settlement, settle};
+use tollgate::limit::charge::{Charge, ChargePurpose, Plan, Settlement, settle};
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::memory::{Memory, Settings};
 use tollgate::store::redis::script;
 
+use crate::support::charge::{plan_of, spend};
 use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
@@ -140,15 +141,10 @@ fn history() -> impl Strategy<Value = (Vec<Algorithm>, Vec<(i64, Vec<RandomReque
 }
 
 fn plan(request: &RandomRequest, numbers: &[Algorithm]) -> Plan {
-    let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| Charge {
+    let charge = |(bucket, which, cost): &(u8, usize, Cost), shadow: u8| {
         // A bucket has one algorithm.
-        key: BucketKey([bucket + shadow + of_algorithm(numbers[*which].kind()); 16]),
-        algorithm: numbers[*which],
-        cost: *cost,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
+        let algorithm = numbers[*which];
+        spend(BucketKey([bucket + shadow + of_algorithm(algorithm.kind()); 16]), algorithm, *cost)
     };
     // Buckets of their own, as shadows have.
     let shadow = request.shadow.iter().map(|limit| charge(limit, 100)).collect();
@@ -256,16 +252,7 @@ fn per_second(amount: u64, burst: u64) -> Algorithm {
 }
 
 fn one(key: BucketKey, algorithm: Algorithm) -> Plan {
-    let charge = Charge {
-        key,
-        algorithm,
-        cost: Cost::ONE,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: [charge].into_iter().collect(), shadow: Default::default() }
+    plan_of(spend(key, algorithm, Cost::ONE))
 }
 
 #[test]

@@ -8,12 +8,13 @@ use redis::Value;
 use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::Plan;
 use tollgate::limit::cost::Cost;
 use tollgate::store::StoreError;
 use tollgate::store::redis::codec::Call;
 
+use crate::support::charge::{plan_of, spend};
 use crate::support::{Gateway, Upstream, now, serve_fake_redis};
 
 /// When the bucket of the request was found, in microseconds since 1970.
@@ -171,16 +172,7 @@ fn plan(key: u8, tokens: u64) -> Plan {
     let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 5).unwrap());
     let (key, cost) = (BucketKey([key; 16]), Cost::from_tokens(tokens));
-    let charge = Charge {
-        key,
-        algorithm,
-        cost,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: vec![charge].into(), shadow: Vec::new().into() }
+    plan_of(spend(key, algorithm, cost))
 }
 
 #[test]

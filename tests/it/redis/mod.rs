@@ -3,6 +3,7 @@
 mod cluster;
 mod cluster_faults;
 mod cluster_gateways;
+mod cluster_topology;
 mod connection;
 mod eviction_policy;
 mod fallback_share;

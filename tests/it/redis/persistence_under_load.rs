@@ -1,6 +1,6 @@
 //! Real gateways under load while a Redis with an append-only file is killed and restarted: what it had written still counts.
 
-use super::faults_under_load::{Bound, pause, survive};
+use super::faults_under_load::{Bound, kill_and_restart, survive};
 use crate::support::{Redis, short_or_long};
 
 #[track_caller]
@@ -9,14 +9,7 @@ fn limits_hold_while_it_is_killed(fsync: &str, bound: fn(u64) -> Bound) {
     let port = redis.port;
     let times = short_or_long(3, 50);
     let fault = format!("kill -9 and restart, appendfsync {fsync}, {times} times");
-    survive(&fault, bound(times), &mut redis, port, |redis| {
-        for _ in 0..times {
-            redis.kill();
-            pause(100);
-            redis.restart();
-            pause(700);
-        }
-    });
+    survive(&fault, bound(times), &mut redis, port, |redis| kill_and_restart(redis, times));
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! Undoes charges on a real redis-server: a bucket then holds at most what it would hold if it had not been charged.
 
-use smallvec::smallvec;
 use tollgate::base::time::{Micros, Timestamp};
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
@@ -8,12 +7,13 @@ use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::sliding_window::SlidingWindow;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::algorithm::{Algorithm, State};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan, settle};
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::{Charge, Plan, settle};
 use tollgate::limit::cost::Cost;
-use tollgate::store::redis::codec::key_name;
+use tollgate::store::redis::codec::{Call, key_name};
 use tollgate::store::redis::script;
 
+use crate::support::charge::{plan_of, spend};
 use crate::support::{Redis, TakeScript};
 
 const SECOND: u64 = 1_000_000;
@@ -38,27 +38,21 @@ fn charge(bucket: u16, algorithm: Algorithm, cost: u64) -> Charge {
     let mut key = [1; 16];
     key[..2].copy_from_slice(&[low, high]);
     let cost = Cost::from_tokens(cost);
-    Charge {
-        key: BucketKey(key),
-        algorithm,
-        cost,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    }
+    spend(BucketKey(key), algorithm, cost)
 }
 
 fn plan(charge: Charge) -> Plan {
-    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+    plan_of(charge)
 }
 
 /// How many of the charges were undone, wholly or in part.
 fn undo(redis: &Redis, charge: &Charge, charged: Timestamp, now: Timestamp) -> u64 {
     let (twin, numbers) = charge.algorithm.twin(now);
+    let (_, fastest) = charge.algorithm.at_fastest().twin(now);
     let mut command = redis::cmd("EVAL");
     command.arg(script::undo()).arg(1).arg(key_name("test", &charge.key));
-    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(charge.cost.thousandths()).arg(charged.0).arg(now.0);
+    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&fastest[..]);
+    command.arg(charge.cost.thousandths()).arg(charged.0).arg(now.0);
     command.query(&mut redis.connection()).unwrap()
 }
 
@@ -130,4 +124,53 @@ fn a_charge_whose_window_is_over_and_an_invalid_bucket_stay_as_they_are() {
         script.tamper(&one.key, "LPUSH", &[b"nonsense"]);
         assert_eq!(undo(&redis, &one, Timestamp(START), Timestamp(START + SECOND)), 0, "{algorithm}");
     }
+}
+
+/// Otherwise what others have already been granted of it would be given back.
+#[test]
+fn what_others_may_have_refilled_since_is_not_given_back() {
+    let redis = Redis::start();
+    let mut script = TakeScript::new(&redis);
+    let bucket = |per_second: u64, burst| {
+        let rate = Rate { amount: Cost::from_tokens(per_second), period: Micros(SECOND) };
+        TokenBucket::new(rate, burst).unwrap()
+    };
+    let (fast, slow) = (bucket(10_000, 10_000), bucket(1, 20));
+    let (fast, slow) = (Algorithm::TokenBucket(fast.alongside(&slow)), Algorithm::TokenBucket(slow.alongside(&fast)));
+    let (undone, all) = (charge(1, slow, 20), charge(1, fast, 10_000));
+    assert!(script.take(&[plan(undone.clone())], Timestamp(START)).settlements[0].is_granted());
+    // What the slow one took has come back.
+    assert!(script.take(&[plan(all)], Timestamp(START + 2_000)).settlements[0].is_granted());
+    let now = Timestamp(START + 2_500);
+    undo(&redis, &undone, Timestamp(START), now);
+    let stored = script.stored(&undone.key);
+    // Of half a millisecond.
+    assert_eq!(remaining(&fast, stored.as_deref(), now), 5_000);
+}
+
+/// Gateways whose limit has the longer window still count all that is in it.
+#[test]
+fn a_log_is_kept_for_the_longer_window_although_a_charge_of_the_shorter_one_is_undone() {
+    let redis = Redis::start();
+    let log = |window| Algorithm::SlidingLog(SlidingLog::new(100, Micros(window * SECOND)).unwrap());
+    let (long, short) = (charge(1, log(60), 10), charge(1, log(10), 1));
+    let sha: String = redis.command(&["SCRIPT", "LOAD", &script::take()]);
+    // On the clock of the server, by which keys expire.
+    let take = |charge: &Charge| {
+        let plans = [plan(charge.clone())];
+        let call = Call::new(&plans);
+        let near = Timestamp(START);
+        let reply = call.command(&sha, "test", near, None).query(&mut redis.connection()).unwrap();
+        call.settle(&reply).unwrap().now
+    };
+    take(&long);
+    let charged = take(&short);
+    let (twin, numbers) = short.algorithm.twin(charged);
+    let mut command = redis::cmd("EVAL");
+    command.arg(script::undo()).arg(1).arg(key_name("test", &short.key));
+    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&numbers[..]);
+    command.arg(short.cost.thousandths()).arg(charged.0).arg("");
+    assert_eq!(command.query::<u64>(&mut redis.connection()).unwrap(), 1);
+    let left: i64 = redis::cmd("PTTL").arg(key_name("test", &short.key)).query(&mut redis.connection()).unwrap();
+    assert!(left > 50_000, "{left}");
 }

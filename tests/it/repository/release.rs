@@ -1,4 +1,4 @@
-//! Holds what a release says it is made of to Cargo.lock, and its licences to deny.toml.
+//! Holds what a release says it is made of to Cargo.lock, its licences to deny.toml, and its version and signatures to the documents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -109,4 +109,66 @@ fn an_exception_that_nothing_needs_fails() {
     std::fs::write(&file, read("deny.toml").replace("exceptions = [", more)).unwrap();
     let Some((code, text)) = sbom(&["--check", "--rules", file.to_str().unwrap()]) else { return };
     assert_eq!((code, &*text), (Some(1), "deny.toml: an exception is for gone, which is not needed\n"));
+}
+
+#[test]
+fn documents_manifests_and_the_changelog_name_the_version_of_the_program() {
+    let version = env!("CARGO_PKG_VERSION");
+    let changelog = read("CHANGELOG.md");
+    let newest = changelog.lines().find_map(|line| line.strip_prefix("## ").filter(|title| *title != "Unreleased"));
+    assert!(newest.unwrap().starts_with(&format!("{version} (")), "{newest:?}");
+    let named =
+        regex::Regex::new(r"(?:VERSION=|newest version is |tollgate(?:-chart-|[-_: ]))(\d+\.\d+\.\d+)").unwrap();
+    for (file, least) in [
+        ("README.md", 2),
+        ("Dockerfile", 1),
+        ("docs/deploy.md", 7),
+        ("docs/operations.md", 1),
+        ("deploy/image", 1),
+        ("deploy/kubernetes/deployment.yaml", 1),
+        ("deploy/kubernetes-postgres/job.yaml", 1),
+    ] {
+        let text = read(file);
+        let found: Vec<_> = named.captures_iter(&text).map(|found| found.get(1).unwrap().as_str()).collect();
+        assert!(found.len() >= least && found.iter().all(|found| *found == version), "{file}: {found:?}");
+    }
+}
+
+#[test]
+fn a_signature_is_verified_as_the_documents_say() {
+    let folder = TempDir::new().unwrap();
+    let shell = |command: &str| {
+        let output = Command::new("sh").args(["-c", command]).current_dir(folder.path()).output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    if !shell("command -v ssh-keygen").0 {
+        not_checked("ssh-keygen is not installed");
+        return;
+    }
+    for key in ["release", "other"] {
+        let (made, text) = shell(&format!("ssh-keygen -q -t ed25519 -N '' -f {key}"));
+        assert!(made, "{text}");
+    }
+    let page = read("docs/deploy.md");
+    let command = |start: &str| page.lines().find(|line| line.starts_with(start)).unwrap();
+    let signers = command("echo \"release ");
+    let verify = command("ssh-keygen -Y verify").replace("tollgate-0", "a-0");
+    let archive = verify.rsplit('<').next().unwrap().to_owned();
+    let write = |text: &str| std::fs::write(folder.path().join(&archive), text).unwrap();
+    let sign = |key: &str| shell(&format!("{}/scripts/sign {key} {archive}", root().display()));
+
+    write("an archive");
+    assert_eq!(sign("release"), (true, format!("{archive}.sig\n")));
+    assert!(shell(signers).0);
+    let (good, text) = shell(&verify);
+    assert!(good && text.starts_with("Good \"tollgate-release\" signature for release with"), "{text}");
+    write("an archivE");
+    assert!(!shell(&verify).0, "of another file");
+    write("an archive");
+    assert!(sign("other").0 && !shell(&verify).0, "by another key");
+    assert!(sign("release").0 && shell(&verify).0);
+    let other = format!("rm {archive}.sig && ssh-keygen -q -Y sign -f release -n git {archive}");
+    assert!(shell(&other).0 && !shell(&verify).0, "for another purpose");
+    let (signed, text) = sign("missing");
+    assert!(!signed && text.contains("missing"), "{text}");
 }

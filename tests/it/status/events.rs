@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::document::{document, eventually_reported};
 use crate::support::mint::es256;
-use crate::support::{Gateway, Redis, Upstream, now};
+use crate::support::{Gateway, Redis, Upstream, eventually, now};
 
-const RULES: &str = "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1000/s}}]\n";
+const RULES: &str = "rules: [{name: one, limit_keys: [query:user], algorithm_config: {rate: 1000/s}}, \
+                     {name: two, limit_keys: [query:team], algorithm_config: {rate: 1000/s}}]\n";
 
 /// How often it happened, and the last detail of it.
 fn event(document: &Value, what: &str) -> Option<(u64, String)> {
@@ -55,9 +56,21 @@ fn an_outage_of_the_store_is_shown_from_its_beginning_to_its_end() {
     redis.kill();
     assert!(["closed", "unreachable"].contains(&&*happens(&gateway, "store is down")));
     assert_eq!(gateway.client().get("/?user=a", &[]).status, 200);
-    assert_eq!(happens(&gateway, "limits are decided without the store"), "default/one");
+    let began = "limits are decided without the store";
+    assert_eq!(happens(&gateway, began), "default/one (local)");
+    // Another limit joins the event.
+    let both = "default/one (local), default/two (local)";
+    eventually("both are named", || {
+        for target in ["/?user=a", "/?team=b"] {
+            assert_eq!(gateway.client().get(target, &[]).status, 200);
+        }
+        event(&document(&gateway), began).unwrap().1 == both
+    });
     // Its row says how often, and what was done.
-    eventually_reported(&gateway, "what was done", |reported| reported["rows"][0]["fallback"] == json!({"local": 1}));
+    eventually_reported(&gateway, "what was done", |reported| {
+        let done = reported["rows"][0]["fallback"].as_object().unwrap();
+        done.len() == 1 && done["local"].as_u64() > Some(1)
+    });
     redis.restart();
     eventually_reported(&gateway, "it is up again", |reported| {
         event(reported, "store is up").unwrap().0 == 2 && reported["events"][0]["what"] == "store is up"
@@ -67,6 +80,7 @@ fn an_outage_of_the_store_is_shown_from_its_beginning_to_its_end() {
         assert!(now() < deadline, "{}", document(&gateway)["events"]);
         std::thread::sleep(Duration::from_millis(100));
     }
+    assert_eq!(happens(&gateway, "limits are decided by the store again"), both);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use super::tls_client::TlsSettings;
 
 /// The longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub struct Http2Client {
     // In this order: the connection ends before its runtime.
@@ -144,13 +144,13 @@ impl Http2Client {
     /// Whether the server closes the connection.
     pub fn is_closed(&mut self) -> bool {
         let closed = self.closed.wait_for(|closed| *closed);
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, closed).await.is_ok() })
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, closed).await.is_ok() })
     }
 
     /// Whether a further request can be sent, as far as is known by now.
     pub fn accepts_requests(&self) -> bool {
         let sender = self.sender.clone();
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, sender.ready()).await }).is_ok_and(|r| r.is_ok())
+        self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, sender.ready()).await }).is_ok_and(|r| r.is_ok())
     }
 }
 
@@ -173,7 +173,7 @@ impl Http2Request {
     /// If the stream is reset, or the connection closed.
     pub fn head(self) -> Result<(Response<()>, RecvStream, SendStream<Bytes>), h2::Error> {
         let Http2Request { response, body, runtime } = self;
-        let response = runtime.block_on(async { tokio::time::timeout(PATIENCE, response).await.expect("no response") });
+        let response = runtime.block_on(async { tokio::time::timeout(TIMEOUT, response).await.expect("no response") });
         let (head, received) = response?.into_parts();
         Ok((Response::from_parts(head, ()), received, body))
     }
@@ -206,7 +206,7 @@ impl Http2Request {
             let (head, ()) = head.into_parts();
             Ok(Http2Response { status: head.status.as_u16(), head: head.headers, body, trailers })
         };
-        runtime.block_on(async { tokio::time::timeout(PATIENCE, whole).await.expect("the response does not end") })
+        runtime.block_on(async { tokio::time::timeout(TIMEOUT, whole).await.expect("the response does not end") })
     }
 }
 
@@ -224,7 +224,7 @@ impl Http2Streaming {
     /// If the stream is reset, or the connection closed.
     pub fn part(&mut self) -> Result<Vec<u8>, h2::Error> {
         let received = &mut self.received;
-        let next = async { tokio::time::timeout(PATIENCE, received.data()).await.expect("no further part") };
+        let next = async { tokio::time::timeout(TIMEOUT, received.data()).await.expect("no further part") };
         let part = self.runtime.block_on(next).transpose()?.unwrap_or_default();
         self.received.flow_control().release_capacity(part.len())?;
         Ok(part.to_vec())

@@ -2,6 +2,7 @@
 
 pub mod authority;
 mod certificates;
+pub mod charge;
 mod client;
 #[cfg(feature = "opentelemetry")]
 pub mod collector;
@@ -43,7 +44,7 @@ pub use gateway_builder::GatewayBuilder;
 pub use lateness::Lateness;
 pub use load::Load;
 pub use movable_name::MovableName;
-pub use orphan::Orphan;
+pub use orphan::{Orphan, await_more, hand_over};
 pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use proof::{short_or_long, shortened_or_real};

@@ -1,6 +1,7 @@
 //! Follows the next process after an upgrade, which is no child of the test. Its [`super::ConfigDirectory`] kills it.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Gateway, eventually};
 
@@ -35,4 +36,32 @@ impl Orphan {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         !status.is_empty() && !status.contains(") Z")
     }
+}
+
+/// Upgrades a gateway so many times, and what it has been handed over to. After each handover the previous process ends, without an error,
+/// and `clients_go_on` waits until clients have been answered by the next one.
+#[track_caller]
+pub fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl Fn()) {
+    let mut current: Option<Orphan> = None;
+    for handovers in 1..=times {
+        match &current {
+            None => gateway.signal("USR2"),
+            Some(process) => process.signal("USR2"),
+        }
+        let next = Orphan::of(gateway, handovers);
+        match &current {
+            None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
+            Some(process) => eventually("the previous process leaves", || !process.is_running()),
+        }
+        clients_go_on();
+        current = Some(next);
+    }
+}
+
+/// Waits until each of these counts of answers has risen by more than twenty.
+#[track_caller]
+pub fn await_more(served: &[AtomicUsize]) {
+    let before: Vec<_> = served.iter().map(|served| served.load(Ordering::Relaxed)).collect();
+    let is_more = |(served, before): (&AtomicUsize, &usize)| served.load(Ordering::Relaxed) > before + 20;
+    eventually("clients go on", || served.iter().zip(&before).all(is_more));
 }

@@ -106,6 +106,26 @@ impl RedisCluster {
         });
     }
 
+    /// A node of no cluster, which has no slots.
+    #[track_caller]
+    pub fn lone_node() -> Redis {
+        node(&[])
+    }
+
+    /// Cuts a master off from all others, which goes on to serve its clients: it answers that the cluster is down. Its replica
+    /// takes its place.
+    #[track_caller]
+    pub fn cut_off(&self, master: usize) {
+        let (cut_off, replica) = (&self.masters[master], &self.replicas[master]);
+        let () = cut_off.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
+        for other in self.nodes().filter(|node| node.port != cut_off.port) {
+            let id: String = other.command(&["CLUSTER", "MYID"]);
+            let () = cut_off.command(&["CLUSTER", "FORGET", &id]);
+        }
+        let () = replica.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]);
+        eventually("it says that the cluster is down", || info(cut_off, "cluster_state:") == "fail");
+    }
+
     fn meet(&self, other: &Redis) {
         let (port, bus) = (other.port.to_string(), bus_port(other).to_string());
         let () = self.masters[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);

@@ -23,7 +23,7 @@ impl ServerProcess {
         ServerProcess { address, child }
     }
 
-    /// Ends it without a farewell.
+    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -304,11 +304,15 @@ fn explain_chooses_a_listener_and_knows_what_its_certificates_ask() {
     let asks = "{cert_file: b.pem, key_file: b.key, client_ca_file: ca.pem, client_auth: required}";
     let tls = format!("tls: {{certificates: [{{cert_file: a.pem, key_file: a.key}}, {asks}], strict_sni: true}}");
     let file = folder.path().join("gateway.yaml");
+    let doors = "{name: authz, address: 127.0.0.1:0, decide: [ext_authz], clients: [127.0.0.1]}, \
+                 {name: rate, address: 127.0.0.1:0, decide: [rls], clients: [127.0.0.1]}";
     let listeners = format!(
-        "listeners: [{{name: plain, address: 127.0.0.1:0}}, {{name: inner, address: 127.0.0.1:0}}, {{name: edge, address: 127.0.0.1:0, {tls}}}]"
+        "listeners: [{{name: plain, address: 127.0.0.1:0}}, {{name: inner, address: 127.0.0.1:0}}, {{name: edge, address: 127.0.0.1:0, {tls}}}, {doors}]"
     );
-    let rules = "rules: [{name: one, limit_keys: [listener], algorithm_config: {rps: 1, burst: 5}}]";
+    let rules = "rules: [{name: shown, match: {tls:sni: a.test}, limit_keys: [tls:client_dns], algorithm_config: {rps: 1, burst: 5}}, {name: one, limit_keys: [listener], algorithm_config: {rps: 1, burst: 5}}]";
     std::fs::write(&file, format!("upstream: http://127.0.0.1:9\n{listeners}\n{rules}\n")).unwrap();
+    let shown = folder.path().join("b.pem");
+    let shown = shown.to_str().unwrap();
     let file = file.to_str().unwrap();
     let explain = |arguments: &[&str]| {
         let output = tollgate(&[&["explain", "-c", file], arguments].concat());
@@ -318,11 +322,24 @@ fn explain_chooses_a_listener_and_knows_what_its_certificates_ask() {
         (&["https://a.test/"][..], "listener \"edge\""),
         (&["a.test/"], "listener \"plain\""),
         (&["--listener", "inner", "http://a.test/"], "listener \"inner\""),
-        (&["--listener", "other", "/"], "--listener: must be one of plain, inner, edge, is `other`"),
+        (&["--listener", "other", "/"], "--listener: must be one of plain, inner, edge, authz, rate, is `other`"),
         (&["-H", "Host: b.test", "https://a.test/"], "REFUSED 421 bad_request: TLS was negotiated for a.test"),
         (&["https://b.test/"], "no response: the listener `edge` requires a certificate of the client"),
         (&["https://c.test/"], "no response: the listener `edge` has no certificate for `c.test`"),
         (&["--client-cert", "a.pem", "/"], "--client-cert a.pem: the listener `plain` has no `tls`"),
+        // What an Envoy may say of the connections of its clients.
+        (
+            &["--listener", "authz", "--client-cert", shown, "https://a.test/"],
+            "YES  shown  key tls:client_dns \"b.test\"",
+        ),
+        (
+            &["--listener", "authz", "--client-cert", shown, "/"],
+            "decides for other proxies, and the URL does not say https",
+        ),
+        (
+            &["--listener", "rate", "--client-cert", shown, "https://a.test/"],
+            "what a client shows them is not known there",
+        ),
     ] {
         let report = explain(arguments);
         assert!(report.contains(expected), "{arguments:?}: {report}");

@@ -10,7 +10,7 @@ use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
-use crate::support::{Gateway, Orphan, Upstream, continue_upload, eventually, short_or_long};
+use crate::support::{Gateway, Upstream, await_more, continue_upload, eventually, hand_over, short_or_long};
 
 /// Answers with the request line and the length of the body.
 fn echo() -> Upstream {
@@ -187,21 +187,7 @@ fn an_upgrade_loses_no_request_and_a_drain_ends_every_connection() {
                 }
             });
         }
-        let mut current: Option<Orphan> = None;
-        for handovers in 1..=short_or_long(2, 50) {
-            match &current {
-                None => gateway.signal("USR2"),
-                Some(process) => process.signal("USR2"),
-            }
-            let next = Orphan::of(&gateway, handovers);
-            match &current {
-                None => assert!(gateway.wait().0.success(), "{}", gateway.errors()),
-                Some(process) => eventually("the previous process leaves", || !process.is_running()),
-            }
-            let before = served.load(Ordering::Relaxed);
-            eventually("clients go on", || served.load(Ordering::Relaxed) > before + 20);
-            current = Some(next);
-        }
+        hand_over(&mut gateway, short_or_long(2, 50), || await_more(std::slice::from_ref(&served)));
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(upstream.count(), served.load(Ordering::Relaxed));

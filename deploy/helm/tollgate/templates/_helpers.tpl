@@ -1,6 +1,6 @@
 {{/* The name of every object. */}}
 {{- define "tollgate.name" -}}
-{{- .Values.fullnameOverride | default .Release.Name | trunc 57 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | default .Release.Name | trunc 56 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "tollgate.selector" -}}
@@ -41,7 +41,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- include "tollgate.port" (list "config.admin" .Values.config.admin) -}}
 {{- end }}
 
-{{/* The listeners as a YAML list of name and port. A listener on a Unix socket has no port. */}}
+{{/* The listeners with a port as a YAML list: name, port, what a Service says of it, and whether it has TLS and decides. */}}
 {{- define "tollgate.listeners" -}}
 {{- if .Values.config.listeners }}
 {{- range $index, $listener := .Values.config.listeners }}
@@ -51,13 +51,32 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 - name: {{ if $usable }}{{ $name }}{{ else if eq $index 0 }}http{{ else }}listener-{{ $index }}{{ end }}
   port: {{ include "tollgate.port" (list (printf "config.listeners[%d].address" $index) $listener.address) }}
   appProtocol: {{ include "tollgate.appProtocol" $listener | quote }}
+  tls: {{ not (not $listener.tls) }}
+  decides: {{ not (not $listener.decide) }}
 {{- end }}
 {{- end }}
 {{- else }}
 - name: http
   port: {{ include "tollgate.port" (list "config.listen" (.Values.config.listen | default "0.0.0.0:8080")) }}
   appProtocol: ""
+  tls: false
+  decides: false
 {{- end }}
+{{- end }}
+
+{{/* Those that proxy, or those that decide for other proxies. Argument: a list of the root and "proxying" or "deciding". */}}
+{{- define "tollgate.listenersOf" -}}
+{{- $decides := eq (index . 1) "deciding" -}}
+{{- range include "tollgate.listeners" (index . 0) | fromYamlArray }}
+{{- if eq .decides $decides }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The ports of the Service of the listeners that decide, by theirs. Without an address of its own it has no others. */}}
+{{- define "tollgate.decidePorts" -}}
+{{- if ne .Values.decideService.type "Headless" }}{{ toYaml .Values.decideService.ports }}{{ end -}}
 {{- end }}
 
 {{/* What a Service says of a listener; nothing of HTTP/1.1 in the clear, nor where a PROXY header comes first. */}}
@@ -65,6 +84,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- if .proxy_protocol -}}
 {{- else if .tls -}}https
 {{- else if eq (toJson .protocols) "[\"h2c\"]" -}}kubernetes.io/h2c
+{{- else if and (not .protocols) (or (has "ext_authz" .decide) (has "rls" .decide)) -}}kubernetes.io/h2c
 {{- end -}}
 {{- end }}
 
@@ -96,9 +116,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- toYaml $config -}}
 {{- end }}
 
-{{/* Changes with the keys that need a restart. */}}
+{{/* Changes with the keys that need a restart. A reload brings other certificates, and other answers to those who ask. */}}
 {{- define "tollgate.restart" -}}
 {{- $config := include "tollgate.config" . | fromYaml -}}
+{{- range $listener := $config.listeners -}}
+{{- if $listener.tls }}{{ $_ := set $listener "tls" true }}{{ end -}}
+{{- range $key := list "clients" "original_request" "refuse_with" "answer_within" -}}
+{{- $_ := unset $listener $key -}}
+{{- end -}}
+{{- end -}}
 {{- pick $config "listen" "listeners" "admin" "threads" "store" | toJson | sha256sum -}}
 {{- end }}
 
@@ -106,9 +132,15 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- define "tollgate.program" -}}
 image: {{ include "tollgate.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
-{{- with .Values.secretEnv }}
+{{- if or .Values.env .Values.secretEnv }}
 env:
-  {{- range $name, $from := . }}
+  {{- range $name, $value := .Values.env }}
+  {{- if hasKey $.Values.secretEnv $name }}
+  {{- fail (printf "env.%s: must not be in secretEnv too" $name) }}
+  {{- end }}
+  - {name: {{ $name }}, value: {{ $value | quote }}}
+  {{- end }}
+  {{- range $name, $from := .Values.secretEnv }}
   - name: {{ $name }}
     valueFrom:
       secretKeyRef: {name: {{ $from.secret | quote }}, key: {{ $from.key | quote }}}
@@ -131,6 +163,9 @@ volumeMounts:
 {{ include "tollgate.program" . }}
   {{- if .Values.bucketFile.enabled }}
   - {name: buckets, mountPath: /var/lib/tollgate}
+  {{- end }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
   {{- end }}
 resources: {{- toYaml .Values.resources | nindent 2 }}
 {{- end }}

@@ -2,24 +2,26 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, SecondsFormat};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
-use rustls::{Error, InconsistentKeys};
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::names::CertificateNames;
 use super::{FileKey, Unusable};
 use crate::base::time::Timestamp;
-use crate::base::tls::pem::{certificates, private_key};
-use crate::base::tls::timestamp;
+use crate::base::tls::certificate_file::{self, PairFault};
+use crate::base::tls::names::{self, CertificateNames};
+use crate::base::tls::{pem, timestamp};
 
 /// A certificate that the gateway presents.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub names: CertificateNames,
+    /// What follows “the certificate” where it is reported.
+    pub title: String,
     pub validity: Validity,
 }
 
@@ -31,13 +33,20 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Why the certificate is not valid at this moment, if it is not.
-    pub fn problem(self, now: Timestamp) -> Option<&'static str> {
+    /// Why the certificate with this title is not valid at this moment, if it is not.
+    pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
         match self {
-            Validity { not_after, .. } if not_after < now => Some("has expired"),
-            Validity { not_before, .. } if not_before > now => Some("is not valid yet"),
+            Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
+            Validity { not_before, .. } if not_before > now => {
+                Some(format!("is not valid yet: the certificate {title} is from {} on", day_and_time(not_before)))
+            }
             _ => None,
         }
+    }
+
+    /// Says so of the certificate with this title.
+    pub fn has_expired(self, title: &str) -> String {
+        format!("has expired: the certificate {title} was valid until {}", day_and_time(self.not_after))
     }
 }
 
@@ -51,32 +60,41 @@ impl ServerCertificate {
         key: &[u8],
         provider: &CryptoProvider,
     ) -> Result<ServerCertificate, Unusable> {
-        let (chain, names, validity) = read_chain(certificate)?;
-        let key = private_key(key).map_err(|what| Unusable::because(FileKey::KeyFile, what))?;
-        let key = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
-            Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
-                Unusable { key: FileKey::KeyFile, what: "must be the key of the certificate in `cert_file`".to_owned() }
-            }
-            error => Unusable::because(FileKey::KeyFile, error),
+        let ReadChain { chain, names, title, validity } = read_chain(certificate)?;
+        let key = certificate_file::pair(chain, key, provider).map_err(|fault| match fault {
+            PairFault::Certificate(what) => Unusable::because(FileKey::CertFile, what),
+            PairFault::Key(what) => Unusable::because(FileKey::KeyFile, what),
+            PairFault::Mismatch(what) => Unusable { key: FileKey::KeyFile, what },
         })?;
-        Ok(ServerCertificate { key: Arc::new(key), names, validity })
+        Ok(ServerCertificate { key: Arc::new(key), names, title, validity })
     }
 }
 
-type Chain = (Vec<CertificateDer<'static>>, CertificateNames, Validity);
-
 /// The certificates of a file, and what the first one says.
-pub(super) fn read_chain(pem: &[u8]) -> Result<Chain, Unusable> {
-    let unusable = |what: &dyn std::fmt::Display| Unusable::because(FileKey::CertFile, what);
-    let chain = certificates(pem).map_err(|error| unusable(&error))?;
-    let Some(first) = chain.first() else { return Err(unusable(&"there is no certificate in it")) };
+pub(super) struct ReadChain {
+    chain: Vec<CertificateDer<'static>>,
+    names: CertificateNames,
+    title: String,
+    validity: Validity,
+}
+
+pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
+    let unusable = |what: &str| Unusable::because(FileKey::CertFile, what);
+    let chain = pem::certificates(file).map_err(|what| unusable(&what))?;
+    let Some(first) = chain.first() else { return Err(unusable("there is no certificate in it")) };
     let Ok((_, certificate)) = X509Certificate::from_der(first) else {
-        return Err(unusable(&"its first certificate is not one of X.509"));
+        return Err(unusable("its first certificate is not one of X.509"));
     };
-    let names = CertificateNames::of(&certificate);
+    let (names, title) = (CertificateNames::of(&certificate), names::title(&certificate));
     let validity = certificate.validity();
     let validity = Validity { not_before: timestamp(validity.not_before), not_after: timestamp(validity.not_after) };
-    Ok((chain, names, validity))
+    Ok(ReadChain { chain, names, title, validity })
+}
+
+/// In UTC.
+fn day_and_time(at: Timestamp) -> String {
+    let at = i64::try_from(at.0 / 1_000_000).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true)).unwrap_or_default()
 }
 
 /// SHA-256 of what files contain; a missing one differs from an empty one.

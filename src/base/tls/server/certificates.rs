@@ -10,23 +10,23 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedProtocolVersion};
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
 use super::certificate::{ServerCertificate, content_hash, read_chain};
-use super::names::parent;
 use super::{
     CertificateSettings, ClientAuth, FileError, FileKey, MinVersion, ReadFile, Settings, UnknownNames, Unusable,
     Validity,
 };
 use crate::base::named_file::NamedFile;
 use crate::base::time::Timestamp;
-use crate::base::tls::{pem, timestamp};
+use crate::base::tls::names::parent;
+use crate::base::tls::{certificate_file, pem, timestamp};
 
 /// Certificates that came into force together.
 #[derive(Debug)]
 pub struct Certificates {
-    /// In the order of the file. One whose key is unknown is missing.
+    /// In the order of the file. One that is unknown, or whose key is, is missing.
     entries: Vec<Arc<Entry>>,
     /// Indexes of entries by name, and by what follows `*.` in one. The first entry with a name has it.
     exact: HashMap<String, usize>,
@@ -106,7 +106,7 @@ impl Certificates {
         let is_known =
             |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
         let invalid = self.entries.iter().filter(|entry| !is_known(entry)).filter_map(|entry| {
-            let what = entry.validity().problem(now)?.to_owned();
+            let what = entry.validity().problem(&entry.certificate.title, now)?;
             Some(FileError { entry: entry.index, key: FileKey::CertFile, what })
         });
         invalid.collect()
@@ -145,14 +145,14 @@ impl Certificates {
         self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
     }
 
-    /// The index of each entry in the file, with the time for which its certificate is valid.
-    pub fn validities(&self) -> impl Iterator<Item = (usize, Validity)> {
-        self.entries.iter().map(|entry| (entry.index, entry.validity()))
+    /// The index of each entry in the file, with what its certificate is called and the time for which that is valid.
+    pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
+        self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
     }
 }
 
 impl Entry {
-    /// `None` where the key is unknown. `known` are entries whose sessions may be resumed.
+    /// `None` where the certificate or its key is unknown. `known` are entries whose sessions may be resumed.
     fn new<'k>(
         index: usize,
         settings: &CertificateSettings,
@@ -161,9 +161,10 @@ impl Entry {
         provider: &Arc<CryptoProvider>,
         known: impl Iterator<Item = &'k Arc<Entry>>,
     ) -> Result<Option<Entry>, Vec<Unusable>> {
-        let certificate = match &contents.key {
-            Some(key) => ServerCertificate::read(&contents.certificate, key, provider).map(Some),
-            None => read_chain(&contents.certificate).map(|_| None),
+        let certificate = match (&contents.certificate, &contents.key) {
+            (Some(certificate), Some(key)) => ServerCertificate::read(certificate, key, provider).map(Some),
+            (Some(certificate), None) => read_chain(certificate).map(|_| None),
+            (None, _) => Ok(None),
         };
         let verifier = verifier(settings.client_auth, contents, provider);
         let (certificate, verifier) = match (certificate, verifier) {
@@ -282,11 +283,7 @@ fn verifier(
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Unusable> {
     // A mistake in a file is one, whether or not it is used.
     let Some(ca) = &contents.client_ca else { return Ok(None) };
-    let unusable = |error: String| Unusable::because(FileKey::ClientCaFile, error);
-    let mut roots = RootCertStore::empty();
-    for authority in pem::certificates(ca).map_err(unusable)? {
-        roots.add(authority).map_err(|error| unusable(error.to_string()))?;
-    }
+    let roots = certificate_file::authorities(ca).map_err(|what| Unusable::because(FileKey::ClientCaFile, what))?;
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     let (builder, key) = match &contents.client_crl {
         None => (builder, FileKey::ClientCaFile),
@@ -298,13 +295,13 @@ fn verifier(
         }
     };
     let builder = if client_auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
-    let verifier = builder.build().map_err(|error| Unusable::because(key, error))?;
+    let verifier = builder.build().map_err(|error| Unusable::because(key, certificate_file::bad_lists(&error)))?;
     Ok((client_auth != ClientAuth::Off).then_some(verifier))
 }
 
 /// What the files of one entry contain.
 struct Contents<'s> {
-    certificate: Cow<'s, [u8]>,
+    certificate: Option<Cow<'s, [u8]>>,
     key: Option<Cow<'s, [u8]>>,
     client_ca: Option<Cow<'s, [u8]>>,
     client_crl: Option<Cow<'s, [u8]>>,
@@ -316,12 +313,12 @@ impl<'s> Contents<'s> {
         let mut content = |key, file: Option<&'s NamedFile>| match file.map(read).transpose() {
             Ok(content) => content,
             Err(error) => {
-                errors.push(Unusable { key, what: format!("must be a readable file: {error}") });
+                errors.push(Unusable { key, what: format!("must be a readable file ({error})") });
                 None
             }
         };
         let contents = Contents {
-            certificate: content(FileKey::CertFile, Some(&settings.cert_file)).unwrap_or_default(),
+            certificate: content(FileKey::CertFile, settings.cert_file.as_ref()),
             key: content(FileKey::KeyFile, settings.key_file.as_ref()),
             client_ca: content(FileKey::ClientCaFile, settings.client_ca_file.as_ref()),
             client_crl: content(FileKey::ClientCrlFile, settings.client_crl_file.as_ref()),
@@ -330,7 +327,7 @@ impl<'s> Contents<'s> {
     }
 
     fn all(&self) -> [Option<&[u8]>; 4] {
-        [Some(&*self.certificate), self.key.as_deref(), self.client_ca.as_deref(), self.client_crl.as_deref()]
+        [self.certificate.as_deref(), self.key.as_deref(), self.client_ca.as_deref(), self.client_crl.as_deref()]
     }
 }
 

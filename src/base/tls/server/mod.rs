@@ -6,7 +6,6 @@
 
 mod certificate;
 mod certificates;
-mod names;
 mod session;
 
 use std::borrow::Cow;
@@ -39,8 +38,8 @@ pub struct Settings {
 /// One entry of `certificates`.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// PEM: the certificate, with its chain.
-    pub cert_file: NamedFile,
+    /// PEM: the certificate, with its chain. `None`: it is not known here, in a file that is only examined.
+    pub cert_file: Option<NamedFile>,
     /// PEM. `None`: it cannot be read here, in a file that is only examined.
     pub key_file: Option<NamedFile>,
     /// PEM: the authorities that may have signed a client's certificate.
@@ -161,7 +160,7 @@ impl Server {
     pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
         self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
             let files = [
-                (FileKey::CertFile, Some(&certificate.cert_file)),
+                (FileKey::CertFile, certificate.cert_file.as_ref()),
                 (FileKey::KeyFile, certificate.key_file.as_ref()),
                 (FileKey::ClientCaFile, certificate.client_ca_file.as_ref()),
                 (FileKey::ClientCrlFile, certificate.client_crl_file.as_ref()),

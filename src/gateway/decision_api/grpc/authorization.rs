@@ -8,7 +8,10 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::messages::{AttributeContext, CheckRequest, HttpRequest};
+use super::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
+use crate::base::tls::client_certificate::ClientCertificate;
+use crate::base::tls::identity::TlsIdentity;
+use crate::limit::percent;
 use crate::limit::sent_descriptor::SentDescriptor;
 
 /// What a call says of a request.
@@ -20,6 +23,8 @@ pub struct AskedRequest<'m> {
     pub fields: HeaderMap,
     /// The extensions of the route's context.
     pub sent: SentDescriptor<'m>,
+    /// What is known of TLS between the client and the other proxy; `None` if nothing is.
+    pub tls: Option<TlsIdentity>,
 }
 
 /// What a call lacks.
@@ -27,6 +32,7 @@ pub struct AskedRequest<'m> {
 pub enum Unusable {
     Request,
     Source,
+    Certificate,
     /// A field has no valid name or value.
     Field,
 }
@@ -37,6 +43,7 @@ impl Unusable {
         match self {
             Unusable::Request => "attributes.request.http is missing",
             Unusable::Source => "attributes.source.address is not an address",
+            Unusable::Certificate => "attributes.source.certificate is not a certificate",
             Unusable::Field => "a header has no valid name or value",
         }
     }
@@ -47,13 +54,26 @@ impl Unusable {
 /// # Errors
 /// Says what is missing.
 pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
-    let AttributeContext { source, request, context_extensions } = call.attributes.as_ref().ok_or(Unusable::Request)?;
+    let attributes = call.attributes.as_ref().ok_or(Unusable::Request)?;
+    let AttributeContext { source: peer, request, context_extensions, tls_session } = attributes;
     let http = request.as_ref().and_then(|request| request.http.as_ref()).ok_or(Unusable::Request)?;
-    let address = source.as_ref().and_then(|peer| peer.address.as_ref()?.socket_address.as_ref());
+    let address = peer.as_ref().and_then(|peer| peer.address.as_ref()?.socket_address.as_ref());
     let source = address.and_then(|address| address.address.parse().ok()).ok_or(Unusable::Source)?;
     let fields = fields(http).ok_or(Unusable::Field)?;
     let entries = context_extensions.iter().map(|(key, value)| (&**key, &**value)).collect();
-    Ok(AskedRequest { http, source, fields, sent: SentDescriptor::of_request(entries) })
+    let tls = tls(peer.as_ref(), tls_session.as_ref())?;
+    Ok(AskedRequest { http, source, fields, sent: SentDescriptor::of_request(entries), tls })
+}
+
+/// What rules may read of TLS. That a certificate has verified is the other proxy's word.
+fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsIdentity>, Unusable> {
+    let pem = peer.map(|peer| &*peer.certificate).filter(|pem| !pem.is_empty());
+    let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent::decode(pem.as_bytes())));
+    let certificate = certificate.transpose().map_err(|_| Unusable::Certificate)?;
+    let server_name = session.map(|session| String::from_utf8_lossy(&session.sni).to_ascii_lowercase());
+    let server_name = server_name.filter(|name| !name.is_empty());
+    let is_known = certificate.is_some() || server_name.is_some();
+    Ok(is_known.then_some(TlsIdentity { server_name, certificate }))
 }
 
 /// The fields of a head, without pseudo-header fields.
@@ -86,15 +106,16 @@ fn fields(http: &HttpRequest) -> Option<HeaderMap> {
 #[cfg(test)]
 mod tests {
     use super::super::messages::SocketAddress;
-    use super::super::messages::{Address, HeaderMap as RawMap, HeaderValue as RawValue, Peer, RequestAttributes};
+    use super::super::messages::{Address, HeaderMap as RawMap, HeaderValue as RawValue, RequestAttributes};
     use super::*;
 
     fn call(address: &str, http: HttpRequest) -> CheckRequest {
         let address = Address { socket_address: Some(SocketAddress { address: address.to_owned() }) };
         let attributes = AttributeContext {
-            source: Some(Peer { address: Some(address) }),
+            source: Some(Peer { address: Some(address), certificate: String::new() }),
             request: Some(RequestAttributes { http: Some(http) }),
             context_extensions: [("tenant".to_owned(), "acme".to_owned())].into(),
+            tls_session: None,
         };
         CheckRequest { attributes: Some(attributes) }
     }
@@ -121,6 +142,22 @@ mod tests {
         let headers = vec![raw(":method", b"GET"), raw("x-key", b"a, b"), raw("X-Key", b"\xff")];
         let http = HttpRequest { header_map: Some(RawMap { headers }), ..HttpRequest::default() };
         assert_eq!(values(&read(&call("::1", http)).unwrap().fields, "x-key"), ["a, b", "\u{fffd}"]);
+    }
+
+    #[test]
+    fn what_is_sent_of_tls_is_read_or_an_error() {
+        let mut sent = call("::1", HttpRequest::default());
+        assert_eq!(read(&sent).unwrap().tls, None);
+        let attributes = sent.attributes.as_mut().unwrap();
+        attributes.tls_session = Some(TlsSession { sni: b"A.test\xff".to_vec() });
+        let name = |sent: &CheckRequest| read(sent).map(|asked| asked.tls.and_then(|tls| tls.server_name));
+        assert_eq!(name(&sent), Ok(Some("a.test\u{fffd}".to_owned())));
+        sent.attributes.as_mut().unwrap().tls_session = Some(TlsSession::default());
+        assert_eq!(read(&sent).unwrap().tls, None);
+        for pem in ["a", "-----BEGIN%20CERTIFICATE-----%0A%%%0A-----END%20CERTIFICATE-----%0A"] {
+            sent.attributes.as_mut().unwrap().source.as_mut().unwrap().certificate = pem.to_owned();
+            assert_eq!(read(&sent).unwrap_err(), Unusable::Certificate, "{pem}");
+        }
     }
 
     #[test]

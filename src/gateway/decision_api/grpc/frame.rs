@@ -16,6 +16,8 @@ pub enum FrameError {
     Framing,
     Compressed,
     TooLong,
+    /// It was not whole in time.
+    Late,
     /// It is no message of its type.
     Message,
 }

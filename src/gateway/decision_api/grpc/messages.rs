@@ -137,12 +137,26 @@ pub struct AttributeContext {
     pub request: Option<RequestAttributes>,
     #[prost(btree_map = "string, string", tag = "10")]
     pub context_extensions: BTreeMap<String, String>,
+    /// Sent with `include_tls_session`.
+    #[prost(message, optional, tag = "12")]
+    pub tls_session: Option<TlsSession>,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct Peer {
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
+    /// With `include_peer_certificate`: as PEM, in which percent-escapes stand for what a URL cannot have.
+    #[prost(string, tag = "5")]
+    pub certificate: String,
+}
+
+/// `envoy.service.auth.v3.AttributeContext.TLSSession`
+#[derive(Clone, PartialEq, Message)]
+pub struct TlsSession {
+    /// The name that a client has asked for, and so possibly no text.
+    #[prost(bytes = "vec", tag = "1")]
+    pub sni: Vec<u8>,
 }
 
 /// `envoy.config.core.v3.Address`

@@ -17,6 +17,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
 
+use crate::base::time::{Micros, timeout};
 use frame::FrameError;
 pub use services::answer;
 
@@ -35,6 +36,7 @@ enum Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     InvalidArgument = 3,
+    DeadlineExceeded = 4,
     NotFound = 5,
     ResourceExhausted = 8,
     Unimplemented = 12,
@@ -48,6 +50,9 @@ impl From<FrameError> for Reply {
             FrameError::Message => Reply::Failure(Status::InvalidArgument, "the message is not of its type"),
             FrameError::Compressed => Reply::Failure(Status::Unimplemented, "compressed messages are not read"),
             FrameError::TooLong => Reply::Failure(Status::ResourceExhausted, "the message is too long"),
+            FrameError::Late => {
+                Reply::Failure(Status::DeadlineExceeded, "the message was not whole within body_timeout")
+            }
         }
     }
 }
@@ -62,16 +67,19 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// The body of a call.
-async fn read_body(session: &mut Session) -> Result<std::result::Result<Bytes, FrameError>> {
-    let mut body = BytesMut::new();
-    while let Some(part) = session.read_request_body().await? {
-        if body.len() + part.len() > frame::PREFIX + frame::LONGEST {
-            return Ok(Err(FrameError::TooLong));
+/// The body of a call, which may take this long in all: it is kept in memory.
+async fn read_body(session: &mut Session, within: Micros) -> Result<std::result::Result<Bytes, FrameError>> {
+    let read = async {
+        let mut body = BytesMut::new();
+        while let Some(part) = session.read_request_body().await? {
+            if body.len() + part.len() > frame::PREFIX + frame::LONGEST {
+                return Ok(Err(FrameError::TooLong));
+            }
+            body.extend_from_slice(&part);
         }
-        body.extend_from_slice(&part);
-    }
-    Ok(Ok(body.freeze()))
+        Ok(Ok(body.freeze()))
+    };
+    timeout(within.into(), read).await.unwrap_or(Ok(Err(FrameError::Late)))
 }
 
 /// Answers a call.

@@ -5,6 +5,8 @@ use crate::base::time::Timestamp;
 use crate::decision::payment::{LimitAnswer, Payment};
 use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
 use crate::limit::algorithm::Algorithm;
+use crate::limit::algorithm::fixed_window::Window;
+use crate::limit::calendar::CalendarUnit;
 use crate::limit::call::{DescriptorPart, Hits};
 use crate::limit::outcome::most_restrictive;
 use crate::limit::rule::{Expose, OnStoreFailure};
@@ -83,19 +85,30 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
 /// The limit in a unit that the protocol has; `None` if it fits none.
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
     let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
-    let unit = match window {
-        1 => Unit::Second,
-        60 => Unit::Minute,
-        3_600 => Unit::Hour,
-        86_400 => Unit::Day,
-        604_800 => Unit::Week,
+    let unit = match (calendar_unit(algorithm), window) {
+        // Whatever the length of the period that runs.
+        (Some(CalendarUnit::Day), _) | (None, 86_400) => Unit::Day,
+        (Some(CalendarUnit::Week), _) | (None, 604_800) => Unit::Week,
         // As the protocol's own service counts a month and a year.
-        2_592_000 => Unit::Month,
-        31_536_000 => Unit::Year,
-        _ => return None,
+        (Some(CalendarUnit::Month), _) | (None, 2_592_000) => Unit::Month,
+        (Some(CalendarUnit::Year), _) | (None, 31_536_000) => Unit::Year,
+        (None, 1) => Unit::Second,
+        (None, 60) => Unit::Minute,
+        (None, 3_600) => Unit::Hour,
+        (None, _) => return None,
     };
     let requests_per_unit = u32::try_from(quota).ok()?;
     Some(CurrentLimit { requests_per_unit, unit: unit.into(), name: name.to_owned() })
+}
+
+fn calendar_unit(algorithm: &Algorithm) -> Option<CalendarUnit> {
+    match algorithm {
+        Algorithm::FixedWindow(window) => match window.window() {
+            Window::Calendar(calendar) => Some(calendar.unit()),
+            Window::Epoch(_) | Window::FirstRequest(_) => None,
+        },
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +116,40 @@ mod tests {
     use super::super::frame;
     use super::super::messages::DescriptorEntry;
     use super::*;
+    use crate::base::time::Micros;
+    use crate::limit::algorithm::fixed_window::FixedWindow;
+    use crate::limit::calendar::{Anchor, Calendar, TimeOfDay, Zone};
+
+    /// An hour before the end of October 2026 in Berlin, a month of 31 days and an hour.
+    const OCTOBER: Timestamp = Timestamp(1_793_484_000_000_000);
+
+    #[test]
+    fn a_period_of_the_calendar_has_its_unit_whatever_its_length() {
+        let calendar = |unit| {
+            let zone = Zone::parse("Europe/Berlin").unwrap();
+            Window::Calendar(Calendar::new(Anchor::default_of(unit), TimeOfDay::default(), zone))
+        };
+        let months = [0, 15, 40, 70, 100].map(|days| (calendar(CalendarUnit::Month), days, Some(Unit::Month)));
+        let day = 86_400_000_000;
+        let others = [
+            (calendar(CalendarUnit::Day), 0, Some(Unit::Day)),
+            // The clocks were set back on this day.
+            (calendar(CalendarUnit::Day), -6, Some(Unit::Day)),
+            (calendar(CalendarUnit::Week), -6, Some(Unit::Week)),
+            (calendar(CalendarUnit::Year), 0, Some(Unit::Year)),
+            // 2028 has a day more.
+            (calendar(CalendarUnit::Year), 500, Some(Unit::Year)),
+            (Window::Epoch(Micros(30 * day)), 0, Some(Unit::Month)),
+            (Window::Epoch(Micros(31 * day)), 0, None),
+        ];
+        for (window, days, unit) in months.into_iter().chain(others) {
+            let now = Timestamp(OCTOBER.0.saturating_add_signed(days * i64::try_from(day).unwrap()));
+            let algorithm = Algorithm::FixedWindow(FixedWindow::new(7, window).unwrap());
+            let limit = current_limit(&algorithm, "one", now);
+            assert_eq!(limit.as_ref().map(|limit| limit.unit), unit.map(i32::from), "{window:?} after {days} days");
+            assert!(limit.is_none_or(|limit| limit.requests_per_unit == 7));
+        }
+    }
 
     #[test]
     fn a_value_that_is_no_text_is_a_value() {

@@ -27,7 +27,7 @@ use crate::gateway::decision_api::call::Call;
 use crate::gateway::decision_api::http_door::new_record;
 use crate::gateway::decision_api::original_request::{DescribedRequest, describe};
 use crate::gateway::enforcement::descriptors::{CallFindings, decide_descriptors};
-use crate::gateway::enforcement::request_record::RequestRecord;
+use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RefusalResponse, RequestPurpose,
     decide_for_edge,
@@ -40,6 +40,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::limit::door::Door;
 use crate::limit::request::{ClientAddress, Request};
 use crate::limit::scheme::{Scheme, SchemeSource};
+use crate::limit::sent_descriptor::SentDescriptor;
 use crate::store::Caller;
 
 /// Envoy waits 20 ms for an answer, and then decides by itself.
@@ -73,11 +74,12 @@ pub async fn answer(
     call.trace = api.gateway.tracer.begin(&session.req_header().headers, call.started);
     let context = CallContext { api, snapshot, settings };
     let has = |door| settings.doors.contains(&door);
+    let within = snapshot.config.bounds.body_timeout;
     let path = session.req_header().uri.path().to_owned();
     let method = path.strip_prefix('/').and_then(|path| path.split_once('/'));
     let reply = match method {
         Some((RATE_LIMIT, "ShouldRateLimit")) if has(Door::Rls) => {
-            match read_body(session).await?.and_then(|body| frame::read(&body)) {
+            match read_body(session, within).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.rate_limit(session, call, &message).await?,
                 Err(FrameError::TooLong) => Reply::Message(frame::write(&RateLimitResponse {
                     overall_code: Code::OverLimit.into(),
@@ -87,7 +89,7 @@ pub async fn answer(
             }
         }
         Some((AUTHORIZATION, "Check")) if has(Door::ExtAuthz) => {
-            match read_body(session).await?.and_then(|body| frame::read(&body)) {
+            match read_body(session, within).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.check(session, call, &message).await?,
                 // Its length is that of the client's head and body, so that an error would let the request pass.
                 Err(FrameError::TooLong) => {
@@ -97,7 +99,7 @@ pub async fn answer(
             }
         }
         Some(("grpc.health.v1.Health", "Check")) => {
-            match read_body(session).await?.and_then(|body| frame::read(&body)) {
+            match read_body(session, within).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.health(&message),
                 Err(error) => error.into(),
             }
@@ -141,7 +143,8 @@ impl CallContext<'_> {
         if self.records(call) {
             let record = new_record(self.snapshot, call, Door::Rls, nobody, SchemeSource::Connection(Scheme::Http));
             let decided = Some(self.api.gateway.clock.now().since(call.started));
-            call.record = Some(Box::new(RequestRecord { payment, decision: decided, ..record }));
+            let descriptors = self.logged(descriptors.iter().map(|one| &one.sent));
+            call.record = Some(Box::new(RequestRecord { payment, decision: decided, descriptors, ..record }));
         }
         let response = match decision {
             Decision::Gone => return Err(gone()),
@@ -175,7 +178,7 @@ impl CallContext<'_> {
             }
         };
         let config = &self.snapshot.config;
-        let AskedRequest { http, source, fields: headers, sent } = asked;
+        let AskedRequest { http, source, fields: headers, sent, tls } = asked;
         call.request_id = request_id::keep_or_make(headers.get(&request_id::NAME));
         let client = config.client_ip.client(source, &headers);
         let described =
@@ -194,6 +197,7 @@ impl CallContext<'_> {
         let (head, scheme) = (Box::new(head), SchemeSource::Connection(scheme));
         let request = Request::new(&head, client).with_scheme(scheme).with_door(Door::ExtAuthz);
         let request = request.with_listener(config.listener_name(call.listener())).with_descriptor(Some(&sent));
+        let request = request.with_tls(tls.as_ref());
         let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
         let purpose = match &cors {
             Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
@@ -207,6 +211,8 @@ impl CallContext<'_> {
         if self.records(call) {
             let record = new_record(self.snapshot, call, Door::ExtAuthz, client, scheme);
             let decided = Some(self.api.gateway.clock.now().since(call.started));
+            let (descriptors, tls) = (self.logged([&sent]), tls.clone().map(|tls| RecordedTls::Edge(Box::new(tls))));
+            let record = RequestRecord { descriptors, tls, ..record };
             call.record = Some(Box::new(RequestRecord { identity, payment, decision: decided, ..record }));
         }
         let reply = match decision {
@@ -300,6 +306,17 @@ impl CallContext<'_> {
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
         Arrival { worker, at, caller, direction, purpose, patience }
+    }
+
+    /// What a line of the access log may have of these descriptors.
+    fn logged<'d, 'm: 'd>(
+        &self,
+        sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
+    ) -> Vec<SentDescriptor<'static>> {
+        match &self.snapshot.config.access_log {
+            Some(log) if log.has_descriptors() => sent.into_iter().map(SentDescriptor::to_static).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn records(&self, call: &Call) -> bool {

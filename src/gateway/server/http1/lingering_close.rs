@@ -17,12 +17,12 @@ use crate::base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
 /// In bytes: what a client with a fast connection sends in that time.
-const MOST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 pub async fn linger(mut stream: Stream) {
     let closing = async {
         stream.shutdown().await?;
-        let mut left = MOST;
+        let mut left = MAX_BYTES;
         while left > 0 {
             match discard(&mut stream).await? {
                 0 => break,

@@ -18,7 +18,7 @@ pub mod syntax;
 mod timers;
 
 pub use request_body::BodyError;
-pub use timers::reusable_timer;
+pub use timers::{poll_on_wake, reusable_timer};
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -17,24 +17,24 @@ pub struct FloodLimit {
     began: Timestamp,
     /// The counts at its beginning.
     resets: u32,
-    blocks: u32,
+    opened: u32,
     idle_frames: u32,
 }
 
 impl FloodLimit {
     pub fn new(now: Timestamp) -> FloodLimit {
-        FloodLimit { began: now, resets: 0, blocks: 0, idle_frames: 0 }
+        FloodLimit { began: now, resets: 0, opened: 0, idle_frames: 0 }
     }
 
     /// Whether the client has exceeded what it may do.
     pub fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
-        let (resets, blocks, idle_frames) = (counts.resets(), counts.blocks(), counts.idle_frames());
+        let (resets, opened, idle_frames) = (counts.resets(), counts.opened(), counts.idle_frames());
         let reset = resets.wrapping_sub(self.resets);
-        let begun = blocks.wrapping_sub(self.blocks);
-        let is_exceeded = (reset > MOST_RESETS && u64::from(reset) * 2 > u64::from(begun))
+        let streams = opened.wrapping_sub(self.opened);
+        let is_exceeded = (reset > MOST_RESETS && u64::from(reset) * 2 > u64::from(streams))
             || idle_frames.wrapping_sub(self.idle_frames) > MOST_IDLE_FRAMES;
         if now.since(self.began) >= PERIOD {
-            *self = FloodLimit { began: now, resets, blocks, idle_frames };
+            *self = FloodLimit { began: now, resets, opened, idle_frames };
         }
         is_exceeded
     }

@@ -11,14 +11,14 @@ use crate::base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
 /// In bytes: what a client with a fast connection sends in that time.
-const MOST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// Discards what arrives of this body for a while, and holds `guard` as long.
 pub fn linger(mut body: RecvStream, guard: Option<StreamGuard>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         let discarding = async {
-            let mut left = MOST;
+            let mut left = MAX_BYTES;
             while let Some(Ok(part)) = body.data().await {
                 left = left.saturating_sub(part.len());
                 if left == 0 || body.flow_control().release_capacity(part.len()).is_err() {

@@ -15,6 +15,7 @@ pub mod preface;
 mod request_head;
 mod session;
 mod streams;
+mod upstream_wait;
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -36,16 +37,16 @@ use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
-use super::connection_limits::{ConnectionLimit, ConnectionLimits};
-use super::connections_per_client::ClientGuard;
+use super::connection_limits::{ConnectionLimit, ConnectionLimits, StreamCount};
 use super::http1::BodyError;
 use super::http1::early_response::HeadRejection;
+use super::http1::poll_on_wake::PollOnWake;
 use super::http1::request_head::Size;
 use super::http1::reusable_timer::ReusableTimer;
 use super::server_state::ServerState;
 use crate::base::time;
 use crate::base::time::{Micros, Timestamp};
-use crate::config::Bounds;
+use crate::config::{Bounds, Config};
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
@@ -56,7 +57,8 @@ use frame_watch::FrameWatch;
 use session::{Http2Session, StreamLimits};
 use streams::Streams;
 
-/// How long a client may stay without a stream after a GOAWAY.
+/// How long a client may stay without a stream after a GOAWAY, and how long one whose connection has failed may take to read
+/// the reason.
 const FAREWELL: Micros = Micros(2_000_000);
 
 /// How long a client may take for its preface that had not sent it when the process began to leave.
@@ -90,7 +92,6 @@ type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// What the loop of a connection waits for.
 enum Event {
-    Accepted(Box<Accepted>),
     /// The process leaves, or the proxy wants the connection to end.
     Leave,
     /// The client has exceeded what it may do.
@@ -127,8 +128,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             handle,
             digest,
             peer,
+            leave_woken: PollOnWake::default(),
             block: None,
             left_at: None,
+            failed_at: None,
         };
         connection.serve(shutdown).await;
     }
@@ -182,10 +185,14 @@ struct Http2Connection<'s, A> {
     handle: ConnectionHandle,
     digest: Arc<Digest>,
     peer: Option<IpAddr>,
+    /// Whether the process may have begun to leave.
+    leave_woken: PollOnWake,
     /// The number of the block of header fields that is incomplete, and since when.
     block: Option<(u32, Timestamp)>,
     /// When the GOAWAY was sent, after which no more streams are accepted.
     left_at: Option<Timestamp>,
+    /// When the connection failed. From then on only the reason is sent, which a client that reads nothing can delay.
+    failed_at: Option<Timestamp>,
 }
 
 impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
@@ -194,19 +201,18 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         let mut leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
         let mut timer = ReusableTimer::coarse();
         loop {
-            let bounds = self.server.state.snapshot.load().config.bounds;
             let server = self.server;
             let errors = &server.errors;
-            match poll_fn(|cx| self.poll(&bounds, leave.as_mut(), &mut timer, cx)).await {
-                Event::Accepted(accepted) => self.begin(*accepted, shutdown),
+            match poll_fn(|cx| self.poll(shutdown, leave.as_mut(), &mut timer, cx)).await {
                 Event::Leave => self.leave(),
                 Event::Flood => {
                     errors.flood.increment(1);
-                    self.end(Reason::ENHANCE_YOUR_CALM);
+                    self.fail(Reason::ENHANCE_YOUR_CALM);
                 }
+                Event::Deadline if self.failed_at.is_some() => break,
                 Event::Deadline if self.block.is_some() => {
                     errors.header_timeout.increment(1);
-                    self.end(Reason::ENHANCE_YOUR_CALM);
+                    self.fail(Reason::ENHANCE_YOUR_CALM);
                 }
                 Event::Deadline if self.left_at.is_some() => break,
                 // Nothing for the idle timeout.
@@ -233,34 +239,44 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         }
     }
 
+    /// Begins the streams that the client has opened, and waits for anything else.
     fn poll(
         &mut self,
-        bounds: &Bounds,
+        shutdown: &ShutdownWatch,
         leave: Pin<&mut impl Future<Output = ()>>,
         timer: &mut ReusableTimer,
         cx: &mut Context<'_>,
     ) -> Poll<Event> {
-        self.frames.begin_turn();
-        match self.connection.poll_accept(cx) {
-            Poll::Ready(Some(Ok(accepted))) => {
-                self.accepted = self.accepted.wrapping_add(1);
-                return Poll::Ready(Event::Accepted(Box::new(accepted)));
+        loop {
+            self.frames.begin_turn();
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok(accepted))) => {
+                    self.accepted = self.accepted.wrapping_add(1);
+                    self.begin(accepted, shutdown);
+                }
+                // What this side has ended fails in the same way.
+                Poll::Ready(Some(Err(error))) if error.is_library() && self.left_at.is_none() => {
+                    return Poll::Ready(Event::Broken);
+                }
+                Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Closed),
+                Poll::Pending => break,
             }
-            // What this side has ended fails in the same way.
-            Poll::Ready(Some(Err(error))) if error.is_library() && self.left_at.is_none() => {
-                return Poll::Ready(Event::Broken);
-            }
-            Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Closed),
-            Poll::Pending => {}
         }
         // Without a stream under way nothing waits to be written, so all that was read has been looked at.
         if self.streams.open() == 0 {
             self.count_rejected();
         }
-        if self.left_at.is_none() && (self.handle.is_to_be_closed() || leave.poll(cx).is_ready()) {
+        if self.left_at.is_none()
+            && (self.handle.is_to_be_closed() || self.leave_woken.poll(cx, |cx| leave.poll(cx)).is_ready())
+        {
             return Poll::Ready(Event::Leave);
         }
-        let clock = &self.server.state.clock;
+        let state = &self.server.state;
+        let clock = &state.clock;
+        if let Some(failed) = self.failed_at {
+            // What has made the connection fail is still so, and would end every turn of the loop at once.
+            return timer.poll(failed.plus(FAREWELL), clock, cx).map(|()| Event::Deadline);
+        }
         let now = clock.now();
         if self.flood_limit.is_exceeded(&self.frames, now) {
             return Poll::Ready(Event::Flood);
@@ -268,7 +284,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         if self.left_at.is_some() {
             self.streams.wake_at_end(cx.waker());
         }
-        let deadline = self.deadline(bounds, now);
+        let deadline = self.deadline(&state.snapshot.load().config.bounds, now);
         timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
     }
 
@@ -294,18 +310,18 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
     }
 
     /// Ends the connection with all of its streams.
-    fn end(&mut self, reason: Reason) {
-        self.left_at = Some(self.server.state.clock.now());
+    fn fail(&mut self, reason: Reason) {
+        let now = self.server.state.clock.now();
+        (self.left_at, self.failed_at) = (Some(now), Some(now));
         self.connection.abrupt_shutdown(reason);
     }
 
-    /// Counts a stream as its client's, where that has a limit. The first stream of a connection is counted with it.
-    fn count_stream(&self, bounds: &Bounds) -> Result<Option<ClientGuard>, ConnectionLimit> {
-        let (Some(_), Some(peer), 1..) = (bounds.connections_per_client, self.peer, self.streams.open()) else {
+    /// Counts a stream. One of those that are open is counted with the connection.
+    fn count_stream(&self, config: &Config) -> Result<Option<StreamCount>, ConnectionLimit> {
+        if !self.streams.is_first_open() {
             return Ok(None);
-        };
-        let snapshot = self.server.state.snapshot.load();
-        self.server.limits.count_stream(peer, &snapshot.config.client_ip, bounds).map(Some)
+        }
+        self.server.limits.count_stream(self.peer, &config.client_ip, &config.bounds).map(Some)
     }
 
     fn begin(&mut self, (request, mut respond): Accepted, shutdown: &ShutdownWatch) {
@@ -314,19 +330,19 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             return;
         }
         let state = &self.server.state;
-        // Loaded only now: while the stream was waited for, the configuration may have changed.
-        let bounds = state.snapshot.load().config.bounds;
+        let snapshot = state.snapshot.load();
+        let bounds = &snapshot.config.bounds;
         let (mut head, body) = request.into_parts();
         let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
         let most = bounds.body_bytes.unwrap_or(u64::MAX);
-        let is_extra = |method: &[u8]| state.snapshot.load().config.has_extra_method(method);
+        let is_extra = |method: &[u8]| snapshot.config.has_extra_method(method);
         let rejection = match request_head::check(&mut head, &size, is_extra) {
             Ok(Some(length)) if length > most => Some(HeadRejection::Body(BodyError::TooLong)),
             Ok(_) => None,
             Err(error) => Some(HeadRejection::Invalid(error)),
         };
-        let client = match self.count_stream(&bounds) {
-            Ok(client) if rejection.is_none() => client,
+        let count = match self.count_stream(&snapshot.config) {
+            Ok(count) if rejection.is_none() => count,
             counted => {
                 let at = (state, self.handle.listener());
                 match rejection {
@@ -339,8 +355,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
                 return;
             }
         };
-        let deadline =
-            state.snapshot.load().destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
+        let deadline = snapshot.destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
         let client_timeout = if is_grpc(&head) { bounds.stream_idle_timeout } else { bounds.body_timeout };
         let session = Http2Session::new(
             RequestHeader::from(head),
@@ -349,7 +364,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             StreamLimits { client_timeout: client_timeout.into(), body_bytes: most, deadline },
             self.server.write_backpressure.clone(),
             Arc::clone(&self.digest),
-            self.streams.begin(client),
+            self.streams.begin(count),
         );
         let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
         // The runtime has one thread: the stream stays where its connection is.

@@ -54,6 +54,7 @@ impl Session for Http2Session {
     }
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
+        self.restart_read_timeout();
         let mut ended = false;
         for task in tasks {
             ended |= match task {
@@ -86,8 +87,10 @@ impl Session for Http2Session {
         Ok(ended)
     }
 
-    /// The limits of the listener hold.
-    fn set_read_timeout(&mut self, _: Option<Duration>) {}
+    /// That of the upstream, which the proxy delegates: of the client, the limits of the listener hold.
+    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.delegate_read_timeout(timeout);
+    }
 
     fn get_read_timeout(&self) -> Option<Duration> {
         None

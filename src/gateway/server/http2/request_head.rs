@@ -16,6 +16,9 @@ use crate::gateway::server::http1::syntax::{content_length, is_authority, is_dis
 const REQUEST_LINE: usize = " HTTP/1.1\r\n".len() + " ".len() + "\r\n".len();
 const FIELD_LINE: usize = ": \r\n".len();
 
+/// Between the cookies of one field.
+const COOKIE_SEPARATOR: &str = "; ";
+
 /// Checks a head, which is as large as it would be in HTTP/1.1, and returns the length of the body, if the head gives it.
 /// `is_extra_method` is asked only about a method that is not registered.
 ///
@@ -58,7 +61,9 @@ pub fn check(
         return Err(HeadError::TooLarge("head too large"));
     }
     let length = body_length(&head.headers)?;
-    head.uri = Uri::from(path_and_query.clone());
+    if let Some(path_and_query) = std::mem::take(&mut head.uri).into_parts().path_and_query {
+        head.uri = Uri::from(path_and_query);
+    }
     if let Some(host) = host {
         head.headers.insert(HOST, host);
     }
@@ -85,7 +90,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, HeadError
 
 /// The number of fields, and their size in HTTP/1.1.
 fn check_fields(headers: &HeaderMap) -> Result<(usize, usize), HeadError> {
-    let mut bytes = 0;
+    let (mut bytes, mut cookies) = (0, 0);
     for (name, value) in headers {
         let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
         if name.len() > LONGEST_NAME {
@@ -98,9 +103,12 @@ fn check_fields(headers: &HeaderMap) -> Result<(usize, usize), HeadError> {
         if matches!(name.len(), 14 | 17) && name != b"content-length" && is_disguised_framing(name) {
             return Err(HeadError::Malformed("framing field in another spelling"));
         }
+        cookies += usize::from(name == b"cookie");
         bytes += name.len() + value.len() + FIELD_LINE;
     }
-    Ok((headers.len(), bytes))
+    // They will be one field.
+    let joined = cookies.saturating_sub(1);
+    Ok((headers.len() - joined, bytes - joined * (COOKIE.as_str().len() + FIELD_LINE - COOKIE_SEPARATOR.len())))
 }
 
 fn body_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
@@ -119,7 +127,7 @@ fn join_cookies(headers: &mut HeaderMap) {
     let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
     let mut joined = first.as_bytes().to_vec();
     for cookie in std::iter::once(second).chain(cookies) {
-        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(COOKIE_SEPARATOR.as_bytes());
         joined.extend_from_slice(cookie.as_bytes());
     }
     // Made of values, it is one.
@@ -158,6 +166,8 @@ mod tests {
         assert_eq!(sent.headers.get(HOST).unwrap(), "a.test:443");
         let cookies: Vec<_> = sent.headers.get_all(COOKIE).iter().collect();
         assert_eq!(cookies, ["a=1; b=2; c=3"]);
+        let crumbs: Vec<_> = (0..20).map(|_| ("cookie", "a=1")).collect();
+        assert_eq!(checked(&mut head("GET", "http://a/", &crumbs)), Ok(None), "they are one field");
         for fields in [&[("host", "a.test")][..], &[]] {
             let mut sent = head("OPTIONS", "http://a.test/", fields);
             assert_eq!((checked(&mut sent), sent.headers.len()), (Ok(None), 1));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONTENT_LENGTH, DATE, HeaderName};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::protocols::Digest;
@@ -24,19 +24,11 @@ use tokio::time::Sleep;
 
 use super::lingering_stream::linger;
 use super::streams::StreamGuard;
+use super::upstream_wait::UpstreamWait;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
-
-/// Fields that mean something on a connection of HTTP/1.1 only (RFC 9113, section 8.2.2).
-const CONNECTION_FIELDS: [HeaderName; 5] = [
-    CONNECTION,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-];
 
 /// What holds for the request of a stream.
 #[derive(Debug)]
@@ -60,6 +52,7 @@ pub struct Http2Session {
     body_read: usize,
     limits: StreamLimits,
     deadline_timer: DeadlineTimer,
+    upstream_wait: UpstreamWait,
     responder: Responder,
     /// The head of the response, without its fields.
     response: Option<ResponseHeader>,
@@ -107,6 +100,7 @@ impl Http2Session {
             body_read: 0,
             limits,
             deadline_timer: DeadlineTimer::default(),
+            upstream_wait: UpstreamWait::default(),
             responder: Responder::Waiting(respond),
             response: None,
             response_done: false,
@@ -157,7 +151,17 @@ impl Http2Session {
         poll_fn(|cx| self.poll_body(cx)).await
     }
 
-    /// Fails when the client resets the stream, or the request has taken too long. Does not return otherwise.
+    /// How long the upstream may send nothing while [`Http2Session::watch_reset`] is polled.
+    pub(super) fn delegate_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.upstream_wait.delegate(timeout);
+    }
+
+    /// The upstream has sent something.
+    pub(super) fn restart_read_timeout(&mut self) {
+        self.upstream_wait.restart();
+    }
+
+    /// Fails when the client resets the stream, or the upstream or the request has taken too long. Does not return otherwise.
     pub(super) async fn watch_reset(&mut self) -> Box<Error> {
         poll_fn(|cx| {
             let reset = match &mut self.responder {
@@ -167,11 +171,20 @@ impl Http2Session {
             let detail = match reset {
                 Poll::Ready(Ok(reason)) => format!("stream reset by the client: {}", reason.description()),
                 Poll::Ready(Err(error)) => error.to_string(),
-                Poll::Pending => return self.poll_deadline(cx),
+                Poll::Pending => return self.poll_upstream_timeouts(cx),
             };
             Poll::Ready(Error::explain(ErrorType::H2Error, detail).into_down())
         })
         .await
+    }
+
+    /// Ready once the upstream has been waited for too long.
+    fn poll_upstream_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
+        if let Poll::Ready(expired) = self.poll_deadline(cx) {
+            return Poll::Ready(expired);
+        }
+        let Some(guard) = &self.guard else { return Poll::Pending };
+        self.upstream_wait.poll(guard, cx).map(|()| timed_out())
     }
 
     /// Ready once the request has taken longer than it may, if that is bounded.
@@ -185,8 +198,7 @@ impl Http2Session {
         let DeadlineTimer::Waiting(sleep) = &mut self.deadline_timer else { return Poll::Pending };
         ready!(sleep.as_mut().poll(cx));
         self.deadline_timer = DeadlineTimer::Expired;
-        let error = io::Error::from(UpstreamTimedOut);
-        Poll::Ready(Error::because(ErrorType::ReadError, "request", error).into_down())
+        Poll::Ready(timed_out())
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
@@ -226,7 +238,8 @@ impl Http2Session {
     pub(super) fn write_head(&mut self, header: ResponseHeader, end: bool) -> Result<()> {
         let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
         let mut head = response::Parts::from(header);
-        for name in &CONNECTION_FIELDS {
+        // Looked for in one pass: nearly no response has one.
+        while let Some(name) = head.headers.keys().find(|name| is_of_connection(name)).cloned() {
             head.headers.remove(name);
         }
         if head.status.is_informational() {
@@ -325,6 +338,11 @@ impl Http2Session {
     }
 }
 
+/// Whether a field means something on a connection of HTTP/1.1 only (RFC 9113, section 8.2.2).
+fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection")
+}
+
 /// Whether a response ends with its head.
 fn is_bodiless(head: &response::Parts) -> bool {
     matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
@@ -335,7 +353,11 @@ fn downstream(kind: ErrorType, error: h2::Error) -> Box<Error> {
     Error::because(kind, "HTTP/2 stream of the client", error).into_down()
 }
 
-/// As the stream of HTTP/1.1 reports it.
+/// As the stream of HTTP/1.1 reports it, and the next one.
+fn timed_out() -> Box<Error> {
+    Error::because(ErrorType::ReadError, "request", io::Error::from(UpstreamTimedOut)).into_down()
+}
+
 fn invalid_body(error: BodyError) -> Box<Error> {
     let error = io::Error::new(io::ErrorKind::InvalidData, error);
     Error::because(ErrorType::ReadError, "request body", error).into_down()
@@ -343,6 +365,9 @@ fn invalid_body(error: BodyError) -> Box<Error> {
 
 impl Drop for Http2Session {
     fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            self.upstream_wait.end(guard);
+        }
         if !self.response_done {
             return self.reset();
         }

@@ -1,4 +1,4 @@
-//! Counts the streams of a connection, and keeps the connection counted until the last of them has ended.
+//! Counts the streams of a connection, keeps the connection counted until the last of them has ended, and lends them timers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +8,11 @@ use parking_lot::Mutex;
 
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::connection_guard::ConnectionGuard;
-use crate::gateway::server::connections_per_client::ClientGuard;
+use crate::gateway::server::connection_limits::StreamCount;
+use crate::gateway::server::http1::reusable_timer::ReusableTimer;
+
+/// Timers of one connection that are kept for its next streams. Each is some hundred bytes.
+const MOST_TIMERS: usize = 16;
 
 /// The streams of one connection.
 #[derive(Clone, Debug)]
@@ -17,12 +21,16 @@ pub struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
+    /// Whether a stream is open that is counted with its connection, as the one request of a connection of HTTP/1.1 is.
+    is_first_open: AtomicBool,
     /// When the last stream ended, in microseconds.
     ended: AtomicU64,
     clock: Clock,
     /// Whether the loop of the connection waits for the end of the last stream.
     is_awaited: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    /// Those that no stream has.
+    timers: Mutex<Vec<ReusableTimer>>,
     /// Held for the connection, and for streams that outlive it.
     _guard: ConnectionGuard,
 }
@@ -31,10 +39,12 @@ impl Streams {
     pub fn new(guard: ConnectionGuard, clock: &Clock) -> Streams {
         Streams(Arc::new(State {
             open: AtomicUsize::new(0),
+            is_first_open: AtomicBool::new(false),
             ended: AtomicU64::new(clock.now().0),
             clock: clock.clone(),
             is_awaited: AtomicBool::new(false),
             waker: Mutex::default(),
+            timers: Mutex::default(),
             _guard: guard,
         }))
     }
@@ -54,10 +64,16 @@ impl Streams {
         self.0.is_awaited.store(true, Ordering::Release);
     }
 
-    /// Counts a stream. `client` counts it as its client's.
-    pub fn begin(&self, client: Option<ClientGuard>) -> StreamGuard {
+    /// Whether the stream is open that is counted with its connection.
+    pub fn is_first_open(&self) -> bool {
+        self.0.is_first_open.load(Ordering::Acquire)
+    }
+
+    /// Counts a stream. `count` is `None` for the one that is counted with its connection.
+    pub fn begin(&self, count: Option<StreamCount>) -> StreamGuard {
         self.0.open.fetch_add(1, Ordering::AcqRel);
-        StreamGuard { streams: self.clone(), _client: client }
+        let is_first = count.is_none() && !self.0.is_first_open.swap(true, Ordering::AcqRel);
+        StreamGuard { streams: self.clone(), is_first, _count: count }
     }
 }
 
@@ -65,7 +81,9 @@ impl Streams {
 #[derive(Debug)]
 pub struct StreamGuard {
     streams: Streams,
-    _client: Option<ClientGuard>,
+    /// Whether it is counted with its connection.
+    is_first: bool,
+    _count: Option<StreamCount>,
 }
 
 impl StreamGuard {
@@ -73,12 +91,31 @@ impl StreamGuard {
     pub fn clock(&self) -> &Clock {
         &self.streams.0.clock
     }
+
+    /// A timer, which is set for a stream that has ended, if there was one.
+    pub fn borrow_timer(&self) -> ReusableTimer {
+        self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
+    }
+
+    pub fn return_timer(&self, timer: ReusableTimer) {
+        let mut timers = self.streams.0.timers.lock();
+        if timers.len() < MOST_TIMERS {
+            timers.push(timer);
+        }
+    }
 }
 
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let state = &*self.streams.0;
-        state.ended.store(state.clock.now().0, Ordering::Relaxed);
+        if self.is_first {
+            state.is_first_open.store(false, Ordering::Release);
+        }
+        if state.open.load(Ordering::Acquire) == 1 {
+            // Not while others are open: nobody looks at it then, and a clock is not read for nothing. All streams of a
+            // connection are on its thread, so none ends at the same time.
+            state.ended.store(state.clock.now().0, Ordering::Relaxed);
+        }
         let was_last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;
         if was_last
             && state.is_awaited.load(Ordering::Acquire)

@@ -22,6 +22,7 @@ use super::connection_limits::ConnectionLimits;
 use super::server_state::ServerState;
 use crate::base::interval::fixed_interval;
 use crate::base::time;
+use crate::base::tls::certificate_error;
 use crate::base::tls::server::Session;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::labels::HandshakeResult;
@@ -128,7 +129,7 @@ impl TlsStage {
             Failure::TooMany => (HandshakeResult::TooMany, "limits.handshakes_at_once is reached".to_owned()),
             Failure::UnknownName => (HandshakeResult::UnknownName, "no certificate for the name".to_owned()),
             Failure::Expired => (HandshakeResult::ClientCertificate, "the client's certificate has expired".to_owned()),
-            Failure::Failed(error) => (result(error), error.to_string()),
+            Failure::Failed(error) => (result(error), certificate_error::of_client(&error.to_string()).into_owned()),
         };
         self.handshakes.count(result);
         // Closed by its client, as the check of a load balancer is: no error.

@@ -1,7 +1,7 @@
 //! Counts what each limit decided.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use metrics::Counter;
 
@@ -28,7 +28,8 @@ pub struct LimitMetrics {
     pub claimed_numbers: CountersBy<ClaimResult>,
     /// Empty for a limit that is never decided without the store: a shadow, or one whose buckets are in this process.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
-    fell_back: AtomicBool,
+    /// What was done without the store since that was last asked, a bit for each action.
+    done_without_store: AtomicU8,
 }
 
 impl LimitMetrics {
@@ -111,19 +112,35 @@ impl LimitMetrics {
                 series.counter("rate_limiter_claimed_numbers_total", &[rule, ("result", result.name())])
             }),
             fallback: CountersBy::new(actions.iter().flat_map(causes), fallback),
-            fell_back: AtomicBool::new(false),
+            done_without_store: AtomicU8::new(0),
         }
     }
 
-    /// Whether the limit was decided without the store since the last call.
-    pub fn has_fallen_back(&self) -> bool {
-        self.fell_back.load(Ordering::Relaxed) && self.fell_back.swap(false, Ordering::Relaxed)
+    /// What was done at the limit without the store since the last call.
+    pub fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
+        let done = match self.done_without_store.load(Ordering::Relaxed) {
+            0 => 0,
+            _ => self.done_without_store.swap(0, Ordering::Relaxed),
+        };
+        OnStoreFailure::ALL.into_iter().filter(move |action| done & bit(*action) != 0)
     }
 
     /// Counts what was done without the store, and why.
     pub fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
-        self.fell_back.store(true, Ordering::Relaxed);
+        // Written once in a second, not by every request.
+        if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
+            self.done_without_store.fetch_or(bit(action), Ordering::Relaxed);
+        }
         self.fallback.increment(&(action, cause));
+    }
+}
+
+/// Of an action, among those that were done.
+fn bit(action: OnStoreFailure) -> u8 {
+    match action {
+        OnStoreFailure::Local => 1,
+        OnStoreFailure::Allow => 2,
+        OnStoreFailure::Deny => 4,
     }
 }
 

@@ -34,7 +34,7 @@ pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
 /// The largest limit, in whole units, that can be kept exactly.
-pub const LARGEST: u64 = EXACT / 1000;
+pub const MAX_LIMIT: u64 = EXACT / 1000;
 
 /// The numbers of one fixed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,7 +75,7 @@ impl Window {
 }
 
 impl FixedWindow {
-    /// The same periods with another limit. `None` unless it is between 1 and [`LARGEST`].
+    /// The same periods with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
         FixedWindow::new(limit, self.window)
     }
@@ -88,14 +88,14 @@ impl FixedWindow {
         FixedWindow { limit, ..*self }
     }
 
-    /// `limit` in whole units. `None` unless it is between 1 and [`LARGEST`], and a duration between [`SHORTEST`] and
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and a duration between [`SHORTEST`] and
     /// [`LONGEST`].
     pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
             Window::Calendar(_) => true,
         };
-        (fits && (1..=LARGEST).contains(&limit)).then(|| FixedWindow { limit: Cost::from_tokens(limit), window })
+        (fits && (1..=MAX_LIMIT).contains(&limit)).then(|| FixedWindow { limit: Cost::from_tokens(limit), window })
     }
 
     pub fn limit(&self) -> Cost {
@@ -271,8 +271,8 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_no_window() {
         assert_eq!(FixedWindow::new(0, day_in("UTC")), None);
-        assert_eq!(FixedWindow::new(LARGEST + 1, day_in("UTC")), None);
-        assert!(FixedWindow::new(LARGEST, day_in("UTC")).is_some());
+        assert_eq!(FixedWindow::new(MAX_LIMIT + 1, day_in("UTC")), None);
+        assert!(FixedWindow::new(MAX_LIMIT, day_in("UTC")).is_some());
         for (length, fits) in [(SHORTEST.0 - 1, false), (SHORTEST.0, true), (LONGEST.0, true), (LONGEST.0 + 1, false)] {
             assert_eq!(FixedWindow::new(1, Window::Epoch(Micros(length))).is_some(), fits, "{length}");
         }

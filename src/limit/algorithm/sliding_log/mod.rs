@@ -33,7 +33,7 @@ pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
 /// The largest limit in whole units; also how many grants a window may hold.
-pub const LARGEST: u64 = 10_000;
+pub const MAX_LIMIT: u64 = 10_000;
 
 /// Running totals are kept modulo this: the sum of two is exact in a double.
 const TOTALS: u64 = 1 << 52;
@@ -76,14 +76,14 @@ enum Pairs<'s> {
 }
 
 impl SlidingLog {
-    /// `limit` in whole units. `None` unless it is between 1 and [`LARGEST`], and the window between [`SHORTEST`] and
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and the window between [`SHORTEST`] and
     /// [`LONGEST`].
     pub fn new(limit: u64, window: Micros) -> Option<SlidingLog> {
-        let fits = (1..=LARGEST).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
+        let fits = (1..=MAX_LIMIT).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
         fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
     }
 
-    /// The same window with another limit. `None` unless it is between 1 and [`LARGEST`].
+    /// The same window with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingLog> {
         SlidingLog::new(limit, self.window)
     }

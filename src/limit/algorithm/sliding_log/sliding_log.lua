@@ -130,7 +130,8 @@ return {
     return head .. pair, at + window
   end,
 
-  -- Undoes a charge at the moment of its grant: returns the value to store, and until when. Later grants stay as they are.
+  -- Undoes a charge at the moment of its grant: returns the value to store, and until when, which is not sooner than a gateway
+  -- with a longer window needs. Later grants stay as they are.
   undo = function(limit, bucket, cost, charged)
     local value, count, window, till = bucket.value, bucket.count, bucket.window, bucket.till
     local index = count_until(value, count, charged)
@@ -144,7 +145,7 @@ return {
       parts[#parts + 1] = pack('<I8', total)
       if later < count then parts[#parts + 1] = sub(value, 33 + 16 * later, 40 + 16 * later) end
     end
-    return table.concat(parts), bucket.last + limit.window
+    return table.concat(parts), bucket.last + max(limit.window, window)
   end,
 
   -- The last grants are given back first. Of the first pair after which no more than that was granted the moment stays.

@@ -166,7 +166,7 @@ fn a_shorter_window_opens_no_longer_one_again() {
 
 #[test]
 fn a_log_has_no_more_pairs_than_its_bound_and_forgets_nothing_then() {
-    let (long, short) = (log(LARGEST, LONGEST.0), log(LARGEST, SECOND));
+    let (long, short) = (log(MAX_LIMIT, LONGEST.0), log(MAX_LIMIT, SECOND));
     let pairs = (0..MOST_PAIRS as u64).flat_map(|number| [START + 200 * number, 1000 * (number + 1)]);
     let head = [1000 * MOST_PAIRS as u64, MOST_PAIRS as u64, LONGEST.0, START + LONGEST.0];
     let mut state = Some(head.into_iter().chain(pairs).collect::<State>());
@@ -179,7 +179,7 @@ fn a_log_has_no_more_pairs_than_its_bound_and_forgets_nothing_then() {
     let kept = state.as_ref().unwrap();
     assert_eq!((kept.len(), kept[0]), (HEAD + 2 * MOST_PAIRS, granted * 1000));
     // The longer window refuses, and for as long as it must: until all but 9999 have left.
-    let leaves = START + 200 * (granted - LARGEST) + LONGEST.0;
+    let leaves = START + 200 * (granted - MAX_LIMIT) + LONGEST.0;
     assert_eq!(answer(&long, &mut state, 1000, now), (0, Err(Some(leaves - now))));
 }
 
@@ -200,8 +200,8 @@ fn numbers_out_of_range_are_no_log() {
     for (limit, window, fits) in [
         (0, SHORTEST, false),
         (1, SHORTEST, true),
-        (LARGEST, LONGEST, true),
-        (LARGEST + 1, LONGEST, false),
+        (MAX_LIMIT, LONGEST, true),
+        (MAX_LIMIT + 1, LONGEST, false),
         (1, Micros(SHORTEST.0 - 1), false),
         (1, Micros(LONGEST.0 + 1), false),
     ] {

@@ -34,7 +34,7 @@ pub const LEAST_STEPS: u64 = 2;
 pub const MOST_STEPS: u64 = 60;
 
 /// The largest limit, in whole units, that can be kept exactly.
-pub const LARGEST: u64 = EXACT / 1000;
+pub const MAX_LIMIT: u64 = EXACT / 1000;
 
 /// The numbers of one sliding window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,19 +57,19 @@ struct Bucket {
 }
 
 impl SlidingWindow {
-    /// `limit` in whole units. `None` unless it is between 1 and [`LARGEST`], the window between [`SHORTEST`] and
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], the window between [`SHORTEST`] and
     /// [`LONGEST`], and the steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
     pub fn new(limit: u64, window: Micros, steps: u64) -> Option<SlidingWindow> {
-        let fits = (1..=LARGEST).contains(&limit)
+        let fits = (1..=MAX_LIMIT).contains(&limit)
             && (SHORTEST..=LONGEST).contains(&window)
             && (LEAST_STEPS..=MOST_STEPS).contains(&steps);
         let step = Micros(window.0.div_ceil(steps.max(1)));
         fits.then(|| SlidingWindow { limit: Cost::from_tokens(limit), window, step })
     }
 
-    /// The same window and steps with another limit. `None` unless it is between 1 and [`LARGEST`].
+    /// The same window and steps with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingWindow> {
-        (1..=LARGEST).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
+        (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
 
     /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn numbers_out_of_range_are_no_window() {
         let fits = |limit, window, steps| SlidingWindow::new(limit, window, steps).is_some();
-        assert!(fits(1, SHORTEST, LEAST_STEPS) && fits(LARGEST, LONGEST, MOST_STEPS));
-        assert!(!fits(0, SHORTEST, 10) && !fits(LARGEST + 1, SHORTEST, 10));
+        assert!(fits(1, SHORTEST, LEAST_STEPS) && fits(MAX_LIMIT, LONGEST, MOST_STEPS));
+        assert!(!fits(0, SHORTEST, 10) && !fits(MAX_LIMIT + 1, SHORTEST, 10));
         assert!(!fits(1, Micros(SHORTEST.0 - 1), 10) && !fits(1, Micros(LONGEST.0 + 1), 10));
         assert!(!fits(1, SHORTEST, 0) && !fits(1, SHORTEST, 1) && !fits(1, SHORTEST, 61));
     }

@@ -20,9 +20,10 @@ return {
     return floor((limit.capacity - bucket[1]) / (cost * limit.unit))
   end,
 
-  -- Undoes a charge, less what has come back since: that much would not have come back to a full bucket.
-  undo = function(limit, bucket, cost, charged, now)
-    local back = cost * limit.unit - max(now - charged, 0) * limit.refill
+  -- Undoes a charge, less what may have come back since, at the rate of any request: that much would not have come back
+  -- to a full bucket.
+  undo = function(limit, bucket, cost, charged, now, fastest)
+    local back = cost * limit.unit - max(now - charged, 0) * max(limit.refill, fastest.refill)
     if back <= 0 then return false end
     bucket[1] = max(bucket[1] - back, 0)
     return true

@@ -18,12 +18,15 @@ use super::hash_tags::{HashTags, TagIndex};
 use super::nodes::Nodes;
 use super::undo::GroupCharge;
 use super::{Cluster, Take};
-use crate::base::time::{Micros, timeout};
+use crate::base::time::{Micros, timeout, timeout_precisely};
 use crate::limit::charge::{Charge, Plan};
 use crate::store::error::StoreError;
 use crate::store::reply::TakeReply;
 use crate::store::reply_in_parts::{PartPositions, ReplyInParts};
 use crate::store::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
+
+/// A timer that may be 20 ms late would leave the next group no time if a group may take no longer than this.
+const SHORT: Micros = Micros(20_000);
 
 /// The charges of a plan that lie under one hash tag.
 #[derive(Debug)]
@@ -80,7 +83,9 @@ impl ProvisionalCharges for ChargedGroups {
 
 impl Drop for ChargedGroups {
     fn drop(&mut self) {
-        let charged = std::mem::take(&mut self.charged);
+        let mut charged = std::mem::take(&mut self.charged);
+        // Of what was only checked there is nothing to undo.
+        charged.retain(|group| !group.charges.is_empty());
         if charged.is_empty() {
             return;
         }
@@ -203,13 +208,17 @@ impl Cluster {
             });
             // A node that hangs leaves the next one half of the time.
             let patience = Micros(self.left(take).0 / 2);
-            match timeout(patience.into(), &mut asking).await {
-                Ok((group, reply)) => match charging.add(group, reply) {
+            let answered = match patience < SHORT {
+                true => Box::pin(timeout_precisely(patience.into(), &mut asking)).await,
+                false => timeout(patience.into(), &mut asking).await.ok(),
+            };
+            match answered {
+                Some((group, reply)) => match charging.add(group, reply) {
                     Next::Group => {}
                     Next::Refused => return Ok(Some(charging.whole.into_reply())),
                     Next::ClientLeft => return Ok(None),
                 },
-                Err(_) => late.push(asking),
+                None => late.push(asking),
             }
         }
         // Each ends by the request's deadline.

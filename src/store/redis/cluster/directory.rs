@@ -12,6 +12,8 @@ use crate::base::time::{Micros, Timestamp};
 
 /// How long after a sign that a slot is moving each plan for it is sent in a call of its own.
 const MOVING: Micros = Micros(1_000_000);
+/// How long after that its next owner is forgotten, if it has not become its owner: moving it was broken off.
+const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
 
@@ -86,7 +88,7 @@ impl Directory {
     }
 
     /// Follows a topology. A hash tag without a master keeps the node that it had: nobody else answers for it.
-    pub fn follow(&self, ranges: &[SlotRange]) {
+    pub fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
         for (tag, entry) in self.tags.iter().map(|(_, tag)| tag).zip(&self.entries) {
             let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
             if let Some(range) = range {
@@ -94,6 +96,9 @@ impl Directory {
                 if entry.owner.swap(node.0, Ordering::AcqRel) != node.0 {
                     entry.next_owner.store(NOBODY, Ordering::Release);
                 }
+            }
+            if Timestamp(entry.moving_until.load(Ordering::Relaxed)).plus(BROKEN_OFF) < now {
+                entry.next_owner.store(NOBODY, Ordering::Release);
             }
         }
     }
@@ -146,7 +151,7 @@ mod tests {
         assert_eq!(directory.owner(TagIndex(0)), None);
         let halves =
             [SlotRange { first: 0, last: 8191, master: at(1) }, SlotRange { first: 8192, last: 16_383, master: at(2) }];
-        directory.follow(&halves);
+        directory.follow(&halves, Timestamp(5));
         let owners =
             || [0, 1, 2, 3].map(|tag| directory.address(directory.owner(TagIndex(tag)).unwrap()).unwrap().port);
         assert_eq!(owners(), [1, 1, 2, 2]);
@@ -155,10 +160,28 @@ mod tests {
         assert_eq!((owners(), directory.nodes_in_use().len()), ([1, 1, 2, 2], 3));
         directory.moved(TagIndex(1), at(3));
         assert_eq!((owners(), directory.next_owner(TagIndex(1))), ([1, 3, 2, 2], None));
-        directory.follow(&halves);
+        directory.follow(&halves, Timestamp(5));
         assert_eq!((owners(), directory.nodes_in_use().len()), ([1, 1, 2, 2], 2));
         // Of half of the slots no master is known.
-        directory.follow(&[SlotRange { first: 0, last: 8191, master: at(2) }]);
+        directory.follow(&[SlotRange { first: 0, last: 8191, master: at(2) }], Timestamp(5));
         assert_eq!(owners(), [2, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_node_to_which_no_slot_moves_any_more_is_not_needed() {
+        let directory = Directory::new(HashTags::new("t", Place::Together));
+        let all = [SlotRange { first: 0, last: 16_383, master: at(1) }];
+        let mut now = Timestamp(1_000_000);
+        directory.follow(&all, now);
+        directory.moving(TagIndex(0), Some(at(2)), now);
+        // A long migration goes on as long as there are signs of it.
+        for _ in 0..5 {
+            now = now.plus(Micros(3_000_000));
+            directory.moving(TagIndex(0), Some(at(2)), now);
+            directory.follow(&all, now);
+            assert_eq!(directory.nodes_in_use().len(), 2);
+        }
+        directory.follow(&all, now.plus(Micros(5_000_000)));
+        assert_eq!((directory.nodes_in_use().len(), directory.next_owner(TagIndex(0))), (1, None));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -27,6 +28,8 @@ struct Reports {
     nodes: BTreeMap<NodeId, NodeReport>,
     /// The nodes that have a hash tag.
     required: Vec<NodeId>,
+    /// Why some hash tags are on no node.
+    uncovered: Option<Fault>,
     /// What was last reported of each worker; `None` at first.
     reported: Vec<Option<WorkerState>>,
 }
@@ -38,7 +41,16 @@ struct NodeReport {
     /// By worker: why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
+    membership: Membership,
     eviction_policy: Option<String>,
+}
+
+/// Whether a node takes part in its cluster, by the last call to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    Member,
+    /// It answered that the cluster is down: it sees too few of the others, or no owner of a slot.
+    CutOff,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +76,8 @@ impl Health {
         let health = Arc::clone(health);
         let address: Arc<str> = address.to_string().into();
         let named = move |fault: Fault| Fault { node: Some(Arc::clone(&address)), ..fault };
+        // Calls are many, so the reports are locked only when this changes.
+        let is_cut_off = AtomicBool::new(false);
         EventSink::new(move |event| match event {
             Event::Up { worker, .. } => health.record(node, worker, None),
             Event::Down { worker, fault } => {
@@ -78,6 +92,15 @@ impl Health {
             Event::EvictionPolicy(policy) => health.record_eviction_policy(node, policy),
             Event::HeartbeatError(fault) => health.events.send(Event::HeartbeatError(named(fault))),
             Event::CallEnded(mut report) => {
+                let error = report.fault.as_ref().map(|fault| fault.error);
+                if error == Some(StoreError::ClusterDown) {
+                    if !is_cut_off.swap(true, Ordering::Relaxed) {
+                        health.record_membership(node, Membership::CutOff);
+                    }
+                } else if error.is_none() && is_cut_off.load(Ordering::Relaxed) {
+                    is_cut_off.store(false, Ordering::Relaxed);
+                    health.record_membership(node, Membership::Member);
+                }
                 report.fault = report.fault.map(&named);
                 health.events.send(Event::CallEnded(report));
             }
@@ -91,6 +114,7 @@ impl Health {
             address: address.to_string().into(),
             down: vec![Some(unknown); self.workers],
             breaker: Breaker::Closed,
+            membership: Membership::Member,
             eviction_policy: None,
         };
         self.reports.lock().nodes.insert(node, report);
@@ -110,19 +134,30 @@ impl Health {
         self.report(&mut reports);
     }
 
-    /// Whether a node that has a hash tag is lost, or its breaker is open.
-    pub fn is_troubled(&self) -> bool {
-        let reports = self.reports.lock();
-        reports.breakers_open() > 0 || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
+    /// Notes whether every hash tag is on some node: if not, why.
+    pub fn cover(&self, uncovered: Option<Fault>) {
+        let mut reports = self.reports.lock();
+        if reports.uncovered != uncovered {
+            reports.uncovered = uncovered;
+            self.report(&mut reports);
+        }
     }
 
-    /// Whether a worker has no connection to a node, or its breaker is open.
-    pub fn is_lost(&self, node: NodeId) -> bool {
+    /// Whether a node that has a hash tag is lost, or some hash tag is on no node.
+    pub fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
-        reports
-            .nodes
-            .get(&node)
-            .is_none_or(|report| report.breaker == Breaker::Open || report.down.iter().any(Option::is_some))
+        reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.membership == Membership::CutOff)
+            || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
+    }
+
+    /// Whether a worker has no connection to a node, its breaker is open, or it is cut off from its cluster.
+    pub fn is_lost(&self, node: NodeId) -> bool {
+        let is_lost = |report: &NodeReport| {
+            report.breaker == Breaker::Open
+                || report.membership == Membership::CutOff
+                || report.down.iter().any(Option::is_some)
+        };
+        self.reports.lock().nodes.get(&node).is_none_or(is_lost)
     }
 
     /// No node has told where the others are.
@@ -160,7 +195,8 @@ impl Health {
             let state = if fault.is_none() { WorkerState::Up } else { WorkerState::Down };
             let Some(reported) = reports.reported.get_mut(worker) else { continue };
             // At the start nothing has failed yet.
-            let is_starting = reported.is_none() && fault.as_ref().is_some_and(|fault| fault.node.is_none());
+            let is_unknown = |fault: &Fault| fault.node.is_none() && fault.error == StoreError::Unreachable;
+            let is_starting = reported.is_none() && fault.as_ref().is_some_and(is_unknown);
             if is_starting || reported.replace(state) == Some(state) {
                 continue;
             }
@@ -169,6 +205,12 @@ impl Health {
                 None => Event::Up { worker, server: None },
                 Some(fault) => Event::Down { worker, fault },
             });
+        }
+    }
+
+    fn record_membership(&self, node: NodeId, membership: Membership) {
+        if let Some(report) = self.reports.lock().nodes.get_mut(&node) {
+            report.membership = membership;
         }
     }
 
@@ -207,6 +249,9 @@ impl Health {
 impl Reports {
     /// Why a worker cannot use the store as a whole.
     fn fault_of(&self, worker: usize) -> Option<Fault> {
+        if let Some(fault) = &self.uncovered {
+            return Some(fault.clone());
+        }
         let unknown = || Fault::new(StoreError::Unreachable, "no node is known");
         if self.required.is_empty() {
             return Some(unknown());
@@ -228,6 +273,9 @@ mod tests {
     use super::super::hash_tags::HashTags;
     use super::super::settings::Place;
     use super::*;
+    use crate::base::time::Micros;
+    use crate::store::events::CallReport;
+    use crate::store::span_links::SpanLinks;
 
     /// The names of the events so far.
     fn names(log: &Mutex<Vec<Event>>) -> Vec<String> {
@@ -277,8 +325,30 @@ mod tests {
         other.send(Event::EvictionPolicy("allkeys-lru".to_owned()));
         one.send(Event::EvictionPolicy(NO_EVICTION.to_owned()));
         assert_eq!(names(&log), ["allkeys-lru", "allkeys-lru"]);
+        let ended = |error: Option<StoreError>| {
+            let fault = error.map(|error| Fault::new(error, ""));
+            let report = CallReport {
+                requests: 1,
+                took: Micros(0),
+                healed: 0,
+                fault,
+                span_links: SpanLinks::of(std::iter::empty(), None),
+            };
+            one.send(Event::CallEnded(report));
+            health.is_lost(nodes[0])
+        };
+        // An error of another kind does not show that it takes part again.
+        let errors = [Some(StoreError::Busy), Some(StoreError::ClusterDown), Some(StoreError::Busy), None];
+        assert_eq!(errors.map(ended), [false, true, true, false]);
+        names(&log);
         health.require(&nodes[..1]);
         health.remove(nodes[1]);
         assert_eq!(names(&log), ["up", "n:2 breaker closed", "breaker closed", "n:2 gone"]);
+        let uncovered = || Some(Fault::new(StoreError::ClusterDown, "no node has slot 7"));
+        health.cover(uncovered());
+        health.cover(uncovered());
+        assert!(health.is_troubled());
+        health.cover(None);
+        assert_eq!(names(&log), ["down by nobody", "up"]);
     }
 }

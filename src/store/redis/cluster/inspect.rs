@@ -7,8 +7,7 @@ use tokio::time::Instant;
 
 use super::hash_tags::HashTags;
 use super::settings;
-use super::slots::SlotRange;
-use super::topology::read_slots;
+use super::topology::read_topology;
 use crate::base::host_port::HostPort;
 use crate::base::time::Timestamp;
 use crate::limit::algorithm::{AlgorithmKind, State};
@@ -20,7 +19,7 @@ use crate::store::redis::settings::Settings;
 use crate::store::remote::login::CurrentLogin;
 use crate::store::reply::GivenBack;
 
-/// How long slots that are moving are waited for.
+/// How long slots that are moving are waited for, and the answer of one node.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -44,8 +43,8 @@ impl Inspector {
     /// When a node that has a hash tag cannot be reached, or rejects the login.
     pub async fn open(cluster: &settings::Settings, settings: &Settings) -> Result<Inspector, Fault> {
         let login = Arc::new(CurrentLogin::new(settings.login.clone()));
-        let ranges = slots_by_any(&cluster.nodes, settings, &login).await?;
         let tags = HashTags::new(&settings.prefix, cluster.place);
+        let ranges = read_topology(cluster.nodes.clone(), PATIENCE, &tags, settings, &login).await?.ranges;
         let mut nodes: Vec<(HostPort, NodeInspector)> = Vec::new();
         let mut by_tag = Vec::new();
         for (_, tag) in tags.iter() {
@@ -159,19 +158,4 @@ impl Inspector {
         replies.sort_by_key(|(index, _): &(usize, R)| *index);
         Ok((latest, replies.into_iter().map(|(_, reply)| reply).collect()))
     }
-}
-
-/// Asks one node after the other, until one answers.
-async fn slots_by_any(nodes: &[HostPort], settings: &Settings, login: &CurrentLogin) -> Result<Vec<SlotRange>, Fault> {
-    let mut first = None;
-    for address in nodes {
-        match read_slots(address, settings, login).await {
-            Ok(ranges) => return Ok(ranges),
-            Err(fault) => {
-                let detail = format!("{address}: {}", fault.detail);
-                first.get_or_insert(Fault { detail, ..fault });
-            }
-        }
-    }
-    Err(first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
 }

@@ -33,7 +33,7 @@ use crate::store::fallback::FallbackShare;
 use crate::store::redis;
 use crate::store::redis::fault_injection::Hooks;
 use crate::store::remote;
-use crate::store::remote::StoreState;
+use crate::store::remote::{StoreState, WaitPeriod};
 use crate::store::reply::{Source, TakeReply};
 use crate::store::take_failure::TakeFailure;
 use crate::store::worker::Worker;
@@ -62,7 +62,7 @@ struct Take<'p> {
     worker: Worker,
     plan: &'p Plan,
     caller: Option<Arc<dyn Caller>>,
-    since: Timestamp,
+    waiting: WaitPeriod,
 }
 
 impl Cluster {
@@ -93,7 +93,8 @@ impl Cluster {
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent.
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. Answers are waited for `answer_within`, if that is
+    /// shorter than the nodes' timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -102,6 +103,7 @@ impl Cluster {
         worker: Worker,
         plan: &Plan,
         caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, TakeFailure> {
         let since = self.nodes.clock.now();
         if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since)
@@ -109,7 +111,8 @@ impl Cluster {
         {
             return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
         }
-        let take = Take { worker, plan, caller, since };
+        let waiting = WaitPeriod { since, until: answer_within.map(|most| since.plus(most)) };
+        let take = Take { worker, plan, caller, waiting };
         match self.only_tag(plan) {
             Some(tag) => Ok(self.take_together(&take, tag).await?),
             None => self.take_apart(&take).await,
@@ -143,9 +146,9 @@ impl Cluster {
         let mut redirected = false;
         for _ in 0..REDIRECTIONS {
             let node = to.and_then(|id| self.nodes.get(id));
-            let Take { worker, plan, caller, since } = take;
+            let Take { worker, plan, caller, waiting } = take;
             let taken = match &node {
-                Some(node) => node.remote.query(*worker, plan, caller.clone(), *since).await,
+                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting).await,
                 None => Err(StoreError::Unreachable),
             };
             let now = self.nodes.clock.now();
@@ -195,8 +198,9 @@ impl Cluster {
 
     /// How long the request may still wait.
     fn left(&self, take: &Take<'_>) -> Micros {
-        let waited = self.nodes.clock.now().since(take.since);
-        Micros(self.nodes.settings.timeout.0.saturating_sub(waited.0))
+        let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
+        let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
+        until.map_or(left, |until| left.min(until.since(now)))
     }
 
     pub fn announce(&self, configuration: &str) {
@@ -208,7 +212,7 @@ impl Cluster {
         self.nodes.replace(settings);
     }
 
-    /// What the nodes' clocks show when ours shows `ours`, by the last reply of any of them.
+    /// What the clock of the node that has ever been furthest ahead shows when ours shows `ours`.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }

@@ -135,7 +135,9 @@ impl NodeServer {
             (StoreError::SlotMoved, Some(address)) => self.directory.moved(tag, address),
             (StoreError::SlotMoving, Some(address)) => self.directory.moving(tag, Some(address), self.clock.now()),
             (StoreError::TryAgain, _) => self.directory.moving(tag, None, self.clock.now()),
-            (StoreError::ClusterDown | StoreError::Replica, _) => self.directory.outdated.notify_one(),
+            (StoreError::SlotMoved | StoreError::ClusterDown | StoreError::Replica, _) => {
+                self.directory.outdated.notify_one();
+            }
             _ => {}
         }
         Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }

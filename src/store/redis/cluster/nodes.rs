@@ -14,18 +14,19 @@ use tokio::time::Instant;
 use super::directory::{Directory, NodeId};
 use super::health::Health;
 use super::node_server::NodeServer;
-use super::slots::{SlotRange, redirection};
-use super::topology::read_slots;
+use super::slots::redirection;
+use super::topology::{Occasion, Topology, fault_of, order, read_topology};
 use crate::base::host_port::HostPort;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::store::breaker::Breaker;
-use crate::store::error::{Fault, StoreError};
+use crate::store::error::Fault;
 use crate::store::events::EventSink;
 use crate::store::redis::handshake::send;
 use crate::store::redis::settings::{Settings, Target};
 use crate::store::remote;
 use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::{Remote, StoreState};
+use crate::store::store_clock::StoreClock;
 use crate::store::worker::Worker;
 
 /// The shortest time between two reads of the topology, and that while a node is lost.
@@ -65,7 +66,7 @@ pub struct Nodes {
     /// Of every node, except for its address.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// What all nodes share; each has a breaker of its own.
+    /// What all nodes share; each has a breaker and a clock of its own.
     pub state: StoreState,
     pub clock: Clock,
     workers: usize,
@@ -173,10 +174,15 @@ impl Nodes {
 
     /// Reads the topology at once, when something suggests that it has changed, and now and then.
     async fn follow_topology(&self) {
-        let mut answered = None;
+        let (mut last_source, mut occasion) = (None, Occasion::Schedule);
+        let mut questions = 0;
         loop {
-            match self.read_topology(&mut answered).await {
-                Ok(ranges) => self.directory.follow(&ranges),
+            match self.read_topology(last_source.as_ref(), occasion).await {
+                Ok(Topology { source, ranges, uncovered }) => {
+                    self.directory.follow(&ranges, self.clock.now());
+                    self.health.cover(fault_of(&uncovered));
+                    last_source = Some(source);
+                }
                 Err(fault) if self.all().is_empty() => self.health.unknown(&fault),
                 // What is wrong with the nodes, their connections report.
                 Err(_) => {}
@@ -188,6 +194,7 @@ impl Nodes {
             let mut question = now + QUESTIONS;
             loop {
                 let is_troubled = self.health.is_troubled();
+                occasion = if is_outdated || is_troubled { Occasion::Doubt } else { Occasion::Schedule };
                 let next = if is_outdated || is_troubled { earliest } else { latest };
                 tokio::select! {
                     () = self.directory.outdated.notified() => {
@@ -197,7 +204,8 @@ impl Nodes {
                     }
                     () = tokio::time::sleep_until(next) => break,
                     () = tokio::time::sleep_until(question), if is_troubled => {
-                        self.ask_for_successors().await;
+                        self.ask_for_successors(questions).await;
+                        questions += 1;
                         question = Instant::now() + QUESTIONS;
                     }
                 }
@@ -206,52 +214,47 @@ impl Nodes {
     }
 
     /// Asks a node that answers for a key under each hash tag of the lost ones: the redirection names a successor as soon as
-    /// there is one.
-    async fn ask_for_successors(&self) {
-        let nodes = self.all();
-        let is_lost = |node: &Arc<Node>| self.health.is_lost(node.remote.transport.id);
-        let Some(other) = nodes.iter().find(|node| !is_lost(node)) else { return };
-        let Some(mut link) = other.remote.transport.latest_link() else { return };
+    /// there is one. Each time another node begins, because one that was cut off does not hear of successors.
+    async fn ask_for_successors(&self, number: usize) {
+        let mut nodes = self.all();
+        nodes.retain(|node| !self.health.is_lost(node.remote.transport.id));
+        let first = number.checked_rem(nodes.len()).unwrap_or_default();
+        nodes.rotate_left(first);
+        for node in nodes {
+            if self.ask_for_successors_on(&node).await.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// `None` when the node does not know which nodes have which slots, or gives no answer.
+    async fn ask_for_successors_on(&self, node: &Node) -> Option<()> {
+        let server = &node.remote.transport;
+        let mut link = server.latest_link()?;
         for (tag, own) in self.directory.tags.iter() {
             let owner = self.directory.owner(tag).filter(|owner| self.health.is_lost(*owner));
             let Some(known) = owner.and_then(|owner| self.directory.address(owner)) else { continue };
             let mut command = Cmd::new();
             command.arg("GET").arg(format!("{}:", own.prefix));
-            let asked = tokio::time::timeout(PATIENCE, send(&mut link.connection, &command)).await;
-            let Ok(Err(error)) = asked else { continue };
-            let named =
-                error.redirect_node().and_then(|(address, _)| redirection(address, &other.remote.transport.address));
-            if let Some(address) = named.filter(|address| *address != known) {
+            let asked = tokio::time::timeout(PATIENCE, send(&mut link.connection, &command)).await.ok()?;
+            let Err(error) = asked else { continue };
+            let (named, _) = error.redirect_node()?;
+            if let Some(address) = redirection(named, &server.address).filter(|address| *address != known) {
                 self.directory.moved(tag, address);
             }
         }
+        Some(())
     }
 
-    /// Asks one node after the other, the one that answered last first.
-    async fn read_topology(&self, answered: &mut Option<HostPort>) -> Result<Vec<SlotRange>, Fault> {
-        let known = self.all().into_iter().map(|node| node.remote.transport.address.clone());
-        let mut addresses: Vec<HostPort> = answered.take().into_iter().collect();
-        for address in known.chain(self.seeds.load().iter().cloned()) {
-            if !addresses.contains(&address) {
-                addresses.push(address);
-            }
-        }
-        let mut first = None;
-        for address in addresses {
-            let reading = tokio::time::timeout(PATIENCE, read_slots(&address, &self.settings, &self.login)).await;
-            let late = |_| Fault::new(StoreError::Unreachable, format!("no answer within {PATIENCE:?}"));
-            match reading.map_err(late).and_then(|read| read) {
-                Ok(ranges) => {
-                    *answered = Some(address);
-                    return Ok(ranges);
-                }
-                Err(fault) => {
-                    let detail = format!("{address}: {}", fault.detail);
-                    first.get_or_insert(Fault { detail, ..fault });
-                }
-            }
-        }
-        Err(first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
+    async fn read_topology(&self, last_source: Option<&HostPort>, occasion: Occasion) -> Result<Topology, Fault> {
+        let nodes = self.all();
+        let address = |node: &Arc<Node>| node.remote.transport.address.clone();
+        let lost = nodes.iter().filter(|node| self.health.is_lost(node.remote.transport.id));
+        let lost: Vec<HostPort> = lost.map(address).collect();
+        let seeds = self.seeds.load();
+        let candidates = nodes.iter().map(address).chain(seeds.iter().cloned());
+        let addresses = order(candidates, &lost, last_source, occasion);
+        read_topology(addresses, PATIENCE, &self.directory.tags, &self.settings, &self.login).await
     }
 
     /// Makes nodes that the directory names, and drops those that it has not named for a while.
@@ -297,7 +300,11 @@ impl Nodes {
         self.health.add(id, &address);
         let events = Health::events_of(&self.health, id, &address, Arc::clone(&self.directory));
         let server = NodeServer::new(id, address, self.settings.clone(), login, directory, self.clock.clone(), hooks);
-        let state = StoreState { breaker: Arc::new(Breaker::new(breaker)), ..self.state.clone() };
+        let state = StoreState {
+            breaker: Arc::new(Breaker::new(breaker)),
+            store_clock: Arc::new(StoreClock::of_part(Arc::clone(&self.state.store_clock))),
+            ..self.state.clone()
+        };
         let settings = remote::Settings { timeout, breaker, gateways };
         let remote = Remote::sharing(state, server, settings, self.workers, self.clock.clone(), events);
         Arc::new(Node { remote, made: now, unused_since: Mutex::new(None) })

@@ -38,10 +38,15 @@ pub fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     Some(read)
 }
 
-/// The address in a redirection: `host:port`, in which an IPv6 address has no brackets.
+/// The address in a redirection: `host:port`, in which an IPv6 address has no brackets. `None` for a node that should be named
+/// by its host name and has none.
 pub fn redirection(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
-    let host = if host.is_empty() { asked.host.clone() } else { host.to_owned() };
+    let host = match host {
+        "?" => return None,
+        "" => asked.host.clone(),
+        host => host.to_owned(),
+    };
     Some(HostPort { host, port: port.parse().ok()? })
 }
 
@@ -80,5 +85,6 @@ mod tests {
         assert_eq!(redirection("::1:7000", &asked), at("::1", 7000));
         assert_eq!(redirection("10.0.0.1", &asked), None);
         assert_eq!(redirection("a:b", &asked), None);
+        assert_eq!(redirection("?:7000", &asked), None);
     }
 }

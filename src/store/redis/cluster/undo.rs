@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 8;
 /// Between two attempts while a slot is moving.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long a reply is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a request has charged under one hash tag.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Nodes {
             // While the slot is moving a bucket is on the one node or on the other.
             let to = if number % 2 == 1 { next.or(owner) } else { owner };
             let Some(to) = to else { return };
-            let attempt = tokio::time::timeout(PATIENCE, self.undo_on(to, charged)).await;
+            let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;
             match attempt {
                 Ok(UndoResult::Again) => tokio::time::sleep(PAUSE).await,
                 Ok(UndoResult::Done) | Err(_) => return,
@@ -62,7 +62,8 @@ impl Nodes {
             pipeline.add_command(Cmd::new().arg("ASKING").clone());
         }
         let sha = node.remote.transport.undo_script.lock().clone();
-        pipeline.add_command(self.command(&sha, charged));
+        let near = node.remote.clock_at(self.clock.now());
+        pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
         let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
             // It may have been received.
@@ -80,9 +81,9 @@ impl Nodes {
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 
-    fn command(&self, sha: &str, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
+    /// `near` is about what the node's clock shows.
+    fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
         let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
-        let near = self.state.store_clock.at(self.clock.now());
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(sha).arg(charges.len());
         for charge in charges {
@@ -90,8 +91,9 @@ impl Nodes {
         }
         for charge in charges {
             let (twin, numbers) = charge.algorithm.twin(near);
+            let (_, fastest) = charge.algorithm.at_fastest().twin(near);
             // Lua counts from 1.
-            command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]);
+            command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&fastest[..]);
             command.arg(charge.cost.thousandths()).arg(self.state.hooks.charged(*at).0);
         }
         if cfg!(feature = "test-hooks") {

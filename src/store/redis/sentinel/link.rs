@@ -18,7 +18,7 @@ use crate::store::redis::handshake::send;
 use crate::store::remote::login::CurrentLogin;
 
 /// How long connecting may take, and how long an answer, before the next sentinel is asked.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Where a sentinel announces that it has moved a master.
 const SWITCHED: &str = "+switch-master";
 /// Where a sentinel announces that it has chosen a replica, and is about to make it the master.
@@ -60,7 +60,7 @@ impl SentinelLink {
         switched: &Arc<Notify>,
     ) -> Result<SentinelLink, Fault> {
         let opening = async {
-            let credentials = login.read(PATIENCE).await?;
+            let credentials = login.read(SENTINEL_TIMEOUT).await?;
             let info = connection_info(&credentials, 0).set_protocol(ProtocolVersion::RESP3);
             let (master, switched) = (master.to_owned(), Arc::clone(switched));
             let hear = move |push: PushInfo| {
@@ -81,7 +81,7 @@ impl SentinelLink {
         let mut connection = link.connection.clone();
         // One that may not listen can still be asked.
         for channel in [SWITCHED, PROMOTES] {
-            drop(timeout(PATIENCE, connection.subscribe(channel)).await);
+            drop(timeout(SENTINEL_TIMEOUT, connection.subscribe(channel)).await);
         }
         Ok(link)
     }
@@ -116,7 +116,7 @@ impl SentinelLink {
         let asking = async { Ok(send(&mut self.connection, &command).await?) };
         let others: Fields = from_redis_value(within(asking, "the answer", StoreError::Timeout).await?)
             .map_err(|_| unexpected_reply())?;
-        Ok(others.iter().filter_map(address).collect())
+        Ok(living(&others))
     }
 }
 
@@ -133,8 +133,8 @@ impl std::fmt::Debug for SentinelLink {
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str, error: StoreError) -> Result<T, Fault> {
-    let overdue = |_| Fault::new(error, format!("{what} took longer than {PATIENCE:?}"));
-    timeout(PATIENCE, work).await.map_err(overdue)?
+    let overdue = |_| Fault::new(error, format!("{what} took longer than {SENTINEL_TIMEOUT:?}"));
+    timeout(SENTINEL_TIMEOUT, work).await.map_err(overdue)?
 }
 
 /// Whether a sentinel says that this master has moved, `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`, or that it promotes a replica,
@@ -175,6 +175,13 @@ fn address(fields: &HashMap<String, String>) -> Option<HostPort> {
     let port = fields.get("port")?.parse().ok().filter(|port| *port != 0)?;
     let host = fields.get("ip").filter(|host| !host.is_empty())?;
     Some(HostPort::new(host.as_str(), port))
+}
+
+/// The addresses of those that the sentinel which lists them can reach.
+fn living(sentinels: &Fields) -> Vec<HostPort> {
+    let is_lost = |flags: &String| flags.split(',').any(|flag| ["s_down", "o_down", "disconnected"].contains(&flag));
+    let living = sentinels.iter().filter(|sentinel| !sentinel.get("flags").is_some_and(is_lost));
+    living.filter_map(address).collect()
 }
 
 fn promoted(replicas: Value) -> Option<HostPort> {
@@ -232,6 +239,22 @@ mod tests {
         assert_eq!(promoted(list("slave,promoted")), Some(HostPort::new("10.0.0.1", 2)));
         assert_eq!(promoted(list("slave,reconf_done,unpromoted")), None);
         assert_eq!([Value::Nil, text("x"), Value::Array(Vec::new())].map(promoted), [None, None, None]);
+    }
+
+    #[test]
+    fn sentinels_that_cannot_be_reached_are_left_out() {
+        let sentinel = |(port, flags): (&str, &str)| {
+            let fields = [("ip", "10.0.0.1"), ("port", port), ("flags", flags)];
+            fields.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+        };
+        let flags =
+            [("1", "sentinel"), ("2", "s_down,sentinel"), ("3", "sentinel,disconnected"), ("4", "sentinel,o_down")];
+        assert_eq!(living(&flags.map(sentinel).into()), [HostPort::new("10.0.0.1", 1)]);
+        assert_eq!(
+            living(&vec![HashMap::from([("ip".to_owned(), "a".to_owned()), ("port".to_owned(), "5".to_owned())])])
+                .len(),
+            1
+        );
     }
 
     #[test]

@@ -19,13 +19,13 @@ use crate::store::redis::handshake::check_role;
 use crate::store::remote::login::CurrentLogin;
 
 /// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it may take before the other sentinels are asked: a master that hangs is named until its successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// How often a replica is asked that is about to become the master.
 pub const PROMOTION: Duration = Duration::from_millis(25);
 /// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
-const MOST: usize = 16;
+const MAX_SENTINELS: usize = 16;
 
 /// What becomes of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,10 +163,10 @@ impl Survey {
         mut rejected: Vec<HostPort>,
     ) -> Result<HostPort, Fault> {
         for (index, answer) in named {
-            match self.try_out(index, &answer, PATIENCE, &mut rejected).await {
+            match self.try_out(index, &answer, SERVER_TIMEOUT, &mut rejected).await {
                 Ok(()) => return Ok(answer.master),
                 Err(NotMaster::Silent) => {
-                    let detail = format!("no answer within {PATIENCE:?}");
+                    let detail = format!("no answer within {SERVER_TIMEOUT:?}");
                     faults.push(self.fault_of(index, &answer, Fault::new(StoreError::Unreachable, detail)));
                     rejected.push(answer.master);
                 }
@@ -187,7 +187,7 @@ impl Survey {
             let is_ours = promoted.as_ref().is_some_and(|promoted| promoted.master == *master);
             if let Some(promoted) = promoted.filter(|_| !is_ours) {
                 promoting = true;
-                if self.try_out(index, &promoted, PATIENCE, &mut Vec::new()).await.is_ok() {
+                if self.try_out(index, &promoted, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok() {
                     return Succession::By(promoted.master);
                 }
             }
@@ -196,7 +196,9 @@ impl Survey {
                 self.epoch = self.epoch.max(answer.epoch);
             } else {
                 others_named = true;
-                if answer.epoch > self.epoch && self.try_out(index, &answer, PATIENCE, &mut Vec::new()).await.is_ok() {
+                if answer.epoch > self.epoch
+                    && self.try_out(index, &answer, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok()
+                {
                     return Succession::By(answer.master);
                 }
             }
@@ -287,7 +289,8 @@ impl Survey {
         }
     }
 
-    /// Adds the sentinels that others know, so that the configured ones may all go away later.
+    /// Adds the sentinels that others can reach, so that the configured ones may all go away later, and forgets those that they
+    /// cannot reach any more: a sentinel may come back with another address.
     async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };
@@ -298,8 +301,10 @@ impl Survey {
             };
             nodes.iter().any(same)
         };
+        self.nodes
+            .retain(|node| node.origin == Origin::Configured || node.link.is_some() || others.contains(&node.address));
         for address in others {
-            if self.nodes.len() < MOST && !is_known(&self.nodes, &address) {
+            if self.nodes.len() < MAX_SENTINELS && !is_known(&self.nodes, &address) {
                 self.nodes.push(Node::new(&address, Origin::Learnt));
             }
         }
@@ -329,7 +334,7 @@ async fn await_promotion(replicas: Vec<(usize, Answer)>, login: Arc<CurrentLogin
     }
     loop {
         for (index, replica) in &replicas {
-            if let Ok(Ok(_)) = timeout(PATIENCE, check_role(&replica.master, &login)).await {
+            if let Ok(Ok(_)) = timeout(SERVER_TIMEOUT, check_role(&replica.master, &login)).await {
                 return (*index, replica.clone());
             }
         }

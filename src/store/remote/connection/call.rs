@@ -20,9 +20,9 @@ use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 
 /// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// When to look at the queue again after the other call held it.
-const SOON: Micros = Micros(1_000);
+const RETRY_PAUSE: Micros = Micros(1_000);
 
 /// When a call was under way.
 #[derive(Clone, Copy)]
@@ -62,14 +62,14 @@ impl<T: Transport> Connection<T> {
         };
         let ended = self.clock.now();
         let took = ended.since(started);
-        let result = if outcome.is_ok() { CallResult::Success } else { CallResult::Failure };
+        let result = if outcome.as_ref().is_ok_and(is_answered) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
         self.publish(timer.end(&self.shared.breaker, result, ended));
         let (healed, fault) = match &outcome {
             Ok(_) if took > self.timeout => {
                 (healed(&outcome), Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
             }
-            Ok(parts) => (healed(&outcome), parts.iter().find_map(reported)),
+            Ok(parts) => (healed(&outcome), faults(parts).find(|fault| !fault.ends_connection()).cloned()),
             // An error that ends the connection is reported when it ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
@@ -78,8 +78,9 @@ impl<T: Transport> Connection<T> {
         self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
         match outcome {
             Ok(parts) => {
+                let end = faults(&parts).find(|fault| fault.ends_connection()).cloned();
                 self.hand_out(parts, batch, Period { started, ended, sent });
-                Ok(())
+                end.map_or(Ok(()), Err)
             }
             Err(fault) => {
                 // Of such a call nothing has run.
@@ -159,7 +160,7 @@ impl<T: Transport> Connection<T> {
             });
             // The other call may be taking from the queue.
             let Ok(mut queue) = queue.try_lock() else {
-                pause = SOON;
+                pause = RETRY_PAUSE;
                 continue;
             };
             let first = queue.answer_overdue(now, most);
@@ -168,16 +169,24 @@ impl<T: Transport> Connection<T> {
     }
 
     async fn exchange(&self, plans: &[&Plan], link: &mut T::Link, started: Timestamp) -> Result<CallReply, Fault> {
-        let patience = Duration::from(self.timeout) + PATIENCE;
-        let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {patience:?}"));
+        let longest = Duration::from(self.timeout) + OVERDUE_TIMEOUT;
         let near = self.shared.store_clock.at(started);
-        timeout(patience, self.transport.take(link, plans, near)).await.map_err(overdue)?
+        let Ok(reply) = timeout(longest, self.transport.take(link, plans, near)).await else {
+            self.transport.give_up(link);
+            return Err(Fault::new(StoreError::Timeout, format!("no answer within {longest:?}")));
+        };
+        reply
     }
 }
 
-/// Why a part of a call failed. A redirection is no failure.
-fn reported(part: &PartReply) -> Option<Fault> {
-    part.reply.as_ref().err().filter(|fault| !fault.error.is_redirection()).cloned()
+/// Why parts of a call failed. A redirection is no failure.
+fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
+    parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
+}
+
+/// Whether the server has decided any part of a call, or has named another server for it.
+fn is_answered(parts: &CallReply) -> bool {
+    parts.is_empty() || faults(parts).count() < parts.len()
 }
 
 /// How many buckets all parts of a call have healed.

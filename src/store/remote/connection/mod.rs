@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::deny_cache::DenyCache;
 use super::fault_injection::Hooks;
-use super::heartbeat::Heartbeat;
+use super::heartbeat::{ConnectedWorkers, Heartbeat};
 use super::queue::{PendingTake, Queue};
 use super::settings::Settings;
 use super::transport::Transport;
@@ -70,8 +70,8 @@ pub struct Connection<T> {
     clock: Clock,
     events: EventSink,
     shared: StoreState,
-    /// Only the first connection of a gateway sends heartbeats.
-    heartbeat: Option<Heartbeat>,
+    /// Only the first connection of a gateway that is up sends heartbeats.
+    heartbeat: Heartbeat,
     /// Why it cannot be used; `None` while it is up.
     down: Mutex<Option<StoreError>>,
     queue: mpsc::Sender<PendingTake>,
@@ -89,9 +89,12 @@ impl<T: Transport> Connection<T> {
         clock: Clock,
         events: EventSink,
         shared: StoreState,
+        connected: Arc<ConnectedWorkers>,
     ) -> Connection<T> {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let heartbeat = Heartbeat::new(
+            worker,
+            connected,
             shared.gateway_name,
             Arc::clone(&shared.this_gateway),
             Arc::clone(&shared.fallback),
@@ -104,7 +107,7 @@ impl<T: Transport> Connection<T> {
             clock,
             events,
             shared,
-            heartbeat: (worker == Worker(0)).then_some(heartbeat),
+            heartbeat,
             down: Mutex::new(Some(StoreError::Unreachable)),
             queue,
             overflow: Notify::new(),

@@ -25,13 +25,18 @@ impl<T: Transport> Connection<T> {
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
+        let mut ended_by = None;
         loop {
             let connected = self.connect(&mut queue).await;
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
                 self.shared.deny_cache.invalidate();
-                self.publish(self.shared.breaker.reset());
+                if ended_by == Some(StoreError::Timeout) {
+                    self.shared.breaker.probe_soon(self.clock.now());
+                } else {
+                    self.publish(self.shared.breaker.reset());
+                }
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
                 self.events.send(Event::Up { worker: self.worker, server });
             }
@@ -48,6 +53,7 @@ impl<T: Transport> Connection<T> {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
+            ended_by = Some(fault.error);
             // The place of a server that worked was taken by another one, which may be ready: what has not run may reach it.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
@@ -89,15 +95,16 @@ impl<T: Transport> Connection<T> {
     /// Makes calls until the connection is no longer usable.
     async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let DrivenLink { link, mut driver, .. } = connected;
+        let _connected = self.heartbeat.connected();
         let heartbeat = async {
-            let Some(heartbeat) = &self.heartbeat else { return std::future::pending().await };
             let transport = &*self.transport;
             let watching = async {
+                self.heartbeat.turn().await;
                 transport.watch(link.clone(), &self.events).await;
                 std::future::pending::<Fault>().await
             };
             tokio::select! {
-                fault = heartbeat.keep(transport, link.clone()) => fault,
+                fault = self.heartbeat.keep(transport, link.clone()) => fault,
                 fault = watching => fault,
             }
         };

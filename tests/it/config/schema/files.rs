@@ -32,7 +32,9 @@ enum Why {
 }
 
 /// The files in `tests/config/bad` whose mistake a schema cannot detect.
-const CANNOT_KNOW: [(&str, Why); 54] = [
+const CANNOT_KNOW: [(&str, Why); 56] = [
+    ("addresses-shared", Why::TwoValues),
+    ("addresses-shared-by-default", Why::TwoValues),
     ("alias-bomb", Why::Yaml),
     ("alias-of-itself", Why::Yaml),
     ("alias-of-nothing", Why::Yaml),

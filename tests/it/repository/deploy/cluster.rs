@@ -2,31 +2,16 @@
 
 use serde_yaml::Value;
 
-use super::{at, parse, read, redis_of, text, texts};
-
-fn manifest(folder: &str, name: &str) -> Value {
-    serde_yaml::from_str(&read(&format!("deploy/{folder}/{name}.yaml"))).unwrap()
-}
-
-/// The lines of a gateway.yaml before and after those that say where Redis is.
-fn around_redis<'f>(file: &'f str, after: &str) -> (&'f str, &'f str) {
-    let (before, rest) = file.split_once("  redis:\n").unwrap();
-    (before, rest.split_once(after).unwrap().1)
-}
+use super::{around_store, assert_patches, at, manifest, parse, read, redis_of, text, texts};
 
 #[test]
 fn the_manifests_differ_only_in_where_redis_is() {
-    let kustomization = manifest("kubernetes-cluster", "kustomization");
-    assert_eq!(texts(&kustomization, "resources"), ["../kubernetes"]);
-    let patches = at(&kustomization, "patches").as_sequence().unwrap();
-    assert_eq!(patches.iter().map(|patch| text(patch, "path")).collect::<Vec<_>>(), ["configmap.yaml"]);
+    assert_patches("kubernetes-cluster", &["configmap"]);
+    assert_eq!(texts(&manifest("kubernetes-cluster", "kustomization"), "resources"), ["../kubernetes"]);
     let [own, base] = ["kubernetes-cluster", "kubernetes"].map(|folder| manifest(folder, "configmap"));
-    for key in ["apiVersion", "kind", "metadata"] {
-        assert_eq!(own[key], base[key], "{key}");
-    }
+    assert_eq!(own["metadata"], base["metadata"]);
     let [own, base] = [&own, &base].map(|map| text(map, "data gateway.yaml"));
-    let after = "  # As in deployment.yaml.\n";
-    assert_eq!(around_redis(own, after), around_redis(base, after));
+    assert_eq!(around_store(own, "redis"), around_store(base, "redis"));
     let [own, base] = [own, base].map(|file| parse(file, &[("/etc/tollgate-secrets/redis-password", "secret")]));
     assert_eq!(redis_of(&own).login, redis_of(&base).login);
     let place = own.store.endpoint().unwrap().to_string();

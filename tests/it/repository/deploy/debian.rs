@@ -80,6 +80,7 @@ fn the_package_contains_what_the_archive_does_at_the_places_of_debian() {
         "./usr/share/doc/tollgate/CHANGELOG.md",
         "./usr/share/doc/tollgate/README.md",
         "./usr/share/doc/tollgate/THIRD-PARTY-LICENSES.gz",
+        "./usr/share/doc/tollgate/changelog.gz",
         "./usr/share/doc/tollgate/copyright",
         "./usr/share/doc/tollgate/examples/gateway.yaml",
         "./usr/share/doc/tollgate/licenses/musl.txt",
@@ -97,6 +98,10 @@ fn the_package_contains_what_the_archive_does_at_the_places_of_debian() {
     assert_eq!(text("DEBIAN/conffiles"), "/etc/tollgate/gateway.yaml\n/etc/logrotate.d/tollgate\n");
     let control = text("DEBIAN/control");
     assert!(control.contains(&format!("\nVersion: {}\n", env!("CARGO_PKG_VERSION"))), "{control}");
+    let changelog = folder.join("usr/share/doc/tollgate/changelog.gz");
+    let changelog = printed("gzip", &["-dc", changelog.to_str().unwrap()]).unwrap();
+    assert!(changelog.starts_with(&format!("tollgate ({}) ", env!("CARGO_PKG_VERSION"))), "{changelog}");
+    assert!(changelog.ends_with(">  Sun, 15 Jun 2025 15:06:40 +0000\n"), "{changelog}");
     assert_eq!(text("usr/bin/tollgate"), "a program");
     for script in ["preinst", "postinst", "prerm", "postrm"] {
         printed("sh", &["-n", folder.join("DEBIAN").join(script).to_str().unwrap()]);

@@ -14,10 +14,10 @@ use crate::support::authority::Authority;
 use crate::support::not_checked;
 
 const CHART: &str = "deploy/helm/tollgate";
-const EVERY_VALUE: &str = "tests/it/repository/deploy/every-value.yaml";
+pub const EVERY_VALUE: &str = "tests/it/repository/deploy/every-value.yaml";
 const EXAMPLE: &str = "deploy/helm/example.yaml";
 /// The values of deploy/kubernetes.
-const REDIS: [&str; 2] = [EXAMPLE, "deploy/helm/redis.yaml"];
+pub const REDIS: [&str; 2] = [EXAMPLE, "deploy/helm/redis.yaml"];
 /// What only Helm adds, or what only Helm needs.
 const OF_HELM: [&str; 5] = [
     "app.kubernetes.io/instance",
@@ -33,14 +33,14 @@ fn tools() -> PathBuf {
 }
 
 /// A Helm that works, and the chart packed by scripts/chart with the schema of this program.
-struct Helm {
+pub struct Helm {
     program: PathBuf,
     chart: PathBuf,
     folder: TempDir,
 }
 
 impl Helm {
-    fn find() -> Option<Self> {
+    pub fn find() -> Option<Self> {
         let programs = [PathBuf::from("helm"), tools().join("helm")];
         let works = |program: &PathBuf| Command::new(program).arg("version").output().is_ok();
         let Some(program) = programs.into_iter().find(works) else {
@@ -57,7 +57,7 @@ impl Helm {
     }
 
     /// What a command prints, or why it fails.
-    fn run(&self, command: &[&str], values: &[&str], more: &[&str]) -> Result<String, String> {
+    pub fn run(&self, command: &[&str], values: &[&str], more: &[&str]) -> Result<String, String> {
         let mut helm = Command::new(&self.program);
         helm.args(command).arg(&self.chart).current_dir(root());
         // Whatever the settings of the user are.
@@ -69,7 +69,7 @@ impl Helm {
     }
 
     #[track_caller]
-    fn render(&self, values: &[&str], more: &[&str]) -> Vec<Value> {
+    pub fn render(&self, values: &[&str], more: &[&str]) -> Vec<Value> {
         let text = self.run(&["template", "tollgate"], values, more).unwrap_or_else(|error| panic!("{error}"));
         let documents = serde_yaml::Deserializer::from_str(&text).map(|document| Value::deserialize(document).unwrap());
         documents.filter(|value| !value.is_null()).collect()
@@ -77,7 +77,7 @@ impl Helm {
 }
 
 #[track_caller]
-fn of_kind<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
+pub fn of_kind<'v>(objects: &'v [Value], kind: &str) -> &'v Value {
     objects.iter().find(|object| text(object, "kind") == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
@@ -97,7 +97,7 @@ fn comparable(value: &mut Value) {
 }
 
 #[track_caller]
-fn assert_same(name: &str, rendered: &Value, shown: &Value) {
+pub fn assert_same(name: &str, rendered: &Value, shown: &Value) {
     let [mut rendered, mut shown] = [rendered.clone(), shown.clone()];
     comparable(&mut rendered);
     comparable(&mut shown);
@@ -115,7 +115,7 @@ fn assert_same(name: &str, rendered: &Value, shown: &Value) {
 
 /// The gateway.yaml of a ConfigMap as a pod reads it. Its variables and files are those that the Deployment brings.
 #[track_caller]
-fn config(objects: &[Value]) -> Config {
+pub fn config(objects: &[Value]) -> Config {
     let data = at(of_kind(objects, "ConfigMap"), "data");
     let pod = at(of_kind(objects, "Deployment"), "spec template spec");
     let list = |path| at(pod, path).as_sequence().into_iter().flatten();
@@ -270,8 +270,10 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
     assert_eq!(super::redis_of(&config).gateways, 3, "the least number of replicas");
     let ports = at(pod, "containers 0 ports").as_sequence().unwrap();
     let ports: Vec<_> = ports.iter().map(|port| at(port, "containerPort").as_u64().unwrap()).collect();
-    let mut listened: Vec<_> =
-        config.listeners.iter().map(|listener| u64::from(listener.address.inet().unwrap().port())).collect();
+    // One is a socket that a container beside the gateway shares.
+    let inet = config.listeners.iter().filter_map(|listener| listener.address.inet());
+    let mut listened: Vec<_> = inet.map(|address| u64::from(address.port())).collect();
+    assert_eq!(listened.len() + 1, config.listeners.len());
     listened.push(u64::from(config.admin.unwrap().port()));
     assert_eq!(ports, listened);
     let ports = at(of_kind(&objects, "Service"), "spec ports").as_sequence().unwrap();
@@ -282,7 +284,7 @@ fn with_every_value_set_the_objects_are_valid_and_agree() {
 }
 
 /// Holds the objects to the schemas of Kubernetes' API, which have no schema for the kinds of the Prometheus operator.
-fn validate(helm: &Helm, objects: &[Value]) {
+pub fn validate(helm: &Helm, objects: &[Value]) {
     let file = helm.folder.path().join("objects.yaml");
     // JSON, because what reads it knows YAML 1.1.
     let texts = objects.iter().map(|object| format!("---\n{}\n", serde_json::to_string(object).unwrap()));
@@ -366,6 +368,9 @@ fn buckets_in_memory_are_kept_in_a_volume_that_one_gateway_at_a_time_uses() {
     let (volume, _, strategy) = volume(&claimed);
     assert_eq!(text(&volume, "persistentVolumeClaim claimName"), "buckets");
     assert_eq!(strategy.as_deref(), Some("Recreate"));
+    // It has the secrets of the gateway, and so must find them.
+    let arguments = at(of_kind(&claimed, "Deployment"), "spec template spec initContainers 0 args");
+    assert_eq!(arguments[1].as_str(), Some("--require-secrets"), "{arguments:?}");
     // The check finds the folder that it wants to be there.
     let mounts = at(of_kind(&claimed, "Deployment"), "spec template spec initContainers 0 volumeMounts");
     assert!(mounts.as_sequence().unwrap().iter().any(|mount| text(mount, "name") == "buckets"), "{mounts:?}");

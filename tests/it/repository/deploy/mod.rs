@@ -6,6 +6,7 @@ mod compose_sentinel;
 mod debian;
 mod envoy_gateway;
 mod helm;
+mod helm_decide;
 mod image;
 mod kubernetes;
 mod postgres;
@@ -27,6 +28,34 @@ pub fn root() -> &'static Path {
 #[track_caller]
 pub fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A manifest, or another YAML file, of a folder in `deploy`.
+#[track_caller]
+pub fn manifest(folder: &str, name: &str) -> Value {
+    serde_yaml::from_str(&read(&format!("deploy/{folder}/{name}.yaml"))).unwrap()
+}
+
+/// Asserts that the folder patches these manifests of deploy/kubernetes, each by one that is applied to it.
+#[track_caller]
+pub fn assert_patches(folder: &str, patches: &[&str]) {
+    let kustomization = manifest(folder, "kustomization");
+    assert_eq!(texts(&kustomization, "resources").first(), Some(&"../kubernetes"));
+    let listed = at(&kustomization, "patches").as_sequence().unwrap();
+    let named: Vec<_> = listed.iter().map(|patch| text(patch, "path").trim_end_matches(".yaml")).collect();
+    assert_eq!(named, patches);
+    for name in patches {
+        let (own, base) = (manifest(folder, name), manifest("kubernetes", name));
+        for path in ["apiVersion", "kind", "metadata name"] {
+            assert_eq!(text(&own, path), text(&base, path), "{name}");
+        }
+    }
+}
+
+/// The lines of a gateway.yaml before and after those that say where a store is.
+pub fn around_store<'f>(file: &'f str, store: &str) -> (&'f str, &'f str) {
+    let (before, rest) = file.split_once(&format!("  {store}:\n")).unwrap();
+    (before, rest.split_once("  # As in deployment.yaml.\n").unwrap().1)
 }
 
 /// Where a path in a YAML document leads; the keys are separated by spaces, because some have dots in them.

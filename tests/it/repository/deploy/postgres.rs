@@ -4,14 +4,10 @@
 use serde_yaml::Value;
 use tollgate::store;
 
-use super::{at, parse, read, root, text, texts};
+use super::{around_store, assert_patches, at, manifest, parse, read, root, text, texts};
 
-const FOLDER: &str = "deploy/kubernetes-postgres";
-const BASE: &str = "deploy/kubernetes";
-
-fn manifest(folder: &str, name: &str) -> Value {
-    serde_yaml::from_str(&read(&format!("{folder}/{name}.yaml"))).unwrap()
-}
+const FOLDER: &str = "kubernetes-postgres";
+const BASE: &str = "kubernetes";
 
 /// The files that a workload mounts from secrets, in the folder that its container, or that of the base, has for them.
 fn secrets(workload: &Value, mounts: &Value) -> Vec<String> {
@@ -24,12 +20,6 @@ fn secrets(workload: &Value, mounts: &Value) -> Vec<String> {
         items.map(|item| format!("{folder}/{}", text(item, "path"))).collect()
     };
     at(workload, "spec template spec volumes").as_sequence().unwrap().iter().flat_map(of_volume).collect()
-}
-
-/// The lines of a gateway.yaml before and after those that say where the buckets are.
-fn around_store<'f>(file: &'f str, store: &str) -> (&'f str, &'f str) {
-    let (before, rest) = file.split_once(&format!("  {store}:\n")).unwrap();
-    (before, rest.split_once("  # As in deployment.yaml.\n").unwrap().1)
 }
 
 #[test]
@@ -50,18 +40,8 @@ fn the_gateway_yaml_for_postgresql_differs_only_in_where_the_buckets_are() {
 
 #[test]
 fn every_patch_is_applied_to_a_manifest_of_the_base() {
-    let kustomization = manifest(FOLDER, "kustomization");
-    assert_eq!(texts(&kustomization, "resources"), ["../kubernetes", "job.yaml"]);
-    let patches = at(&kustomization, "patches").as_sequence().unwrap();
-    assert_eq!(patches.len(), 2);
-    for patch in patches {
-        let name = text(patch, "path").trim_end_matches(".yaml");
-        let (own, base) = (manifest(FOLDER, name), manifest(BASE, name));
-        for key in ["apiVersion", "kind"] {
-            assert_eq!(own[key], base[key], "{name}");
-        }
-        assert_eq!(text(&own, "metadata name"), text(&base, "metadata name"));
-    }
+    assert_patches(FOLDER, &["configmap", "deployment"]);
+    assert_eq!(texts(&manifest(FOLDER, "kustomization"), "resources"), ["../kubernetes", "job.yaml"]);
 }
 
 #[test]

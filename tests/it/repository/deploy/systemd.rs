@@ -44,6 +44,8 @@ fn the_commands_of_the_unit_accept_their_arguments() {
         tried += 1;
     }
     assert_eq!(tried, 2);
+    // A file that the gateway would reject must fail the reload, also one without its secrets, which are there.
+    assert!(settings(&unit, "ExecReload")[0].contains(" check --require-secrets "));
     assert_eq!(settings(&unit, "ExecReload").last(), Some(&"/bin/sh -c 'kill -HUP $$MAINPID'"));
 }
 

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
-use crate::base::tls::system_roots;
+use crate::base::tls::{certificate_error, system_roots};
 use crate::gateway::telemetry::trace::settings::Settings;
 
 /// The most bytes read of a collector's response, which is nearly empty.
@@ -79,7 +79,7 @@ impl HttpClient for SpanClient {
         *self.failure.0.lock() = match &outcome {
             Ok(answer) if answer.status().is_success() => None,
             Ok(answer) => Some(format!("answered {}", answer.status().as_u16())),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(certificate_error::of_site(&error.to_string()).into_owned()),
         };
         outcome.map_err(Into::into)
     }

@@ -5,6 +5,11 @@ use std::net::IpAddr;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 
+use super::client_certificate::name_text;
+
+/// How many names of a certificate a report has.
+const REPORTED: usize = 3;
+
 /// The subject alternative names of a certificate, as far as a host can have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateNames {
@@ -42,6 +47,21 @@ impl CertificateNames {
             name == host
                 || name.strip_prefix("*.").is_some_and(|covered| parent.is_some_and(|parent| parent == covered))
         })
+    }
+}
+
+/// What follows “the certificate” where it is reported: the hosts that it is for, else its subject.
+pub fn title(certificate: &X509Certificate<'_>) -> String {
+    let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
+    let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
+    if hosts.is_empty() {
+        let subject = name_text(certificate.subject());
+        return if subject.is_empty() { "without a name".to_owned() } else { format!("of {subject}") };
+    }
+    let first = hosts.iter().take(REPORTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match hosts.len().saturating_sub(REPORTED) {
+        0 => format!("for {first}"),
+        more => format!("for {first} and {more} more"),
     }
 }
 

@@ -1,0 +1,50 @@
+//! Enforces the upstream read timeout of a stream, if the proxy has delegated it: [`crate::gateway::upstream::read_timeout`].
+//!
+//! A timer that is set and dropped with every stream costs three clock readings, two allocations and a search among all timers of
+//! the thread. So a stream borrows one of its connection's, which is set for some stream before it.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use super::streams::StreamGuard;
+use crate::base::time::{Micros, Timestamp};
+use crate::gateway::server::http1::reusable_timer::ReusableTimer;
+
+#[derive(Debug, Default)]
+pub struct UpstreamWait {
+    /// `None`: nothing was delegated, or it has expired.
+    timeout: Option<Micros>,
+    /// Since when the upstream has been waited for; `None` if it is not.
+    since: Option<Timestamp>,
+    timer: Option<ReusableTimer>,
+}
+
+impl UpstreamWait {
+    pub fn delegate(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout.map(Micros::from);
+        self.since = None;
+    }
+
+    /// The upstream has sent something.
+    pub fn restart(&mut self) {
+        self.since = None;
+    }
+
+    /// Ready, once, when the upstream has been waited for too long. The first poll after a restart begins the wait.
+    pub fn poll(&mut self, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(timeout) = self.timeout else { return Poll::Pending };
+        let clock = stream.clock();
+        let since = *self.since.get_or_insert_with(|| clock.now());
+        let timer = self.timer.get_or_insert_with(|| stream.borrow_timer());
+        ready!(timer.poll(since.plus(timeout), clock, cx));
+        self.timeout = None;
+        Poll::Ready(())
+    }
+
+    /// Gives the timer back at the end of the stream.
+    pub fn end(&mut self, stream: &StreamGuard) {
+        if let Some(timer) = self.timer.take() {
+            stream.return_timer(timer);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Plays the same calls against both meanings of files: that of the service, and that of what is printed for them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde_yaml::Value;
+use tollgate::base::time::Timestamp;
+use tollgate::config::ratelimit_import::{Import, ImportedFile, Loss, import};
+use tollgate::config::{Config, Environment};
+use tollgate::limit::algorithm::State;
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::settle;
+use tollgate::limit::door::Door;
+use tollgate::limit::request::{ClientAddress, Request};
+use tollgate::limit::rule_set::Answer;
+use tollgate::limit::sent_descriptor::SentDescriptor;
+
+use super::service::{Entries, Service};
+
+/// Our rules, with the states of their buckets.
+struct Rules {
+    config: Config,
+    states: HashMap<BucketKey, State>,
+}
+
+impl Rules {
+    fn new(text: &str) -> Rules {
+        let (variable, read) = (|_: &str| None, |_: &Path| Err(std::io::ErrorKind::NotFound.into()));
+        let environment = Environment { variable: &variable, folder: Path::new(""), read: &read };
+        let config = Config::parse("gateway.yaml", text.as_bytes(), environment);
+        Rules { config: config.unwrap_or_else(|problems| panic!("{problems}\n{text}")), states: HashMap::new() }
+    }
+
+    fn is_over(&mut self, domain: &str, entries: &Entries, now: u64) -> bool {
+        let entries = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let sent = SentDescriptor::new(domain, entries).unwrap();
+        let (head, ()) = http::Request::new(()).into_parts();
+        let client = ClientAddress::new([0, 0, 0, 0].into(), 64);
+        let request = Request::new(&head, client).with_door(Door::Rls).with_descriptor(Some(&sent));
+        let now = Timestamp(now * 1_000_000);
+        match self.config.rules.plan(&request, now).answer {
+            Answer::Denied(_) | Answer::TooLarge(_) => true,
+            Answer::Exempt => false,
+            Answer::Charge(plan) => {
+                let states: Vec<Option<State>> =
+                    plan.charges().map(|charge| self.states.get(&charge.key).cloned()).collect();
+                let (settlement, entries) = settle(&plan, &states, now);
+                for (charge, entry) in plan.charges().zip(entries) {
+                    if let Some(entry) = entry {
+                        self.states.insert(charge.key, entry.state);
+                    }
+                }
+                !settlement.is_granted()
+            }
+        }
+    }
+}
+
+/// The keys of a file, each with values that its descriptors have or nearly have.
+fn vocabulary(descriptors: &Value, keys: &mut Vec<(String, Vec<String>)>) {
+    for descriptor in descriptors.as_sequence().into_iter().flatten() {
+        let key = descriptor["key"].as_str().unwrap();
+        let value = descriptor["value"].as_str().unwrap_or("any");
+        let index = keys.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+            keys.push((key.to_owned(), vec!["other".to_owned(), String::new()]));
+            keys.len() - 1
+        });
+        for text in ["", "x", "/y", "b"] {
+            let value = value.replace('*', text);
+            if !keys[index].1.contains(&value) {
+                keys[index].1.push(value);
+            }
+        }
+        vocabulary(&descriptor["descriptors"], keys);
+    }
+}
+
+/// The paths of a tree, as keys.
+fn paths(descriptors: &Value, above: &[String], found: &mut Vec<Vec<String>>) {
+    for descriptor in descriptors.as_sequence().into_iter().flatten() {
+        let path = [above, &[descriptor["key"].as_str().unwrap().to_owned()]].concat();
+        paths(&descriptor["descriptors"], &path, found);
+        found.push(path);
+    }
+}
+
+/// Plays calls against both meanings. Returns what could not be carried over.
+#[track_caller]
+pub fn play(files: &[&str]) -> Vec<String> {
+    let Import { text, losses } = read(files).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let (mut service, mut rules) = (Service::new(files), Rules::new(&text));
+    let (mut keys, mut shapes, mut domains) = (Vec::new(), Vec::new(), vec!["unknown".to_owned()]);
+    for file in files {
+        let file: Value = serde_yaml::from_str(file).unwrap();
+        vocabulary(&file["descriptors"], &mut keys);
+        paths(&file["descriptors"], &[], &mut shapes);
+        domains.push(file["domain"].as_str().unwrap().to_owned());
+    }
+    let mut random = fastrand::Rng::with_seed(25);
+    let (mut now, mut over, mut calls) = (1_700_000_000, 0, 0);
+    for _ in 0..4000 {
+        let mut shape = shapes[random.usize(..shapes.len())].clone();
+        match random.u8(..10) {
+            0 => shape.truncate(random.usize(..=shape.len())),
+            1 => shape.push(keys[random.usize(..keys.len())].0.clone()),
+            2 => shape.push("unheard".to_owned()),
+            3 => shape.reverse(),
+            _ => {}
+        }
+        let is_repeated = (1..shape.len()).any(|index| shape[..index].contains(&shape[index]));
+        if is_repeated {
+            continue;
+        }
+        let entries: Entries = shape
+            .into_iter()
+            .map(|key| {
+                let values = keys.iter().find(|(known, _)| *known == key).map_or(&[][..], |(_, values)| values);
+                let value = random.choice(values).cloned().unwrap_or_default();
+                (key, value)
+            })
+            .collect();
+        let domain = &domains[if random.u8(..20) == 0 { 0 } else { random.usize(1..domains.len()) }];
+        // Often in one second, seldom in another hour.
+        now += match random.u8(..200) {
+            0 => 4000,
+            1..=4 => 20,
+            5..=12 => 1,
+            _ => 0,
+        };
+        let found = (service.is_over(domain, &entries, now), rules.is_over(domain, &entries, now));
+        assert_eq!(found.0, found.1, "{domain} {entries:?} at {now} (service, rules)\n{text}");
+        (over, calls) = (over + usize::from(found.0), calls + 1);
+    }
+    // So that the agreement means something.
+    assert!(calls > 1000 && over > 20 && over < calls - 20, "{over} of {calls}");
+    losses.iter().map(Loss::line).collect()
+}
+
+/// What is printed for these files, or the problems in them.
+pub fn read(files: &[&str]) -> Result<Import, Vec<String>> {
+    let names: Vec<String> = (1..=files.len()).map(|number| format!("{number}.yaml")).collect();
+    let files: Vec<ImportedFile<'_>> =
+        names.iter().zip(files).map(|(name, text)| ImportedFile { name, bytes: text.as_bytes() }).collect();
+    import(&files).map_err(|problems| problems.lines().collect())
+}

@@ -1,0 +1,104 @@
+//! The map of a Redis Cluster: read from a node that knows it, reported if none does, and from no node that is cut off.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tollgate::store::{Event, EventSink, NodeChange, StoreError, Worker};
+
+use crate::redis::cluster::{
+    Counts, LATE, ask, charge, eventually_async, everywhere, gateway, gateway_at, plan, run, started,
+};
+use crate::support::{RedisCluster, Replicas, now};
+
+#[test]
+fn a_node_without_slots_that_is_asked_first_hides_no_other() {
+    let (cluster, lone) = (RedisCluster::start(Replicas::None), RedisCluster::lone_node());
+    run(async {
+        let store = started(gateway_at([&lone, &cluster.masters[0]], EventSink::new(|_| ()))).await;
+        let mut counts = Counts::default();
+        for plan in everywhere(10) {
+            ask(&store, &plan, &mut counts).await;
+        }
+        assert_eq!((counts.granted, &counts.failed[..]), (16, &[][..]));
+    });
+}
+
+#[test]
+fn slots_that_no_node_has_are_reported_once() {
+    let lone = RedisCluster::lone_node();
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let sink = Arc::clone(&events);
+    let of_whole = |event: &Event| matches!(event, Event::Up { .. } | Event::Down { .. });
+    let sink = EventSink::new(move |event| {
+        if of_whole(&event) {
+            sink.lock().unwrap().push(event)
+        }
+    });
+    run(async {
+        let store = Arc::clone(&gateway_at([&lone], sink));
+        let driven = Arc::clone(&store);
+        tokio::spawn(async move { driven.run(Worker(0)).await });
+        // The topology is read twice.
+        tokio::time::sleep(Duration::from_millis(1300)).await;
+        let reported = || std::mem::take(&mut *events.lock().unwrap());
+        let [Event::Down { fault, .. }] = &reported()[..] else { panic!("not one event") };
+        assert_eq!(
+            (fault.error, fault.detail.starts_with("no node has slot ")),
+            (StoreError::ClusterDown, true),
+            "{fault:?}"
+        );
+        let () = lone.command(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+        eventually_async(async || store.take(Worker(0), &plan([charge(1, 0, 5)]), None).await.is_ok()).await;
+        assert!(matches!(reported()[..], [Event::Up { .. }]));
+    });
+}
+
+#[test]
+fn a_master_that_is_cut_off_from_its_cluster_is_not_asked_for_its_successor() {
+    let cluster = RedisCluster::start(Replicas::OneEach);
+    run(async {
+        // It names all nodes, so it is asked first.
+        let store = started(gateway(&cluster, 0)).await;
+        let ask = async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await;
+        assert!(ask().await.is_ok());
+        cluster.cut_off(0);
+        let cut_off = now();
+        eventually_async(async || ask().await.is_ok()).await;
+        assert!(cut_off.elapsed() < Duration::from_secs(1) + LATE, "{:?}", cut_off.elapsed());
+        assert_eq!(cluster.replicas[0].keys().len(), 1);
+    });
+}
+
+#[test]
+fn a_node_that_refuses_every_call_opens_its_breaker() {
+    let cluster = RedisCluster::start(Replicas::None);
+    let changes: Arc<Mutex<Vec<NodeChange>>> = Arc::default();
+    let sink = Arc::clone(&changes);
+    let sink = EventSink::new(move |event| {
+        if let Event::Node { change, .. } = event {
+            sink.lock().unwrap().push(change);
+        }
+    });
+    run(async {
+        let store = started(gateway_at([&cluster.masters[1]], sink)).await;
+        let ask = async |bucket| match store.take(Worker(0), &plan([charge(bucket, 0, 100)]), None).await {
+            Ok(_) => None,
+            Err(failure) => Some(failure.error),
+        };
+        eventually_async(async || ask(1).await.is_none()).await;
+        let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
+        for bucket in 2..7 {
+            assert_eq!(ask(bucket).await, Some(StoreError::OutOfMemory), "{bucket}");
+        }
+        assert_eq!(ask(7).await, Some(StoreError::BreakerOpen));
+        let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "0"]);
+        eventually_async(async || ask(1).await.is_none()).await;
+        changes.lock().unwrap().clear();
+        // What a new connection would say as well ends the old one.
+        let () = cluster.masters[0].command(&["ACL", "SETUSER", "default", "-evalsha"]);
+        eventually_async(async || ask(1).await == Some(StoreError::Forbidden)).await;
+        let is_named =
+            |change: &NodeChange| matches!(change, NodeChange::Down(fault) if fault.detail.contains("evalsha"));
+        eventually_async(async || changes.lock().unwrap().iter().any(is_named)).await;
+    });
+}
