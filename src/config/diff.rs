@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::listeners::Listener;
 use super::settings::Config;
+use crate::base::time::Timestamp;
 use crate::limit::diff;
 use crate::limit::number_changes::{ChangedLimit, changed_limits};
 use crate::limit::request::ONLY_LISTENER;
@@ -99,18 +100,6 @@ impl Config {
 
     /// The names of the keys whose changes since `before` need a restart.
     pub fn restart_keys(&self, before: &Config) -> Vec<&'static str> {
-        self.clone().as_reload_of(before).1
-    }
-
-    /// The limits that have other numbers than under `before`, for buckets that are found again.
-    pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
-        // In another store nothing is found.
-        let same_store = before.store.has_same_buckets(&self.store);
-        if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
-    }
-
-    /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one.
-    pub fn as_reload_of(self, before: &Config) -> (Config, Vec<&'static str>) {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
             let is_plain = |one: &Listener| one.is_plain() && one.name == ONLY_LISTENER;
@@ -127,16 +116,30 @@ impl Config {
         if self.threads != before.threads {
             restart.push("threads");
         }
+        if self.store != before.store.with_login_of(&self.store) {
+            restart.push("store");
+        }
+        restart
+    }
+
+    /// The limits that have other numbers than under `before`, for buckets that are found again.
+    pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
+        // In another store nothing is found.
+        let same_store = before.store.has_same_buckets(&self.store);
+        if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
+    }
+
+    /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one. A
+    /// certificate that has come into the file and is not valid `now` does not replace another one.
+    pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
+        let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {
             // Several may have port 0.
             let mut candidates = self.listeners.get(index).into_iter().chain(&self.listeners);
             let same = candidates.find(|one| one.is_reload_of(before));
-            same.map_or_else(|| before.clone(), |one| one.as_reload_of(before))
+            same.map_or_else(|| before.clone(), |one| one.as_reload_of(before, now))
         });
         let (listeners, store) = (listeners.collect(), before.store.with_login_of(&self.store));
-        if self.store != store {
-            restart.push("store");
-        }
         (Config { listeners, store, admin: before.admin, threads: before.threads, ..self }, restart)
     }
 }
@@ -159,9 +162,9 @@ mod tests {
         let (before, after) = (config(before), config(after));
         let found: Vec<String> = after.reset_buckets(&before).iter().map(Reset::to_string).collect();
         assert_eq!(found, reset);
-        let (reloaded, found) = after.as_reload_of(&before);
+        let (reloaded, found) = after.as_reload_of(&before, Timestamp(0));
         assert_eq!(found, restart);
-        assert_eq!(reloaded.as_reload_of(&before).1, [""; 0]);
+        assert_eq!(reloaded.restart_keys(&before), [""; 0]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::taken_addresses::TakenAddresses;
 use super::{decide, listener_protocols, socket_mode};
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::http_protocol::HttpProtocol;
+use crate::base::time::Timestamp;
 use crate::base::tls::server::Server;
 use crate::limit::door::Door;
 use crate::limit::request::ONLY_LISTENER;
@@ -80,11 +81,11 @@ impl Listener {
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
-    /// followed by themselves; other ones come into force.
+    /// followed by themselves; other ones come into force, if they are valid by now.
     #[must_use]
-    pub fn as_reload_of(&self, before: &Listener) -> Listener {
+    pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
-            (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.resuming_sessions_of(known))),
+            (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.replacing(known, now))),
             (_, known) => known.clone(),
         };
         Listener { tls, decide: self.decide.clone(), ..before.clone() }

@@ -113,10 +113,10 @@ impl Reload {
         let before_bounds = before.config.bounds;
         let gateway = Arc::clone(&self.gateway);
         let built = tokio::task::spawn_blocking(move || {
-            let (config, restart_keys) = config.as_reload_of(&before.config);
+            let now = gateway.clock.wall();
+            let (config, restart_keys) = config.as_reload_of(&before.config, now);
             let changes = Changes::between(&before.config, &config);
             let relog = (config.log != before.config.log).then_some(config.log);
-            let now = gateway.clock.wall();
             let warnings = config.warnings.at(now).beyond(&before.config.warnings.at(now));
             (
                 Snapshot::after(&before, config, &gateway.metrics, &gateway.access_logs, &gateway.clock),

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustls::version::TLS12;
+
 use super::{BOTH, before};
 use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::tls_client::{TlsClient, TlsSettings};
@@ -87,6 +89,40 @@ fn a_reload_adds_and_removes_certificates_without_a_restart() {
     gateway.reload(&upstream, "listeners: [{address: 127.0.0.1:0}]");
     eventually("it is logged", || gateway.has_logged("take effect only after a restart"));
     assert_eq!(settings.connect(gateway.http, "b.test").unwrap().get("b.test", "/"), 200);
+}
+
+#[test]
+fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let (first, expired) = (authority.issue(&["a.test"]), authority.issue_until(&["a.test"], 2020));
+    let gateway =
+        before(&upstream, &authority, &[("a", &first, "")], "").interval("watch", Duration::from_millis(50)).start();
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let presented = || settings.connect(gateway.http, "a.test").unwrap().certificate();
+    let known = presented();
+    replace(&gateway, "b.pem", &expired.certificate);
+    replace(&gateway, "b.key", &expired.key);
+    let other = "tls: {min_version: 1.3, certificates: [{cert_file: b.pem, key_file: b.key}]}";
+    gateway
+        .reload(&upstream, &format!("listeners: [{{address: 127.0.0.1:0, {other}}}]\nlimits: {{target_bytes: 100B}}"));
+    assert_eq!(presented(), known);
+    assert_eq!(gateway.errors().matches("take effect only after a restart").count(), 0);
+    eventually("the reason is logged", || {
+        gateway
+            .errors()
+            .lines()
+            .any(|line| line.contains("certificates rejected") && line.contains("b.pem: has expired"))
+    });
+    gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
+    let old = TlsSettings::new(&authority.pem(), None, &[&TLS12]);
+    let mut client = old.connect(gateway.http, "a.test").unwrap();
+    assert_eq!(client.get("a.test", &format!("/{}", "x".repeat(100))), 414, "the rest of the file is in force");
+    // Also the same pair as before: it comes into force with the settings of the file.
+    replace(&gateway, "b.pem", &first.certificate);
+    replace(&gateway, "b.key", &first.key);
+    eventually("the settings are in force", || old.connect(gateway.http, "a.test").is_err());
+    assert_eq!(presented(), known);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
 }
 
 /// Every connection is served before, between and after the swaps, and so is every new one.

@@ -13,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 
@@ -119,6 +120,8 @@ pub struct FileError {
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
+    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    is_of_before: AtomicBool,
 }
 
 impl fmt::Debug for Server {
@@ -135,17 +138,20 @@ impl Server {
     /// Every file that cannot be used.
     pub fn new(settings: Settings) -> Result<Server, Vec<FileError>> {
         let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), None)?;
-        Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates) })
+        Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
     }
 
     /// The same, whose clients can resume the sessions that `before` has begun: as far as it authenticates clients in the
-    /// same way.
+    /// same way. If it has a new certificate that is not valid at this moment, what was in force stays, until the files are read
+    /// again and are valid.
     #[must_use]
-    pub fn resuming_sessions_of(&self, before: &Server) -> Server {
+    pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
         let (settings, known) = (self.settings.clone(), before.in_force.load());
         let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), Some(&known));
         let certificates = certificates.map_or_else(|_| self.in_force.load_full(), Arc::new);
-        Server { settings, in_force: ArcSwap::new(certificates) }
+        let is_valid = certificates.invalid_beside(&known, now).is_empty();
+        let certificates = if is_valid { certificates } else { Arc::clone(&known) };
+        Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -189,7 +195,7 @@ impl Server {
     pub fn reread(&self, now: Timestamp) -> Result<Reread, Vec<FileError>> {
         let before = self.in_force.load();
         let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
-        if certificates.has_content_of(&before) {
+        if certificates.has_content_of(&before) && !self.is_of_before.load(Ordering::Acquire) {
             return Ok(Reread::Unchanged);
         }
         let invalid = certificates.invalid_beside(&before, now);
@@ -198,6 +204,7 @@ impl Server {
         }
         drop(before);
         self.in_force.store(Arc::new(certificates));
+        self.is_of_before.store(false, Ordering::Release);
         Ok(Reread::Changed)
     }
 
