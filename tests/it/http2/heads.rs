@@ -146,6 +146,21 @@ fn rules_see_what_they_see_over_http1() {
     assert!(gateway_is_unharmed(&gateway));
 }
 
+/// The http crate cuts it off, before anything could be refused.
+#[test]
+fn a_fragment_is_seen_neither_by_rules_nor_by_the_upstream() {
+    let upstream = Upstream::start();
+    let rules = "rules: [{name: a, match: {path: /a}, limit_keys: [], algorithm_config: {rate: 1/day}}]";
+    let gateway = before(&upstream).with(rules).start();
+    let mut client = FrameClient::connect(gateway.http);
+    for (stream, status) in [(1, 200), (3, 429)] {
+        let block = block("GET", "/a#/../b?c", &[]);
+        client.write(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &block));
+        assert_eq!(client.outcome(stream), Ok(status));
+    }
+    assert_eq!(upstream.last().line, "GET /a HTTP/1.1");
+}
+
 fn gateway_is_unharmed(gateway: &Gateway) -> bool {
     gateway.client().get("/", &[]).status == 200 && !gateway.errors().contains("panicked")
 }
