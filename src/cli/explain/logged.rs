@@ -146,11 +146,11 @@ impl Search<'_> {
 
     fn describe(&self, line: &Line<'_>, position: &str, config: &Config) -> Result<Vec<String>, Failure> {
         let mut page = vec![format!("{}  request {}  {position}", Date(line.time), line.request_id)];
+        let detail = line.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
         let became = match (line.kind, &line.reason) {
             (Kind::Allowed, _) if line.door.is_some() => "PASSED".to_owned(),
             (Kind::Allowed, _) => format!("PASSED: the upstream answered {}", line.code),
             (Kind::Refused, Some(reason)) => {
-                let detail = line.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
                 // Of a call of gRPC the status is 200, whatever the other proxy answers.
                 let door = line.door.as_deref().and_then(Door::named);
                 let status = match door {
@@ -160,7 +160,7 @@ impl Search<'_> {
                 format!("REFUSED {status}{reason}{detail}")
             }
             (Kind::Refused, None) => format!("REFUSED {}", line.code),
-            (Kind::Error, _) => format!("ERROR {}", line.code),
+            (Kind::Error, _) => format!("ERROR {}{detail}", line.code),
         };
         let after = line.decision_us.map_or_else(String::new, |span| format!(", decided in {} us", span.0));
         let waited = line.waited_us.map_or_else(String::new, |span| format!(", waited {} us", span.0));

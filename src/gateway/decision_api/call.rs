@@ -100,6 +100,7 @@ impl Call {
             failed_attempts: Vec::new(),
             request_bytes: session.body_bytes_read(),
             response_bytes: session.body_bytes_sent(),
+            detail: None,
         };
         record.write(&end, head, clock);
         api.gateway.tracer.end(&self.trace, || EndedRequest {

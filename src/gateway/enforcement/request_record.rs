@@ -109,7 +109,7 @@ impl RequestRecord {
         self.add_denier(&mut line);
         line.attributes = self.attributes(head);
         line.values = self.values(head);
-        line.detail = self.detail(head);
+        line.detail = self.detail(head).or(line.detail);
         line
     }
 

@@ -20,6 +20,9 @@ pub type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 /// How often the number of open connections is looked at.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How long tunnels that are cut may take to end.
+const CUT_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// Goes on accepting for `delay`, while responses say `Connection: close` and `/readyz` sends load balancers elsewhere. A
 /// second signal to exit cuts the delay short, and then nothing is waited for.
 pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
@@ -31,6 +34,12 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
         () = tokio::time::sleep(delay) => ShutdownSignal::GracefulTerminate,
         _ = exit.next() => ShutdownSignal::FastShutdown,
     }
+}
+
+/// Ends the connections that were upgraded, which have a line in the access log as every request has.
+pub async fn cut_tunnels(gateway: &GatewayState) {
+    // One whose upstream reads nothing is not polled, and not waited for.
+    let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
 /// Exits as soon as the last connection has closed, after `drain.timeout`, or at a second signal. A connection is among the
@@ -71,6 +80,7 @@ pub async fn wait_and_exit(
         () = timed_out => log::warn!(open = open.load(Ordering::Acquire); "drain timeout, closing open connections"),
         _ = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
     }
+    cut_tunnels(gateway).await;
     if let Some(saver) = saver {
         saver.save(gateway);
     }

@@ -46,7 +46,7 @@ impl ShutdownSignalWatch for SignalWatch {
         // The store and the keys are there for the first request, unless a first attempt to reach them has failed.
         tokio::select! {
             ((), ()) = async { tokio::join!(self.gateway.store.first_attempt(), self.keys_attempted()) } => {}
-            _ = exit.next() => return self.shut_down_fast(),
+            _ = exit.next() => return self.shut_down_fast().await,
         }
         let inherited = std::mem::take(&mut *self.inherited.lock());
         let inherited = bucket_handover::receive(&self.gateway, self.bucket_saver.as_ref(), inherited).await;
@@ -60,7 +60,7 @@ impl ShutdownSignalWatch for SignalWatch {
         *self.second_signal.lock() = Some(exit);
         self.upgrade.close();
         match shutdown {
-            ShutdownSignal::FastShutdown => self.shut_down_fast(),
+            ShutdownSignal::FastShutdown => self.shut_down_fast().await,
             shutdown => shutdown,
         }
     }
@@ -68,7 +68,8 @@ impl ShutdownSignalWatch for SignalWatch {
 
 impl SignalWatch {
     /// Finishes what [`drain::wait_and_exit`] would.
-    fn shut_down_fast(&self) -> ShutdownSignal {
+    async fn shut_down_fast(&self) -> ShutdownSignal {
+        drain::cut_tunnels(&self.gateway).await;
         if let Some(saver) = &self.bucket_saver {
             saver.save(&self.gateway);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use pingora::proxy::Session;
+use tokio::sync::watch::Receiver;
 
 use super::own_responses::OwnResponses;
 use crate::base::endpoint_address::EndpointAddress;
@@ -160,7 +161,13 @@ impl Exchange {
     }
 
     /// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
-    pub fn begin_tunnel(&mut self) {
+    /// It lasts until `cut` says that the process exits.
+    pub fn begin_tunnel(&mut self, cut: Receiver<bool>) {
+        // What follows is no body.
+        self.body_left = None;
+        if let Some(tunnel_cut) = self.connection.as_ref().and_then(ConnectionHandle::tunnel_cut) {
+            tunnel_cut.begin(cut);
+        }
         if let Some(timeout) = self.connection.as_ref().and_then(ConnectionHandle::read_timeout)
             && let Some(one) = self.upstream()
         {

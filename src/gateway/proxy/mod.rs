@@ -318,9 +318,7 @@ impl ProxyHttp for Proxy {
             return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
         }
         if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            // What follows is no body.
-            exchange.body_left = None;
-            exchange.begin_tunnel();
+            exchange.begin_tunnel(self.gateway.lifecycle.tunnel());
         }
         if exchange.connection.as_ref().is_some_and(ConnectionHandle::is_http2) {
             response_head::forget_spelling(response);
@@ -425,6 +423,7 @@ impl ProxyHttp for Proxy {
                 failed_attempts: attempts::logged(exchange),
                 request_bytes: session.body_bytes_read(),
                 response_bytes: session.body_bytes_sent(),
+                detail: error.filter(|error| proxy_error::is_cut(error)).map(|_| "shutdown"),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
             self.gateway.tracer.end(&exchange.trace, || EndedRequest {

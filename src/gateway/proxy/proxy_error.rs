@@ -12,6 +12,7 @@ use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::server::session::is_waiting_for_client;
+use crate::gateway::server::tunnel_cut::ProcessExits;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
@@ -112,6 +113,11 @@ fn body_error(error: &Error) -> Option<BodyError> {
 /// Whether the client's connection, to which the read timeout was delegated, has found that the upstream exceeded it.
 pub fn is_upstream_timeout(error: &Error) -> bool {
     stream_error(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
+}
+
+/// Whether a tunnel was cut because the process exits.
+pub fn is_cut(error: &Error) -> bool {
+    stream_error(error).is_some_and(|cause| cause.is::<ProcessExits>())
 }
 
 /// Whether the upstream has been waited for too long, on a connection to it.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::tunnel_cut::TunnelCut;
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
@@ -33,6 +34,7 @@ struct Http1State {
     pending_fields: PendingFields,
     read_timeout: DelegatedReadTimeout,
     deadline: RequestDeadline,
+    tunnel_cut: TunnelCut,
 }
 
 impl ConnectionHandle {
@@ -87,6 +89,11 @@ impl ConnectionHandle {
     /// Whether the connection is to end after the requests that are under way.
     pub fn is_to_be_closed(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed)
+    }
+
+    /// When the connection is cut, should it be a tunnel; `None` where it cannot be one.
+    pub fn tunnel_cut(&self) -> Option<&TunnelCut> {
+        self.0.http1.as_ref().map(|http1| &http1.tunnel_cut)
     }
 
     /// When the current request has to have ended, as far as this connection enforces it; `None` where it does not.

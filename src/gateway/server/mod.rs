@@ -22,3 +22,4 @@ pub mod server_state;
 pub mod session;
 mod socket_file;
 pub mod tls;
+pub mod tunnel_cut;

@@ -26,6 +26,8 @@ pub struct Lifecycle {
     /// Each listening socket has a receiver while it accepts.
     accepting: watch::Sender<()>,
     reload: Notify,
+    /// Whether tunnels are cut. Each has a receiver until its request has ended.
+    tunnels: watch::Sender<bool>,
 }
 
 impl Lifecycle {
@@ -72,6 +74,17 @@ impl Lifecycle {
     /// Returns when no listening socket has a receiver of [`Lifecycle::accepting`].
     pub async fn accepts_no_more(&self) {
         self.accepting.closed().await;
+    }
+
+    /// For a connection that has become a tunnel, which ends when it says so.
+    pub fn tunnel(&self) -> watch::Receiver<bool> {
+        self.tunnels.subscribe()
+    }
+
+    /// Cuts the tunnels, and returns when their requests have ended.
+    pub async fn cut_tunnels(&self) {
+        self.tunnels.send_replace(true);
+        self.tunnels.closed().await;
     }
 
     /// Asks for the files to be read again, as SIGHUP does. A request that arrives while one is being served is kept.

@@ -178,18 +178,49 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     assert!((Duration::from_millis(300)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
-#[test]
-fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
-    let upstream = Upstream::answering(|_, stream| {
+const UPGRADE: [(&str, &str); 3] =
+    [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
+
+/// An upstream that accepts every upgrade, and then sends back what it gets.
+fn echo() -> Upstream {
+    Upstream::answering(|_, stream| {
         let _ =
             stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
-    });
+    })
+}
+
+#[test]
+fn a_tunnel_that_is_cut_has_a_line_in_the_access_log_that_says_so() {
+    let upstream = echo();
+    for (drain, second) in [("{timeout: 300ms}", false), ("{timeout: 60s}", true), ("{delay: 60s}", true)] {
+        let mut gateway = Gateway::start(&upstream, &format!("access_log: {{to: access.jsonl}}\ndrain: {drain}"));
+        let mut clients: Vec<_> = (0..3).map(|_| gateway.client()).collect();
+        for client in &mut clients {
+            assert_eq!(client.get("/", &UPGRADE).status, 101);
+            client.write("ping");
+            client.until("ping");
+        }
+        gateway.signal("TERM");
+        eventually("it drains", || gateway.has_logged("draining"));
+        if second {
+            gateway.signal("TERM");
+        }
+        assert_eq!(gateway.wait().0.code(), Some(0));
+        let log = std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
+        let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let told: Vec<_> = lines.iter().map(|line| (&line["kind"], &line["code"], &line["detail"])).collect();
+        assert_eq!(told, [(&"error".into(), &101.into(), &"shutdown".into()); 3], "{drain}: {log}");
+    }
+}
+
+#[test]
+fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
+    let upstream = echo();
     for (closes, timeout) in [(false, "1500ms"), (true, "60s")] {
         let mut gateway = Gateway::start(&upstream, &format!("drain: {{timeout: {timeout}}}"));
         let mut client = gateway.client();
-        let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
-        assert_eq!(client.get("/", &upgrade).status, 101);
+        assert_eq!(client.get("/", &UPGRADE).status, 101);
         let start = now();
         gateway.signal("TERM");
         eventually("it drains", || gateway.has_logged("draining"));

@@ -71,6 +71,8 @@ pub(super) enum End {
     Stalled,
     /// The upstream has sent nothing for too long, or the request has taken longer than it may.
     UpstreamTimedOut,
+    /// A tunnel that the process does not wait for.
+    Cut,
 }
 
 impl DownstreamStream {
@@ -157,7 +159,7 @@ impl DownstreamStream {
     /// Whether the client may still be sending what will not be read.
     fn is_interrupted(&self) -> bool {
         match self.end {
-            Some(End::Closed | End::Stalled) => false,
+            Some(End::Closed | End::Stalled | End::Cut) => false,
             Some(End::Invalid(_)) => true,
             Some(End::UpstreamTimedOut) | None => {
                 !self.unparsed.is_empty() || matches!(self.framing, BodyFraming::Length(_) | BodyFraming::Chunked(_))
@@ -208,7 +210,12 @@ impl DownstreamStream {
                 self.end = Some(End::Closed);
                 return Poll::Ready(Err(error));
             }
-            Poll::Pending if self.framing == BodyFraming::Tunnel => return self.poll_upstream_timeouts(cx).map(Err),
+            Poll::Pending if self.framing == BodyFraming::Tunnel => {
+                if let Poll::Ready(cut) = self.poll_cut(cx) {
+                    return Poll::Ready(Err(cut));
+                }
+                return self.poll_upstream_timeouts(cx).map(Err);
+            }
             Poll::Pending => {
                 if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
                     return Poll::Ready(Err(expired));
@@ -270,6 +277,14 @@ impl DownstreamStream {
         Poll::Ready(UpstreamTimedOut.into())
     }
 
+    /// Ready once the process waits for this tunnel no longer.
+    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let Some(tunnel_cut) = self.handle.tunnel_cut() else { return Poll::Pending };
+        let cut = ready!(tunnel_cut.poll(cx));
+        self.end = Some(End::Cut);
+        Poll::Ready(cut)
+    }
+
     fn end_invalid(&mut self, error: BodyError) -> io::Error {
         self.end = Some(End::Invalid(error));
         io::Error::new(io::ErrorKind::InvalidData, error)
@@ -322,6 +337,11 @@ impl DownstreamStream {
         }
         if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
             return Poll::Ready(Err(expired));
+        }
+        if self.end != Some(End::Cut)
+            && let Poll::Ready(cut) = self.poll_cut(cx)
+        {
+            return Poll::Ready(Err(cut));
         }
         let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
         let timeout = tunnel.map_or(self.client_timeout, Duration::from);

@@ -160,6 +160,7 @@ pub fn count(
         failed_attempts: Vec::new(),
         request_bytes: 0,
         response_bytes: body_bytes,
+        detail: None,
     };
     if let Some(writer) = snapshot.access_log_of(end.kind) {
         writer.write(&end.headless_line(response.reason(), &state.clock));

@@ -1,5 +1,7 @@
 //! Holds how a request ended, and makes the part of an access log line that every request has.
 
+use std::borrow::Cow;
+
 use http::HeaderValue;
 
 use crate::access_log_line::{Kind, Line, LoggedAttempt, Origin};
@@ -26,6 +28,8 @@ pub struct RequestEnd<'a> {
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
     pub response_bytes: usize,
+    /// Why the gateway has ended it before its time, if it has.
+    pub detail: Option<&'static str>,
 }
 
 impl<'a> RequestEnd<'a> {
@@ -56,6 +60,7 @@ impl<'a> RequestEnd<'a> {
             failed_attempts: self.failed_attempts.clone(),
             request_bytes: u64::try_from(self.request_bytes).unwrap_or(u64::MAX),
             response_bytes: u64::try_from(self.response_bytes).unwrap_or(u64::MAX),
+            detail: self.detail.map(Cow::from),
             ..Line::UNDECIDED
         }
     }
