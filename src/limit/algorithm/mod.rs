@@ -28,27 +28,24 @@ use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
-/// The Lua twins, each a chunk that returns a table of functions: `new` makes a limit from its numbers, and marks it as
-/// `outside` if they do not hold at the server's time; `open` makes a bucket from a stored value, or reports that the
-/// value is invalid, and whether it must be written although nothing is charged; `full` and `empty` make one without a
-/// value; `most` returns how many times it can pay a cost, and
-/// `charge` charges it; `close` returns the value to store and until when it must be kept; `give_back` returns a stored
-/// value from which an amount in thousandths was given back, or `false` if it is invalid. `undo` takes back one charge of a request
-/// that another bucket refused, at most what is left of it: it changes the bucket and returns `true`, or returns the value
-/// to store and until when, or `false` if nothing is left. Without it a charge stays. One whose values are large
-/// has a `digest` as well: what the reply contains of a bucket in place of its value, and from which the step in Rust
-/// gives the same results for all that was asked of it in the call. It is called at the end, with the bucket and its value
-/// as it was found. They see [`RATE`] as the function `rate`.
+/// The Lua twins, each a block that returns a table of functions. `new` reads the numbers of a limit, in eight bytes each, makes
+/// a limit of them, and returns also the position after them; the limit is `outside` if they do not hold at the server's time.
+/// `open` makes a bucket from a stored value, or a full one from `false`: it has its `limit`, as `found` the value, as `changed`
+/// whether it must be written although nothing is charged; from an invalid value it makes an empty bucket that is `invalid`.
+/// `most` returns how many times a bucket can pay a cost, and `charge` charges it; `close` returns the value to store and until
+/// when it must be kept; `give_back` returns a stored value from which an amount in thousandths was given back, or `false` if
+/// it is invalid. `undo` takes back one charge of a request that another bucket refused, at most what is left of it: it changes
+/// the bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without it a
+/// charge stays. One whose values are large has a `digest` as well: what the reply contains of a bucket in place of its value,
+/// and from which the step in Rust gives the same results for all that was asked of it in the call. It is called at the end,
+/// with the bucket and its value as it was found.
 pub const TWINS: [&str; 5] = [
-    include_str!("token_bucket/token_bucket.lua"),
+    concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),
     include_str!("sliding_log/sliding_log.lua"),
     include_str!("sliding_window/sliding_window.lua"),
-    include_str!("leaky_bucket/leaky_bucket.lua"),
+    concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
 ];
-
-/// A chunk that returns the functions which the twins of algorithms with a rate share.
-pub const RATE: &str = include_str!("rate.lua");
 
 /// For what no calendar says.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());

@@ -2,59 +2,55 @@
 -- exactly. It is what is spent, and since when; stored, three integers of eight bytes, with their unit between them. A limit
 -- has a `capacity`, the `unit`s in a thousandth of a token, and the units of `refill`, which come back each microsecond.
 
-local EXACT = 9007199254740991
-local MOST_AHEAD = 10000000
-local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
-local pack, unpack = struct.pack, struct.unpack
-
 -- An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten.
 local function convert(spent, from, unit)
-  local thousandths = floor(spent / from)
+  local thousandths = math.floor(spent / from)
   local rest = (spent - thousandths * from) * unit
-  if rest <= EXACT then rest = ceil(rest / from) else rest = unit end
-  return min(thousandths * unit + rest, EXACT)
+  if rest < 2^53 then rest = math.ceil(rest / from) else rest = unit end
+  return math.min(thousandths * unit + rest, 2^53 - 1)
 end
 
-return {
-  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
-  -- written although nothing is charged: a moment too far ahead would otherwise be taken as now at every look.
-  open = function(limit, value, now)
-    if type(value) ~= 'string' or #value ~= 24 then return false end
-    local spent, unit, since = unpack('<I8I8I8', value)
-    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
-    if unit ~= limit.unit then spent = convert(spent, unit, limit.unit) end
-    if since - now > MOST_AHEAD then return {spent, now}, true end
-    if now > since then
-      spent = spent - (now - since) * limit.refill
-      if spent < 0 then spent = 0 end
-      since = now
-    end
-    return {spent, since}
-  end,
+local function is_invalid(spent, unit, since)
+  return not spent or spent >= 2^53 or unit >= 2^53 or unit == 0 or since >= 2^53
+end
 
-  full = function(limit, now)
-    return {0, now}
-  end,
+-- A moment too far ahead is written as now: otherwise it would be taken as now at every look.
+local function open(limit, value, now)
+  local bucket = {0, now, limit = limit, found = value, changed = false}
+  if not value then return bucket end
+  local spent, unit, since
+  if #value == 24 then spent, unit, since = struct.unpack('<I8I8I8', value) end
+  if is_invalid(spent, unit, since) then
+    bucket[1], bucket.invalid = limit.capacity, true
+    return bucket
+  end
+  if unit ~= limit.unit then spent = convert(spent, unit, limit.unit) end
+  bucket[1] = spent
+  if since - now > 10000000 then
+    bucket.changed = true
+  elseif now > since then
+    bucket[1] = math.max(spent - (now - since) * limit.refill, 0)
+  else
+    bucket[2] = since
+  end
+  return bucket
+end
 
-  empty = function(limit, now)
-    return {limit.capacity, now}
-  end,
+local function charge(limit, bucket, cost)
+  bucket[1] = bucket[1] + cost * limit.unit
+end
 
-  charge = function(limit, bucket, cost)
-    bucket[1] = bucket[1] + cost * limit.unit
-  end,
+-- What to store, and until when: then the bucket is full again.
+local function close(limit, bucket)
+  local spent, since = bucket[1], bucket[2]
+  return struct.pack('<I8I8I8', spent, limit.unit, since), since + math.ceil(spent / limit.refill)
+end
 
-  -- What to store, and until when: then the bucket is full again.
-  close = function(limit, bucket)
-    local spent, since = bucket[1], bucket[2]
-    return pack('<I8I8I8', spent, limit.unit, since), since + ceil(spent / limit.refill)
-  end,
+-- A product that is not exact is larger than anything that is spent.
+local function give_back(value, amount)
+  local spent, unit, since
+  if #value == 24 then spent, unit, since = struct.unpack('<I8I8I8', value) end
+  if is_invalid(spent, unit, since) then return false end
+  return struct.pack('<I8I8I8', math.max(spent - amount * unit, 0), unit, since)
+end
 
-  -- A product that is not exact is larger than anything that is spent.
-  give_back = function(value, amount)
-    if type(value) ~= 'string' or #value ~= 24 then return false end
-    local spent, unit, since = unpack('<I8I8I8', value)
-    if spent > EXACT or unit > EXACT or unit == 0 or since > EXACT then return false end
-    return pack('<I8I8I8', max(spent - amount * unit, 0), unit, since)
-  end,
-}

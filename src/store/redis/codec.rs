@@ -14,7 +14,6 @@ use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{Algorithm, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::{Charge, Plan, settle};
-use crate::limit::cost::Cost;
 use crate::limit::outcome::Verdict;
 use crate::store::error::StoreError;
 use crate::store::remote::transport::{BucketAfterCall, Reply};
@@ -27,7 +26,7 @@ const EXACT: u64 = (1 << 53) - 1;
 pub struct Call<'p> {
     runs: Vec<Run<'p>>,
     tables: Tables,
-    /// In the encoding that `take.lua` describes.
+    /// Its requests in the encoding that `take.lua` describes.
     requests: Vec<u8>,
 }
 
@@ -57,7 +56,7 @@ impl<'p> Call<'p> {
                 }
             }
         }
-        let mut requests = Vec::with_capacity(12 * runs.len());
+        let mut requests = Vec::with_capacity(18 * runs.len());
         for run in &runs {
             let Run { plan, indices, times } = run;
             let (enforced, checked) = (plan.enforced.len(), only_checked(plan));
@@ -67,8 +66,8 @@ impl<'p> Call<'p> {
             }
             let mut charge = |(charge, index): (&Charge, &usize)| {
                 // Lua counts from 1.
-                let [limit, cost] = [tables.limit(&charge.algorithm), tables.cost(charge.cost)];
-                add(&mut requests, [index + 1, limit + 1, cost + 1]);
+                add(&mut requests, [index + 1, tables.limit(&charge.algorithm) + 1]);
+                add_amount(&mut requests, charge.cost.thousandths());
             };
             let all = || plan.charges().zip(indices).enumerate();
             if checked > 0 {
@@ -82,22 +81,20 @@ impl<'p> Call<'p> {
     /// The Redis command. `sha` names the script, which the server has loaded. `near` is about what its clock shows.
     /// `now` is used only in builds with `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
-        let Tables { keys, limits, costs, .. } = &self.tables;
-        let numbers = 2 + 6 * limits.len() + costs.len();
-        let bytes = 128 + 40 * keys.len() + 20 * numbers + self.requests.len();
-        let mut command = Cmd::with_capacity(4 + keys.len() + numbers, bytes);
+        let Tables { keys, limits, .. } = &self.tables;
+        let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
+        add(&mut text, [limits.len()]);
+        for limit in limits {
+            add_limit(&mut text, limit, near);
+        }
+        text.extend_from_slice(&self.requests);
+        let bytes = 64 + (prefix.len() + 17) * keys.len() + text.len();
+        let mut command = Cmd::with_capacity(5 + keys.len(), bytes);
         command.arg("EVALSHA").arg(sha).arg(keys.len());
         for key in keys {
             command.arg(&key_name(prefix, key)[..]);
         }
-        command.arg(&self.requests[..]).arg(limits.len());
-        for limit in limits {
-            let (twin, numbers) = limit.twin(near);
-            command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]);
-        }
-        for cost in costs {
-            command.arg(cost.thousandths());
-        }
+        command.arg(&text[..]);
         if cfg!(feature = "test-hooks") {
             command.arg(now.map_or(String::new(), |now| now.0.to_string()));
         }
@@ -178,14 +175,22 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// The keys, limits and costs of a call, each listed once.
+/// A charge that is to be undone, in the encoding that `undo.lua` describes; `charged` is the time of the charge, `near` about
+/// what the server's clock shows.
+pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
+    let Charge { algorithm, cost, .. } = charge;
+    add_limit(text, algorithm, near);
+    let (_, fastest) = algorithm.at_fastest().twin(near);
+    fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
+}
+
+/// The keys and limits of a call, each listed once.
 #[derive(Debug, Default)]
 struct Tables {
     keys: Vec<BucketKey>,
     indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
     /// A bucket has more than one while the numbers of its limit are being changed by a reload.
     limits: Vec<Algorithm>,
-    costs: Vec<Cost>,
 }
 
 impl Tables {
@@ -197,20 +202,11 @@ impl Tables {
     }
 
     fn limit(&mut self, limit: &Algorithm) -> usize {
-        index_in(&mut self.limits, limit)
+        self.limits.iter().position(|other| other == limit).unwrap_or_else(|| {
+            self.limits.push(*limit);
+            self.limits.len() - 1
+        })
     }
-
-    fn cost(&mut self, cost: Cost) -> usize {
-        index_in(&mut self.costs, &cost)
-    }
-}
-
-/// The index of an item in a short list, to which it is added if missing.
-fn index_in<T: Clone + PartialEq>(list: &mut Vec<T>, one: &T) -> usize {
-    list.iter().position(|other| other == one).unwrap_or_else(|| {
-        list.push(one.clone());
-        list.len() - 1
-    })
 }
 
 /// Hashes a bucket key by its first bytes: a key is already a hash.
@@ -231,8 +227,19 @@ impl Hasher for FirstBytes {
     }
 }
 
-fn add<const N: usize>(requests: &mut Vec<u8>, numbers: [usize; N]) {
-    requests.extend(numbers.map(short).as_flattened());
+fn add<const N: usize>(text: &mut Vec<u8>, numbers: [usize; N]) {
+    text.extend_from_slice(numbers.map(short).as_flattened());
+}
+
+fn add_amount(text: &mut Vec<u8>, amount: u64) {
+    text.extend_from_slice(&amount.to_le_bytes());
+}
+
+fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
+    let (twin, numbers) = limit.twin(near);
+    // Lua counts from 1.
+    add(text, [twin + 1]);
+    numbers.into_iter().for_each(|number| add_amount(text, number));
 }
 
 /// How many of the enforced charges are only checked; almost always none.

@@ -1,7 +1,7 @@
--- Gives back an amount of what is spent of some buckets, atomically. The list `twins` is defined before this text.
+-- Gives back an amount of what is spent of some buckets, atomically. The function `make_twin` is defined before this text.
 --
--- KEYS are the buckets. ARGV[1] is the amount, in thousandths; then follows for each key the index of its algorithm in
--- `twins`. The reply is the time, and for each key its value before and after; nil for a bucket that is full, and an empty
+-- KEYS are the buckets. ARGV[1] is the amount, in thousandths; then follows for each key the index of its algorithm among the
+-- twins. The reply is the time, and for each key its value before and after; nil for a bucket that is full, and an empty
 -- text for a key of another type. An invalid value stays as it is. A bucket expires when it would have.
 -- The log of Redis has a line about it: no gateway takes part.
 
@@ -14,7 +14,7 @@ for index, key in ipairs(KEYS) do
   end
   local after = before
   if before then
-    local less = twins[tonumber(ARGV[index + 1])].give_back(before, tonumber(ARGV[1]))
+    local less = make_twin(tonumber(ARGV[index + 1])).give_back(before, tonumber(ARGV[1]))
     if less then
       redis.call('SET', key, less, 'KEEPTTL')
       changed = changed + 1

@@ -3,19 +3,11 @@
 
 use std::fmt::Write;
 
-use crate::limit::algorithm::{RATE, TWINS};
+use crate::limit::algorithm::TWINS;
 
 const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
-
-const LIST: &str = "}
-local twins = setmetatable({}, {__index = function(twins, index)
-  local twin = chunks[index]()
-  twins[index] = twin
-  return twin
-end})
-";
 
 /// Tries every command that the script uses, and returns the refused ones.
 pub const PROBE: &str = include_str!("probe.lua");
@@ -58,12 +50,12 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// A list `twins` that runs the text of a twin when it is asked for: all together take longer than the rest of a small call.
+/// A function `make_twin` that runs the text of a twin: all together take longer than the rest of a small call. In one function,
+/// because each one that is made takes time; in blocks, so that local variables are not shared.
 fn twins() -> String {
-    let mut text = format!("local function rate()\n{RATE}\nend\nlocal chunks = {{\n");
-    for twin in TWINS {
-        // Each in its own function, so that local variables are not shared.
-        let _ = write!(text, "function()\n{twin}\nend,\n");
+    let mut text = "local function make_twin(index)\n".to_owned();
+    for (index, twin) in (1..).zip(TWINS) {
+        let _ = write!(text, "if index == {index} then\n{twin}\nend\n");
     }
-    text + LIST
+    text + "end\n"
 }

@@ -363,16 +363,16 @@ fn one_bucket_under_two_sets_of_numbers_in_one_call_is_still_one_bucket() {
 #[test]
 fn a_digest_stands_for_the_value() {
     let redis = Redis::start();
-    let close = "  -- What to store, and until when: then the bucket is full again.";
+    let undo = "  -- Undoes a charge, less what may have come back since";
     // Another value of the same worth: in half the units, so that it cannot be the one that is stored.
     let digest = "  digest = function(limit, bucket, value)
-    local spent, unit, since = unpack('<I8I8I8', value)
-    return pack('<I8I8I8', spent * 2, unit * 2, since)
+    local spent, unit, since = struct.unpack('<I8I8I8', value)
+    return struct.pack('<I8I8I8', spent * 2, unit * 2, since)
   end,
 ";
     let script = script::take();
-    assert_eq!(script.matches(close).count(), 1);
-    let mut take_script = TakeScript::with(&redis, &script.replace(close, &format!("{digest}{close}")));
+    assert_eq!(script.matches(undo).count(), 1);
+    let mut take_script = TakeScript::with(&redis, &script.replace(undo, &format!("{digest}{undo}")));
     let (key, bucket) = (BucketKey([9; 16]), per_second(1, 3));
     let now = |tenth: u64| Timestamp(START + tenth * 100_000);
     let left = |taken: CompleteReply| (taken.settlements[0].verdict, taken.settlements[0].enforced[0].remaining);

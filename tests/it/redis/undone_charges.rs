@@ -10,7 +10,7 @@ use tollgate::limit::algorithm::{Algorithm, State};
 use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::charge::{Charge, Plan, settle};
 use tollgate::limit::cost::Cost;
-use tollgate::store::redis::codec::{Call, key_name};
+use tollgate::store::redis::codec::{Call, add_undone, key_name};
 use tollgate::store::redis::script;
 
 use crate::support::charge::{plan_of, spend};
@@ -45,15 +45,17 @@ fn plan(charge: Charge) -> Plan {
     plan_of(charge)
 }
 
+fn undo_command(charge: &Charge, charged: Timestamp, near: Timestamp) -> redis::Cmd {
+    let mut text = Vec::new();
+    add_undone(&mut text, charge, charged, near);
+    let mut command = redis::cmd("EVAL");
+    command.arg(script::undo()).arg(1).arg(key_name("test", &charge.key)).arg(text);
+    command
+}
+
 /// How many of the charges were undone, wholly or in part.
 fn undo(redis: &Redis, charge: &Charge, charged: Timestamp, now: Timestamp) -> u64 {
-    let (twin, numbers) = charge.algorithm.twin(now);
-    let (_, fastest) = charge.algorithm.at_fastest().twin(now);
-    let mut command = redis::cmd("EVAL");
-    command.arg(script::undo()).arg(1).arg(key_name("test", &charge.key));
-    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&fastest[..]);
-    command.arg(charge.cost.thousandths()).arg(charged.0).arg(now.0);
-    command.query(&mut redis.connection()).unwrap()
+    undo_command(charge, charged, now).arg(now.0).query(&mut redis.connection()).unwrap()
 }
 
 fn remaining(algorithm: &Algorithm, state: Option<&[u64]>, now: Timestamp) -> u64 {
@@ -165,12 +167,8 @@ fn a_log_is_kept_for_the_longer_window_although_a_charge_of_the_shorter_one_is_u
     };
     take(&long);
     let charged = take(&short);
-    let (twin, numbers) = short.algorithm.twin(charged);
-    let mut command = redis::cmd("EVAL");
-    command.arg(script::undo()).arg(1).arg(key_name("test", &short.key));
-    command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&numbers[..]);
-    command.arg(short.cost.thousandths()).arg(charged.0).arg("");
-    assert_eq!(command.query::<u64>(&mut redis.connection()).unwrap(), 1);
+    let undone: u64 = undo_command(&short, charged, charged).arg("").query(&mut redis.connection()).unwrap();
+    assert_eq!(undone, 1);
     let left: i64 = redis::cmd("PTTL").arg(key_name("test", &short.key)).query(&mut redis.connection()).unwrap();
     assert!(left > 50_000, "{left}");
 }

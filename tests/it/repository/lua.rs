@@ -28,8 +28,8 @@ const FUNCTIONS: [&str; 18] = [
     "table.concat",
 ];
 
-/// Those without a library.
-const GLOBALS: [&str; 4] = ["ipairs", "tonumber", "type", "unpack"];
+/// Those without a library, and the one that the gateway puts before a script.
+const GLOBALS: [&str; 5] = ["ipairs", "make_twin", "tonumber", "type", "unpack"];
 
 /// Commands: `SET` with `PX` is of 2.6.12.
 const COMMANDS: [&str; 3] = ["GET", "SET", "TIME"];

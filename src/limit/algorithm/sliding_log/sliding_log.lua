@@ -19,7 +19,6 @@ end
 -- Of a stored log: how many pairs it has, its sum, the longest window of late, until when that matters, the last moment and
 -- the total up to it; false for a value that cannot be a log.
 local function read(value)
-  if type(value) ~= 'string' then return false end
   local count = (#value - 32) / 16
   if count < 1 or count ~= floor(count) then return false end
   local sum, exact, window, till, first = unpack('<I8I8I8I8I8', value)
@@ -50,51 +49,44 @@ local function sum_after(bucket, gone)
 end
 
 -- A bucket whose only grant is one of `sum`, now.
-local function spent_now(limit, sum)
+local function spend_now(limit, bucket, sum)
   local now, window = limit.now, limit.window
-  return {
-    sum,
-    value = pack('<I8I8I8I8I8I8', sum, 1, window, now + window, now, sum), count = 1, gone = 0, before = sum, sum = sum,
-    last = now, total = sum, window = window, till = now + window, added = 0, dearest = 0,
-  }
+  bucket[1] = sum
+  bucket.value, bucket.count, bucket.gone = pack('<I8I8I8I8I8I8', sum, 1, window, now + window, now, sum), 1, 0
+  bucket.before, bucket.sum, bucket.last, bucket.total = sum, sum, now, sum
+  bucket.window, bucket.till = window, now + window
 end
 
 return {
-  -- From the numbers after `at`, which are text: the limit, and the window.
+  -- The limit, and the window.
   new = function(numbers, at, now)
-    return {capacity = tonumber(numbers[at + 1]), window = tonumber(numbers[at + 2]), now = now}
+    local capacity, window, after = unpack('<I8I8', numbers, at)
+    return {capacity = capacity, window = window, now = now}, after
   end,
 
-  -- Reads what is stored; false for a value that cannot be that. Also returns whether it must be written although nothing
-  -- is charged: otherwise it would move on with every look at it.
+  -- What would otherwise move on with every look at it must be written.
   open = function(limit, value, now)
-    local count, sum, window, till, last, total = read(value)
-    if not count then return false end
-    if last - now > MOST_AHEAD then
-      local bucket = spent_now(limit, sum)
-      bucket.moved = true
-      return bucket, true
-    end
-    -- Time does not run backwards: nothing that had left at the last grant comes back.
-    local gone = count_until(value, count, max(last, now) - limit.window)
     local bucket = {
-      0, value = value, count = count, gone = gone, sum = sum, last = last, total = total, window = window, till = till,
-      added = 0, dearest = 0,
+      0, limit = limit, found = value, changed = false, value = '', count = 0, gone = 0, before = 0, sum = 0, last = 0,
+      total = 0, window = 0, till = 0, added = 0, dearest = 0,
     }
-    bucket.before = sum_after(bucket, gone)
-    bucket[1] = bucket.before
+    if not value then return bucket end
+    local count, sum, window, till, last, total = read(value)
+    if not count then
+      spend_now(limit, bucket, limit.capacity)
+      bucket.invalid = true
+    elseif last - now > MOST_AHEAD then
+      spend_now(limit, bucket, sum)
+      bucket.moved, bucket.changed = true, true
+    else
+      -- Time does not run backwards: nothing that had left at the last grant comes back.
+      local gone = count_until(value, count, max(last, now) - limit.window)
+      bucket.value, bucket.count, bucket.gone, bucket.sum = value, count, gone, sum
+      bucket.last, bucket.total, bucket.window, bucket.till = last, total, window, till
+      bucket.before = sum_after(bucket, gone)
+      bucket[1] = bucket.before
+    end
     return bucket
-  end,
-
-  full = function(limit, now)
-    return {
-      0, value = '', count = 0, gone = 0, before = 0, sum = 0, last = 0, total = 0, window = 0, till = 0, added = 0,
-      dearest = 0,
-    }
-  end,
-
-  empty = function(limit, now)
-    return spent_now(limit, limit.capacity)
   end,
 
   -- How many times it could pay. Remembers the largest cost for which a reply may have to tell a wait.

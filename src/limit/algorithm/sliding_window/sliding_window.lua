@@ -41,7 +41,7 @@ end
 
 -- The steps of a stored bucket, of one length or of two, and what they granted; false for what cannot be that.
 local function read_all(value)
-  if type(value) ~= 'string' or #value % 8 ~= 0 then return false end
+  if #value % 8 ~= 0 then return false end
   local first, after = read(value, 1)
   if not first then return false end
   local spent, second = total(first), nil
@@ -55,7 +55,7 @@ end
 
 -- So much, granted in the present step.
 local function present(limit, spent)
-  return {spent = spent, {length = limit.step, latest = limit.present, count = 1, granted = {spent}}}
+  return {length = limit.step, latest = limit.present, count = 1, granted = {spent}}
 end
 
 -- Forgets the steps that no longer count; false if none is left.
@@ -80,39 +80,31 @@ local function fold(one, other)
 end
 
 return {
-  -- From the numbers after `at`, which are text: the limit, the length of the window, and that of a step.
+  -- The limit, the length of the window, and that of a step.
   new = function(numbers, at, now)
-    local step = tonumber(numbers[at + 3])
-    return {
-      capacity = tonumber(numbers[at + 1]),
-      window = tonumber(numbers[at + 2]),
-      step = step,
-      present = floor(now / step),
-    }
+    local capacity, window, step, after = unpack('<I8I8I8', numbers, at)
+    return {capacity = capacity, window = window, step = step, present = floor(now / step)}, after
   end,
 
-  -- Reads what is stored, as it is worth now; false for a value that cannot be that. Also returns whether it must be
-  -- written although nothing is charged: what was granted too far ahead would otherwise move on with every look at it.
+  -- What was granted too far ahead must be written: it would otherwise move on with every look at it.
   open = function(limit, value, now)
+    local bucket = {limit = limit, found = value, changed = false, spent = 0}
+    if not value then return bucket end
     local first, second, spent = read_all(value)
-    if not first then return false end
-    if first.latest * first.length - now > MOST_AHEAD or second and second.latest * second.length - now > MOST_AHEAD then
-      return present(limit, spent), true
+    if not first then
+      bucket[1], bucket.spent, bucket.invalid = present(limit, limit.capacity), limit.capacity, true
+      return bucket
     end
-    local bucket = {spent = spent}
+    bucket.spent = spent
+    if first.latest * first.length - now > MOST_AHEAD or second and second.latest * second.length - now > MOST_AHEAD then
+      bucket[1], bucket.changed = present(limit, spent), true
+      return bucket
+    end
     first = forget(first, bucket, limit.window, now)
     second = second and forget(second, bucket, limit.window, now)
     bucket[1] = first or second or nil
     bucket[2] = first and second or nil
     return bucket
-  end,
-
-  full = function()
-    return {spent = 0}
-  end,
-
-  empty = function(limit)
-    return present(limit, limit.capacity)
   end,
 
   -- How many times it could pay.

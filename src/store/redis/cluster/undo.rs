@@ -10,7 +10,7 @@ use super::hash_tags::TagIndex;
 use super::nodes::Nodes;
 use crate::base::time::Timestamp;
 use crate::limit::charge::Charge;
-use crate::store::redis::codec::key_name;
+use crate::store::redis::codec::{add_undone, key_name};
 use crate::store::redis::handshake::load;
 use crate::store::redis::script;
 
@@ -89,13 +89,11 @@ impl Nodes {
         for charge in charges {
             command.arg(key_name(prefix, &charge.key));
         }
+        let mut text = Vec::new();
         for charge in charges {
-            let (twin, numbers) = charge.algorithm.twin(near);
-            let (_, fastest) = charge.algorithm.at_fastest().twin(near);
-            // Lua counts from 1.
-            command.arg(twin + 1).arg(numbers.len()).arg(&numbers[..]).arg(&fastest[..]);
-            command.arg(charge.cost.thousandths()).arg(self.state.hooks.charged(*at).0);
+            add_undone(&mut text, charge, self.state.hooks.charged(*at), near);
         }
+        command.arg(text);
         if cfg!(feature = "test-hooks") {
             let moment = self.state.hooks.moment(&self.clock);
             command.arg(moment.map_or(String::new(), |moment| moment.0.to_string()));
