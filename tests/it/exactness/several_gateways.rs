@@ -8,7 +8,7 @@ use tollgate::limit::calendar::CalendarUnit;
 use tollgate::store::Source;
 use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
 
-use super::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request};
+use super::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request, undisturbed};
 use super::history::{Answer, CalendarPeriods, Counting, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
@@ -80,8 +80,10 @@ fn play(redis: &Redis, combining: Combining, refusals: Refusals, load: Load) -> 
         lasting: short_or_long(Duration::from_millis(2500), Duration::from_secs(30)),
         timeout: PATIENT,
     };
-    redis.command::<()>(&["FLUSHALL"]);
-    gateways.play(redis, redis.port, || ())
+    undisturbed(|| {
+        redis.command::<()>(&["FLUSHALL"]);
+        gateways.play(redis, redis.port, || ())
+    })
 }
 
 #[track_caller]
@@ -161,15 +163,18 @@ fn a_request_without_a_reply_is_charged_once_or_not_at_all() {
         lasting: short_or_long(Duration::from_secs(4), Duration::from_secs(30)),
         timeout: Micros(100_000),
     };
-    let Run { history, .. } = std::thread::scope(|scope| {
-        gateways.play(&redis, relay.port, || {
-            scope.spawn(|| {
-                for answers in [Answers::Pass, Answers::Lost].repeat(losses) {
-                    relay.set(answers);
-                    std::thread::sleep(Duration::from_millis(300));
-                }
-                relay.set(Answers::Pass);
-            });
+    let Run { history, .. } = undisturbed(|| {
+        redis.command::<()>(&["FLUSHALL"]);
+        std::thread::scope(|scope| {
+            gateways.play(&redis, relay.port, || {
+                scope.spawn(|| {
+                    for answers in [Answers::Pass, Answers::Lost].repeat(losses) {
+                        relay.set(answers);
+                        std::thread::sleep(Duration::from_millis(300));
+                    }
+                    relay.set(Answers::Pass);
+                });
+            })
         })
     });
     let unknown = history.count(|answer| matches!(answer, Answer::Unknown));

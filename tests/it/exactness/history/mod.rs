@@ -250,6 +250,19 @@ mod checks {
             self.records.iter().filter_map(moment).collect()
         }
 
+        /// Whether some decision of the store is outside of its request by less than a millisecond, which no mistake of a store
+        /// explains: a clock of this machine has moved for a moment, by more than it was measured to. Levels do not agree then
+        /// either, since the order of decisions is that of the clock.
+        pub fn shows_a_moved_clock(&self) -> bool {
+            self.records.iter().any(|record| match record.answer {
+                Answer::Granted { now, .. } | Answer::Refused { now, source: Source::Store, .. } => {
+                    let (from, to) = self.clock.bounds(record.sent, record.answered);
+                    (1..1000).contains(&(from - now).max(now - to))
+                }
+                _ => false,
+            })
+        }
+
         pub fn count(&self, which: impl Fn(&Answer) -> bool) -> usize {
             self.records.iter().filter(|record| which(&record.answer)).count()
         }
