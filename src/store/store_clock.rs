@@ -1,21 +1,30 @@
 //! Keeps the clock of a remote store, as its last reply showed it: decisions that depend on the date use that clock.
 //!
 //! Of a store on several servers each has a clock of its own. For the shares that a gateway grants in place of some of them,
-//! there is one clock, that of the server that has ever been furthest ahead. It never steps back to the clock of another
-//! server: a share would then refill a second time for the same period.
+//! there is one clock, that of the server that has ever been furthest ahead, also if that is behind ours. It never steps back
+//! to the clock of another server: a share would then refill a second time for the same period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::base::time::Timestamp;
 
+/// What is stored before the first reply. Every reply shows a larger difference.
+const UNKNOWN: i64 = i64::MIN;
+
 /// A remote store's clock. Before the first reply it is assumed to show the same time as ours.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StoreClock {
-    /// By how many microseconds it is ahead of ours.
+    /// By how many microseconds it is ahead of ours; or [`UNKNOWN`].
     ahead: AtomicI64,
     /// The clock of all servers, if this is that of one of several.
     whole: Option<Arc<StoreClock>>,
+}
+
+impl Default for StoreClock {
+    fn default() -> StoreClock {
+        StoreClock { ahead: AtomicI64::new(UNKNOWN), whole: None }
+    }
 }
 
 impl StoreClock {
@@ -29,7 +38,7 @@ impl StoreClock {
     /// that was on ours, as far as it is known: a moment from `started` to `ended`.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
-        let ahead = self.ahead.load(Ordering::Relaxed).min(most).max(least);
+        let ahead = self.ahead().min(most).max(least);
         self.ahead.store(ahead, Ordering::Relaxed);
         if let Some(whole) = &self.whole
             && whole.ahead.load(Ordering::Relaxed) < ahead
@@ -41,7 +50,14 @@ impl StoreClock {
 
     /// What the store's clock shows when ours shows `ours`.
     pub fn at(&self, ours: Timestamp) -> Timestamp {
-        Timestamp(ours.0.saturating_add_signed(self.ahead.load(Ordering::Relaxed)))
+        Timestamp(ours.0.saturating_add_signed(self.ahead()))
+    }
+
+    fn ahead(&self) -> i64 {
+        match self.ahead.load(Ordering::Relaxed) {
+            UNKNOWN => 0,
+            ahead => ahead,
+        }
     }
 }
 
@@ -76,6 +92,20 @@ mod tests {
         assert_eq!(show(0, 13_000, 1_000), (Timestamp(13_000), Timestamp(13_000)));
         assert_eq!(show(1, 1_500, 1_100), (Timestamp(1_500), Timestamp(13_100)));
         assert_eq!(show(0, 13_200, 1_200), (Timestamp(13_200), Timestamp(13_200)));
+    }
+
+    #[test]
+    fn the_clock_of_several_servers_is_behind_ours_if_all_of_them_are() {
+        let whole = Arc::new(StoreClock::default());
+        let parts = [(); 2].map(|()| StoreClock::of_part(Arc::clone(&whole)));
+        assert_eq!(whole.at(Timestamp(9_000)), Timestamp(9_000));
+        let show = |part: usize, theirs: u64, ours: u64| {
+            parts[part].observe(Timestamp(theirs), Timestamp(ours), Timestamp(ours));
+            whole.at(Timestamp(ours))
+        };
+        assert_eq!(show(0, 1_000, 9_000), Timestamp(1_000));
+        assert_eq!(show(1, 1_500, 9_100), Timestamp(1_500));
+        assert_eq!(show(0, 1_200, 9_200), Timestamp(1_600));
     }
 
     #[test]
