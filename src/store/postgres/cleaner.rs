@@ -26,6 +26,13 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Begins a piece. Its locks are in the way of requests, so it waits neither for a synchronous replica, which may stay away
+/// and whose absence no timeout of the server ends, nor long for a lock: a server process would go on to wait for it when the
+/// gateway no longer does. A removal that a crash undoes is repeated. At another isolation level, which may be the default of
+/// the database, it would conflict with requests.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
+                     SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
+
 /// How many rows are visited in one transaction.
 const PIECE: i64 = 2_000;
 
@@ -88,14 +95,13 @@ async fn clean(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Resul
     }
 }
 
-/// One transaction: the lock ends with it, also behind a pooler. At another isolation level, which may be the default of the
-/// database, it would conflict with requests.
+/// One transaction: the lock ends with it, also behind a pooler.
 async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) -> Result<Piece, Fault> {
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
         [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
     let (begun, rows, committed) = tokio::join!(
         biased;
-        client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+        client.batch_execute(BEGIN),
         client.query_typed(statement, &parameters),
         client.batch_execute("COMMIT"),
     );

@@ -55,6 +55,28 @@ fn rows_with_high_keys_are_removed_although_no_run_visits_all_rows() {
 }
 
 #[test]
+fn rows_are_removed_while_no_synchronous_replica_answers_and_no_process_waits_for_a_lock_on_the_table() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    postgres.set("synchronous_standby_names", "nobody");
+    eventually("the setting is in force", || postgres.sql("SHOW synchronous_standby_names") == "nobody");
+    postgres.sql(
+        "SET synchronous_commit = off;
+         INSERT INTO tollgate_bucket (key, state, until)
+         SELECT decode(md5(n::text), 'hex'), '\\x00', n FROM generate_series(1, 10) AS n",
+    );
+    let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
+    let _gateway = builder.interval("store_clean", Duration::from_millis(200)).start();
+    eventually("old rows are removed", || postgres.sql("SELECT count(*) FROM tollgate_bucket") == "0");
+    postgres.hold("BEGIN; LOCK TABLE tollgate_bucket IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(30)");
+    eventually("it gives up before the lock is released", || {
+        let log = postgres.log();
+        let cancelled = log.split("canceling statement due to lock timeout").skip(1);
+        cancelled.into_iter().any(|what| what.lines().nth(1).is_some_and(|line| line.contains("WITH turn AS")))
+    });
+}
+
+#[test]
 fn tables_under_a_flood_of_new_buckets_stay_bounded() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();
