@@ -200,6 +200,34 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
 }
 
 #[tokio::test]
+async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered() {
+    const LATE: Behaviour = Behaviour::Late(Duration::from_secs(60));
+    let (store, events) = running(Behaviour::Answers).await;
+    assert_eq!(ask(&store).await, Ok(true));
+    *store.transport.behaviour.lock() = LATE;
+    ask_until(&store, Err(StoreError::BreakerOpen)).await;
+    let happens = async |wanted: &dyn Fn(&Event) -> bool| {
+        for _ in 0..1000 {
+            if events.lock().iter().any(wanted) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("it never happened: {:?}", events.lock());
+    };
+    // The connection is closed, the next one is refused, and one more is made to a server that still does not decide.
+    *store.transport.behaviour.lock() = Behaviour::Refuses;
+    happens(&|event| matches!(event, Event::Down { fault, .. } if fault.error == StoreError::Unreachable)).await;
+    events.lock().clear();
+    *store.transport.behaviour.lock() = LATE;
+    happens(&|event| *event == UP).await;
+    assert_eq!(reported(&events, &Event::BreakerClosed), 0);
+    *store.transport.behaviour.lock() = Behaviour::Answers;
+    ask_until(&store, Ok(true)).await;
+    assert_eq!(reported(&events, &Event::BreakerClosed), 1);
+}
+
+#[tokio::test]
 async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
     const TIMEOUT: Duration = Duration::from_millis(200);
     let (store, events) = running_within(TIMEOUT, Behaviour::Answers).await;

@@ -53,7 +53,10 @@ impl<T: Transport> Connection<T> {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
-            ended_by = Some(fault.error);
+            // An attempt that failed since then says nothing about whether the server decides.
+            if up {
+                ended_by = Some(fault.error);
+            }
             // The place of a server that worked was taken by another one, which may be ready: what has not run may reach it.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
