@@ -110,11 +110,11 @@ impl<'c> Simulation<'c> {
             .rules
             .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
-        self.counts.note_lacking(config.rules.source(), &open_parts(&explanation), |attribute| {
+        let lacks = |attribute: &Attribute| {
             let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
-        });
-        self.apply(&explanation, Occurrence { at, logged: None, before })
+        };
+        self.apply(&explanation, Occurrence { at, logged: None, before }, lacks)
     }
 
     fn decide_own(&mut self, entry: &OwnEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
@@ -143,18 +143,24 @@ impl<'c> Simulation<'c> {
             .rules
             .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
         self.counts.count_missing(&missing);
-        self.counts.note_lacking(config.rules.source(), &open_parts(&explanation), |attribute| {
+        let lacks = |attribute: &Attribute| {
             let is_unknown = || matches!(pseudonyms.observe(attribute, entry), Observation::Unknown);
             is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
-        });
-        let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before });
+        };
+        let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before }, lacks);
         drop(explanation);
         self.pseudonyms = pseudonyms;
         result
     }
 
-    /// Decides from the rules and from what the log recorded, and charges.
-    fn apply(&mut self, explanation: &Explanation<'_>, occurrence: Occurrence<'_>) -> SimulatedResult {
+    /// Decides from the rules and from what the log recorded, and charges. `lacks` says of an attribute whether the request's
+    /// line does not record it.
+    fn apply(
+        &mut self,
+        explanation: &Explanation<'_>,
+        occurrence: Occurrence<'_>,
+        lacks: impl Fn(&Attribute) -> bool,
+    ) -> SimulatedResult {
         let mut charges = match &explanation.answer {
             Answer::Denied(_) => return self.refuse(denied_by(explanation)),
             Answer::Exempt => Vec::new(),
@@ -167,6 +173,7 @@ impl<'c> Simulation<'c> {
             }
             self.answer_from_log(&mut open, logged, &mut charges);
         }
+        self.counts.note_lacking(self.config.rules.source(), &open, lacks);
         self.counts.count_open(&open);
         // A request that might be exempt might pay nothing, and then nothing of this refuses it.
         if open.iter().any(|part| part.question == OpenQuestion::Exemption) {

@@ -361,6 +361,8 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
     let found = json(&play(&files, "--against finer.yaml --json a.log", b""));
     assert_eq!((counts(&found, 0), counts(&found, 1)), ([5, 2, 0], [5, 2, 0]), "{found}");
     assert_eq!(found["files"][1]["as_logged"], serde_json::json!([{"policy": "default", "lines": 7}]));
+    // What the log answers, no option needs to answer.
+    assert_eq!(found["files"][1]["lacking"], serde_json::json!([]));
     let shadow = serde_json::json!([{"name": "default/each.hour", "asked": 5, "would_refuse": 1}]);
     assert_eq!(found["files"][1]["shadows"], shadow, "{found}");
     let found = json(&play(&files, "--against coarser.yaml --json a.log", b""));
@@ -369,6 +371,7 @@ fn new_numbers_of_an_old_rule_can_be_tried_on_a_log_without_attributes() {
     assert_eq!(counts(&found, 1), [0, 0, 7], "{found}");
     let expected = serde_json::json!([{"name": "default/each", "lines": 7, "attributes": ["host"]}]);
     assert_eq!(found["files"][1]["undecidable"], expected);
+    assert_eq!(found["files"][1]["lacking"], serde_json::json!(["host"]));
 }
 
 #[test]
