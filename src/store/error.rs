@@ -108,9 +108,10 @@ impl StoreError {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the server works, although it has not decided: it has named another one, or told its time.
+    /// Whether the server works, although it has not decided: it has named another one, told its time, or said that its cluster
+    /// does not serve the slot.
     pub fn is_answer(self) -> bool {
-        self.is_redirection() || self == StoreError::OutsidePeriod
+        self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
 }
 

@@ -82,6 +82,8 @@ pub struct TableSize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
     pub requests: usize,
+    /// Whether the server has decided any of them.
+    pub any_decided: bool,
     pub took: Micros,
     /// Buckets whose value was not a valid state; they were set to empty.
     pub healed: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::store::{Event, EventSink, NodeChange, StoreError, Worker};
 
 use crate::redis::cluster::{
-    Counts, LATE, ask, charge, eventually_async, everywhere, gateway, gateway_at, plan, run, started,
+    Counts, LATE, ask, charge, eventually_async, everywhere, gateway, gateway_at, plan, run, started, tag_slots,
 };
 use crate::support::{RedisCluster, Replicas, now};
 
@@ -66,6 +66,33 @@ fn a_master_that_is_cut_off_from_its_cluster_is_not_asked_for_its_successor() {
         eventually_async(async || ask().await.is_ok()).await;
         assert!(cut_off.elapsed() < Duration::from_secs(1) + LATE, "{:?}", cut_off.elapsed());
         assert_eq!(cluster.replicas[0].keys().len(), 1);
+    });
+}
+
+#[test]
+fn a_redirection_that_names_no_node_is_followed_with_pauses() {
+    let cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 1)).await;
+        let ask = async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await;
+        assert!(ask().await.is_ok());
+        let of_nodes = |kind: &str| {
+            for node in &cluster.masters {
+                let () = node.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", kind]);
+            }
+        };
+        // None has a host name.
+        of_nodes("hostname");
+        cluster.reshard(tag_slots(&cluster.masters[0]).into_iter(), 0, 1);
+        let () = cluster.masters[0].command(&["CONFIG", "RESETSTAT"]);
+        let asked = now();
+        assert_eq!(ask().await.unwrap_err().error, StoreError::Unreachable);
+        let (took, stats) = (asked.elapsed(), cluster.masters[0].command::<String>(&["INFO", "commandstats"]));
+        let calls = stats.split("cmdstat_evalsha:").nth(1).and_then(|stat| stat.split("rejected_calls=").nth(1));
+        let calls: u32 = calls.and_then(|rejected| rejected.split(',').next()).unwrap().parse().unwrap();
+        assert!(took >= Duration::from_millis(3) * (calls - 1), "{calls} calls within {took:?}");
+        of_nodes("ip");
+        eventually_async(async || ask().await.is_ok()).await;
     });
 }
 

@@ -6,11 +6,13 @@
 //! bucket could pay in the end.
 //!
 //! A node that gives no answer stops nobody else: the next tag is asked while a slow one may still answer. What stays without
-//! an answer is decided elsewhere, and if it is refused there, the rest is given back.
+//! an answer is decided elsewhere, and if it is refused there, the rest is given back. A refusal does not wait for a slow one;
+//! if that charges within the request's deadline after all, it is given back too.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
@@ -20,13 +22,16 @@ use super::undo::GroupCharge;
 use super::{Cluster, Take};
 use crate::base::time::{Micros, timeout, timeout_precisely};
 use crate::limit::charge::{Charge, Plan};
+use crate::store::caller::Caller;
+#[cfg(feature = "opentelemetry")]
+use crate::store::caller::SpanLink;
 use crate::store::error::StoreError;
 use crate::store::reply::TakeReply;
 use crate::store::reply_in_parts::{PartPositions, ReplyInParts};
 use crate::store::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 
-/// A timer that may be 20 ms late would leave the next group no time if a group may take no longer than this.
-const SHORT: Micros = Micros(20_000);
+/// If a group may take no longer than this, a timer that may be 20 ms late would take too much of the next group's time.
+const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan that lie under one hash tag.
 #[derive(Debug)]
@@ -75,6 +80,18 @@ struct ChargedGroups {
     charged: Vec<GroupCharge>,
 }
 
+impl ChargedGroups {
+    fn of(nodes: &Arc<Nodes>) -> ChargedGroups {
+        ChargedGroups { nodes: Arc::clone(nodes), charged: Vec::new() }
+    }
+
+    fn add(&mut self, tag: TagIndex, plan: &Plan, reply: &TakeReply) {
+        if !plan.enforced.is_empty() {
+            self.charged.push(GroupCharge { tag, charges: charges(plan), at: reply.now });
+        }
+    }
+}
+
 impl ProvisionalCharges for ChargedGroups {
     fn keep(mut self: Box<Self>) {
         self.charged.clear();
@@ -112,8 +129,26 @@ impl Drop for ChargedGroups {
     }
 }
 
+/// The request behind the calls for its groups. What has not been sent when one of them refuses, is not sent.
+#[derive(Debug)]
+struct GroupCaller {
+    request: Option<Arc<dyn Caller>>,
+    is_refused: AtomicBool,
+}
+
+impl Caller for GroupCaller {
+    fn has_left(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed) || self.request.as_ref().is_some_and(|request| request.has_left())
+    }
+
+    #[cfg(feature = "opentelemetry")]
+    fn span_link(&self) -> Option<SpanLink> {
+        self.request.as_ref()?.span_link()
+    }
+}
+
 /// A group that was not answered by the time at which the next one was asked; what it then says.
-type LateGroup<'f> = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send + 'f>>;
+type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
 /// `Ok(None)`: the client has left.
 type GroupReply = Result<Option<TakeReply>, StoreError>;
@@ -144,9 +179,7 @@ impl Charging<'_> {
             Ok(None) => Next::ClientLeft,
             Ok(Some(reply)) if reply.settlement.is_granted() => {
                 self.whole.add(&positions, &reply);
-                if !plan.enforced.is_empty() {
-                    self.charged.charged.push(GroupCharge { tag, charges: charges(&plan), at: reply.now });
-                }
+                self.charged.add(tag, &plan, &reply);
                 Next::Group
             }
             Ok(Some(reply)) => {
@@ -187,12 +220,13 @@ impl Cluster {
         let mut charging = Charging {
             plan: take.plan,
             whole: ReplyInParts::of(take.plan),
-            charged: ChargedGroups { nodes: Arc::clone(&self.nodes), charged: Vec::new() },
+            charged: ChargedGroups::of(&self.nodes),
             unanswered: None,
             rest: Plan::default(),
             positions: PartPositions::default(),
         };
-        let mut late: Vec<LateGroup<'_>> = Vec::new();
+        let request = Arc::new(GroupCaller { request: take.caller.clone(), is_refused: AtomicBool::new(false) });
+        let mut late: Vec<LateGroup> = Vec::new();
         for mut group in groups(&self.nodes.directory.tags, take.plan) {
             if charging.unanswered.is_some() || !late.is_empty() {
                 // Whether the request is let through, no store knows yet.
@@ -202,35 +236,65 @@ impl Cluster {
             if group.plan.is_empty() {
                 continue;
             }
-            let mut asking: LateGroup<'_> = Box::pin(async move {
-                let reply = self.take_together(&Take { plan: &group.plan, ..take.clone() }, group.tag).await;
+            // It may go on after the refusal of another one.
+            let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
+            let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
+            let mut asking: LateGroup = Box::pin(async move {
+                let take = Take { worker, plan: &group.plan, caller, waiting };
+                let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
             // A node that hangs leaves the next one half of the time.
             let patience = Micros(self.left(take).0 / 2);
-            let answered = match patience < SHORT {
-                true => Box::pin(timeout_precisely(patience.into(), &mut asking)).await,
-                false => timeout(patience.into(), &mut asking).await.ok(),
-            };
-            match answered {
+            match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
                     Next::Group => {}
-                    Next::Refused => return Ok(Some(charging.whole.into_reply())),
+                    Next::Refused => {
+                        self.give_back_late(late, &request);
+                        return Ok(Some(charging.whole.into_reply()));
+                    }
                     Next::ClientLeft => return Ok(None),
                 },
                 None => late.push(asking),
             }
         }
         // Each ends by the request's deadline.
-        for asking in late {
+        let mut late = late.into_iter();
+        while let Some(asking) = late.next() {
             let (group, reply) = asking.await;
             match charging.add(group, reply) {
                 Next::Group => {}
-                Next::Refused => return Ok(Some(charging.whole.into_reply())),
+                Next::Refused => {
+                    self.give_back_late(late, &request);
+                    return Ok(Some(charging.whole.into_reply()));
+                }
                 Next::ClientLeft => return Ok(None),
             }
         }
         charging.finish()
+    }
+
+    /// Gives back what these groups of a refused request still charge. The answer to the client does not wait for it.
+    fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
+        request.is_refused.store(true, Ordering::Relaxed);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        for asking in late {
+            let mut charged = ChargedGroups::of(&self.nodes);
+            runtime.spawn(async move {
+                if let (Group { tag, plan, .. }, Ok(Some(reply))) = asking.await
+                    && reply.settlement.is_granted()
+                {
+                    charged.add(tag, &plan, &reply);
+                }
+            });
+        }
+    }
+}
+
+async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -> Option<T> {
+    match patience < SHORT {
+        true => Box::pin(timeout_precisely(patience.into(), asking)).await,
+        false => timeout(patience.into(), asking).await.ok(),
     }
 }
 
@@ -238,4 +302,25 @@ impl Cluster {
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     all.filter(|(index, _)| !plan.is_only_checked(*index)).map(|(_, charge)| charge.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::time::Clock;
+
+    #[tokio::test]
+    async fn a_group_that_hangs_takes_little_of_the_time_of_the_next_one() {
+        let clock = Clock::system();
+        for patience in [25_000, 45_000, 95_000].map(Micros) {
+            let mut shortest = Micros(u64::MAX);
+            // The machine may be busy.
+            for _ in 0..5 {
+                let asked = clock.now();
+                assert_eq!(answered_within(patience, std::future::pending::<()>()).await, None);
+                shortest = shortest.min(clock.now().since(asked));
+            }
+            assert!(shortest < Micros(patience.0 + 4_000), "{patience:?}: {shortest:?}");
+        }
+    }
 }

@@ -41,16 +41,10 @@ struct NodeReport {
     /// By worker: why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
-    membership: Membership,
+    /// Whether all that it has answered to the last call was that the cluster is down: it sees too few of the others, or no
+    /// owner of the slots. Calls are many, so they set this without locking the reports.
+    is_cut_off: Arc<AtomicBool>,
     eviction_policy: Option<String>,
-}
-
-/// Whether a node takes part in its cluster, by the last call to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Membership {
-    Member,
-    /// It answered that the cluster is down: it sees too few of the others, or no owner of a slot.
-    CutOff,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +70,8 @@ impl Health {
         let health = Arc::clone(health);
         let address: Arc<str> = address.to_string().into();
         let named = move |fault: Fault| Fault { node: Some(Arc::clone(&address)), ..fault };
-        // Calls are many, so the reports are locked only when this changes.
-        let is_cut_off = AtomicBool::new(false);
+        let is_cut_off = health.reports.lock().nodes.get(&node).map(|report| Arc::clone(&report.is_cut_off));
+        let is_cut_off = is_cut_off.unwrap_or_default();
         EventSink::new(move |event| match event {
             Event::Up { worker, .. } => health.record(node, worker, None),
             Event::Down { worker, fault } => {
@@ -92,14 +86,14 @@ impl Health {
             Event::EvictionPolicy(policy) => health.record_eviction_policy(node, policy),
             Event::HeartbeatError(fault) => health.events.send(Event::HeartbeatError(named(fault))),
             Event::CallEnded(mut report) => {
-                let error = report.fault.as_ref().map(|fault| fault.error);
-                if error == Some(StoreError::ClusterDown) {
-                    if !is_cut_off.swap(true, Ordering::Relaxed) {
-                        health.record_membership(node, Membership::CutOff);
-                    }
-                } else if error.is_none() && is_cut_off.load(Ordering::Relaxed) {
-                    is_cut_off.store(false, Ordering::Relaxed);
-                    health.record_membership(node, Membership::Member);
+                let shown = match &report.fault {
+                    _ if report.any_decided => Some(false),
+                    None => Some(false),
+                    Some(fault) if fault.error == StoreError::ClusterDown => Some(true),
+                    Some(_) => None,
+                };
+                if let Some(shown) = shown.filter(|shown| *shown != is_cut_off.load(Ordering::Relaxed)) {
+                    is_cut_off.store(shown, Ordering::Relaxed);
                 }
                 report.fault = report.fault.map(&named);
                 health.events.send(Event::CallEnded(report));
@@ -114,7 +108,7 @@ impl Health {
             address: address.to_string().into(),
             down: vec![Some(unknown); self.workers],
             breaker: Breaker::Closed,
-            membership: Membership::Member,
+            is_cut_off: Arc::default(),
             eviction_policy: None,
         };
         self.reports.lock().nodes.insert(node, report);
@@ -146,16 +140,14 @@ impl Health {
     /// Whether a node that has a hash tag is lost, or some hash tag is on no node.
     pub fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
-        reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.membership == Membership::CutOff)
+        reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())
             || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
     }
 
     /// Whether a worker has no connection to a node, its breaker is open, or it is cut off from its cluster.
     pub fn is_lost(&self, node: NodeId) -> bool {
         let is_lost = |report: &NodeReport| {
-            report.breaker == Breaker::Open
-                || report.membership == Membership::CutOff
-                || report.down.iter().any(Option::is_some)
+            report.breaker == Breaker::Open || report.is_cut_off() || report.down.iter().any(Option::is_some)
         };
         self.reports.lock().nodes.get(&node).is_none_or(is_lost)
     }
@@ -208,12 +200,6 @@ impl Health {
         }
     }
 
-    fn record_membership(&self, node: NodeId, membership: Membership) {
-        if let Some(report) = self.reports.lock().nodes.get_mut(&node) {
-            report.membership = membership;
-        }
-    }
-
     fn record_breaker(&self, node: NodeId, change: Change) {
         let mut reports = self.reports.lock();
         let before = reports.breakers_open();
@@ -243,6 +229,12 @@ impl Health {
         let mut policies = reports.nodes.values().filter_map(|report| report.eviction_policy.as_ref());
         let policy = policies.find(|policy| *policy != NO_EVICTION).map_or(NO_EVICTION, |policy| policy);
         self.events.send(Event::EvictionPolicy(policy.to_owned()));
+    }
+}
+
+impl NodeReport {
+    fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::Relaxed)
     }
 }
 
@@ -297,6 +289,60 @@ mod tests {
         std::mem::take(&mut *log.lock()).into_iter().map(name).collect()
     }
 
+    /// The end of a call.
+    fn ended(error: Option<StoreError>, any_decided: bool) -> Event {
+        Event::CallEnded(CallReport {
+            requests: 1,
+            any_decided,
+            took: Micros(0),
+            healed: 0,
+            fault: error.map(|error| Fault::new(error, "")),
+            span_links: SpanLinks::of(std::iter::empty(), None),
+        })
+    }
+
+    /// One node, and what its connections report.
+    fn one_node() -> (Arc<Health>, EventSink) {
+        let health = Arc::new(Health::new(2, EventSink::new(|_| ())));
+        let (node, address) = (NodeId(0), HostPort::new("n", 1));
+        health.add(node, &address);
+        for worker in [0, 1].map(Worker) {
+            health.record(node, worker, None);
+        }
+        let directory = Arc::new(Directory::new(HashTags::new("t", Place::DEFAULT)));
+        let events = Health::events_of(&health, node, &address, directory);
+        (health, events)
+    }
+
+    #[test]
+    fn a_node_is_cut_off_while_it_only_says_that_the_cluster_is_down() {
+        let (health, events) = one_node();
+        let lost_after = |(error, any_decided)| {
+            events.send(ended(error, any_decided));
+            health.is_lost(NodeId(0))
+        };
+        let (down, busy) = (Some(StoreError::ClusterDown), Some(StoreError::Busy));
+        // An error of another kind does not show that it takes part again.
+        let calls =
+            [(busy, false), (down, false), (busy, false), (None, true), (down, true), (down, false), (down, true)];
+        assert_eq!(calls.map(lost_after), [false, true, true, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_node_that_takes_part_again_is_not_cut_off_whatever_two_workers_report_at_once() {
+        for _ in 0..20 {
+            let (health, events) = one_node();
+            std::thread::scope(|scope| {
+                for call in [ended(Some(StoreError::ClusterDown), false), ended(None, true)] {
+                    let events = &events;
+                    scope.spawn(move || (0..2_000).for_each(|_| events.send(call.clone())));
+                }
+            });
+            events.send(ended(None, true));
+            assert!(!health.is_lost(NodeId(0)));
+        }
+    }
+
     #[test]
     fn a_store_is_up_when_every_node_is_and_each_node_is_reported_by_its_address() {
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -325,22 +371,6 @@ mod tests {
         other.send(Event::EvictionPolicy("allkeys-lru".to_owned()));
         one.send(Event::EvictionPolicy(NO_EVICTION.to_owned()));
         assert_eq!(names(&log), ["allkeys-lru", "allkeys-lru"]);
-        let ended = |error: Option<StoreError>| {
-            let fault = error.map(|error| Fault::new(error, ""));
-            let report = CallReport {
-                requests: 1,
-                took: Micros(0),
-                healed: 0,
-                fault,
-                span_links: SpanLinks::of(std::iter::empty(), None),
-            };
-            one.send(Event::CallEnded(report));
-            health.is_lost(nodes[0])
-        };
-        // An error of another kind does not show that it takes part again.
-        let errors = [Some(StoreError::Busy), Some(StoreError::ClusterDown), Some(StoreError::Busy), None];
-        assert_eq!(errors.map(ended), [false, true, true, false]);
-        names(&log);
         health.require(&nodes[..1]);
         health.remove(nodes[1]);
         assert_eq!(names(&log), ["up", "n:2 breaker closed", "breaker closed", "n:2 gone"]);

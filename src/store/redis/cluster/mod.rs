@@ -44,12 +44,13 @@ pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
 /// How long a start waits for the topology and the connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
-/// The pause before a call is repeated that met a slot on two nodes, or a node without a connection.
+/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection that does
+/// not say where to.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Cluster {
     /// Decides while a node gives no answer.
     pub fallback: Arc<FallbackShare>,
@@ -168,8 +169,12 @@ impl Cluster {
             to = match error {
                 StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
                 StoreError::TryAgain => {
-                    tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
+                    self.pause(take).await;
                     to
+                }
+                StoreError::SlotMoved if directory.owner(tag) == to => {
+                    self.pause(take).await;
+                    directory.owner(tag)
                 }
                 _ => directory.owner(tag),
             };
@@ -188,12 +193,15 @@ impl Cluster {
             if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
                 return Ok(());
             }
-            let left = self.left(take);
-            if left == Micros(0) {
+            if self.left(take) == Micros(0) {
                 return Err(StoreError::Unreachable);
             }
-            tokio::time::sleep(PAUSE.min(left.into())).await;
+            self.pause(take).await;
         }
+    }
+
+    async fn pause(&self, take: &Take<'_>) {
+        tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
     }
 
     /// How long the request may still wait.

@@ -19,7 +19,7 @@ use super::topology::{Occasion, Topology, fault_of, order, read_topology};
 use crate::base::host_port::HostPort;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::store::breaker::Breaker;
-use crate::store::error::Fault;
+use crate::store::error::{Fault, StoreError};
 use crate::store::events::EventSink;
 use crate::store::redis::handshake::send;
 use crate::store::redis::settings::{Settings, Target};
@@ -227,23 +227,33 @@ impl Nodes {
         }
     }
 
-    /// `None` when the node does not know which nodes have which slots, or gives no answer.
+    /// `None` when the node knows of none of them who has it, or gives no answer.
     async fn ask_for_successors_on(&self, node: &Node) -> Option<()> {
         let server = &node.remote.transport;
         let mut link = server.latest_link()?;
+        let (mut knows, mut is_unserved) = (false, false);
         for (tag, own) in self.directory.tags.iter() {
             let owner = self.directory.owner(tag).filter(|owner| self.health.is_lost(*owner));
             let Some(known) = owner.and_then(|owner| self.directory.address(owner)) else { continue };
             let mut command = Cmd::new();
             command.arg("GET").arg(format!("{}:", own.prefix));
             let asked = tokio::time::timeout(PATIENCE, send(&mut link.connection, &command)).await.ok()?;
-            let Err(error) = asked else { continue };
+            let Err(error) = asked else {
+                knows = true;
+                continue;
+            };
+            // A slot that no node has says nothing about the others.
+            if Fault::from(error.clone()).error == StoreError::ClusterDown {
+                is_unserved = true;
+                continue;
+            }
             let (named, _) = error.redirect_node()?;
+            knows = true;
             if let Some(address) = redirection(named, &server.address).filter(|address| *address != known) {
                 self.directory.moved(tag, address);
             }
         }
-        Some(())
+        (knows || !is_unserved).then_some(())
     }
 
     async fn read_topology(&self, last_source: Option<&HostPort>, occasion: Occasion) -> Result<Topology, Fault> {

@@ -73,9 +73,10 @@ impl<T: Transport> Connection<T> {
             // An error that ends the connection is reported when it ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
+        let any_decided = outcome.iter().flatten().any(|part| part.reply.is_ok());
         let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
         let span_links = SpanLinks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
-        self.events.send(Event::CallEnded(CallReport { requests, took, healed, fault, span_links }));
+        self.events.send(Event::CallEnded(CallReport { requests, any_decided, took, healed, fault, span_links }));
         match outcome {
             Ok(parts) => {
                 let end = faults(&parts).find(|fault| fault.ends_connection()).cloned();
@@ -184,9 +185,9 @@ fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
     parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
 }
 
-/// Whether the server has decided any part of a call, or has named another server for it.
+/// Whether the server has decided any part of a call, or has shown that it works otherwise.
 fn is_answered(parts: &CallReply) -> bool {
-    parts.is_empty() || faults(parts).count() < parts.len()
+    parts.is_empty() || faults(parts).filter(|fault| !fault.error.is_answer()).count() < parts.len()
 }
 
 /// How many buckets all parts of a call have healed.
