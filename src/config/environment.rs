@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::problem::HIDDEN;
 use super::reader::Field;
 use crate::base::named_file::NamedFile;
 use crate::base::secret::{Secret, SecretSource};
@@ -67,12 +68,26 @@ impl Environment<'_> {
         field.note_secret_file(self.folder.join(path));
         match (self.read)(Path::new(path)) {
             Ok(bytes) => Some(Some(bytes)),
+            Err(_) if self.is_hidden(path) && field.allows_hidden(format!("`{path}`{HIDDEN}")) => Some(None),
             Err(error) if field.allows_unknown(format!("`{path}` cannot be read here ({error})")) => Some(None),
             Err(error) => {
                 field.must(format_args!("be a readable file ({error})"));
                 None
             }
         }
+    }
+
+    /// Whether a file is a credential in a folder that cannot be opened. systemd opens it to the main process of a service, and
+    /// not to the commands of its `ExecReload`.
+    fn is_hidden(&self, path: &str) -> bool {
+        let Some(folder) = (self.variable)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
+            return false;
+        };
+        let is_closed = |folder: &Path| match (self.read)(folder) {
+            Err(error) => error.kind() != io::ErrorKind::IsADirectory,
+            Ok(_) => false,
+        };
+        Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
     }
 
     /// The same, as text.

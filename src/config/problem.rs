@@ -74,6 +74,9 @@ impl std::error::Error for Problems {}
 /// Follows a variable without which a value is unknown.
 pub const NOT_SET: &str = " is not set, so that the value is not known here";
 
+/// Follows a file that only the running gateway can read.
+pub const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
+
 /// Follows a variable without which a file is wrong.
 pub const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
 
@@ -144,16 +147,28 @@ impl Report {
             Purpose::Examine => false,
             Purpose::ReachStore => path == "store" || path.starts_with("store."),
         };
-        if is_needed {
-            return false;
+        if !is_needed {
+            self.note_unknown(position, path, what);
         }
+        !is_needed
+    }
+
+    /// The same in a check beside a gateway, of a secret that the gateway can read and the check cannot.
+    pub fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
+        let is_beside = self.purpose == Purpose::CheckToRun;
+        if is_beside {
+            self.note_unknown(position, path, what);
+        }
+        is_beside
+    }
+
+    fn note_unknown(&self, position: Position, path: &str, what: String) {
         let unknown = &mut self.remarks.borrow_mut().unknown_values;
         let remark = Remark { position, path: path.to_owned(), what };
         // A value may be read more than once.
         if !unknown.contains(&remark) {
             unknown.push(remark);
         }
-        true
     }
 
     /// Reports the variables because of which this value is unknown, where nothing can stand for it.

@@ -115,6 +115,11 @@ impl<'t> Field<'t> {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
+    /// The same in a check beside a gateway, of a secret that the gateway can read and the check cannot.
+    pub fn allows_hidden(&self, what: String) -> bool {
+        self.report.allows_hidden(self.position, &self.path, what)
+    }
+
     /// Reads the value, or in place of an unknown one this text.
     pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }

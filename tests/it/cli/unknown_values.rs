@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use crate::support::{CommandOutput, Gateway, Upstream, tollgate};
+use crate::support::{CommandOutput, Gateway, Upstream, tollgate_with};
 
 const FILE: &str = r#"listen: ${LISTEN_UNSET}
 upstream: "${UPSTREAM_UNSET}"
@@ -36,6 +36,11 @@ fn folder(text: &str) -> TempDir {
 
 /// Runs a command with `FILE` and `LOG` replaced by files of the folder.
 fn run(folder: &TempDir, arguments: &[&str]) -> CommandOutput {
+    run_with(folder, arguments, &[])
+}
+
+/// The same, with these variables.
+fn run_with(folder: &TempDir, arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (file, log) = (path("gateway.yaml"), path("access.log"));
     let arguments: Vec<&str> = arguments
@@ -46,7 +51,7 @@ fn run(folder: &TempDir, arguments: &[&str]) -> CommandOutput {
             other => other,
         })
         .collect();
-    let mut output = tollgate(&arguments);
+    let mut output = tollgate_with(&arguments, variables);
     output.err = output.err.replace(&format!("{}/", folder.path().display()), "");
     output
 }
@@ -228,6 +233,38 @@ fn the_gateway_does_not_start_without_them_and_check_can_say_so() {
     let previous = previous.path().join("gateway.yaml").display().to_string();
     let checked = run(&complete, &["check", "--require-secrets", "--against", &previous, "FILE"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
+}
+
+#[test]
+fn a_check_before_a_reload_does_without_the_credentials_that_systemd_shows_to_the_gateway_alone() {
+    let text =
+        "upstream: http://a\njwt: {algorithms: [HS256], keys: {secret_file: \"${CREDENTIALS_DIRECTORY}/token\"}}\n";
+    let folder = folder(text);
+    let check = |credentials: &str| {
+        run_with(&folder, &["check", "--require-secrets", "FILE"], &[("CREDENTIALS_DIRECTORY", credentials)])
+    };
+    let hidden = check("/nowhere/credentials");
+    assert_eq!((hidden.code, &*hidden.out), (Some(0), "ok\n"), "{}", hidden.err);
+    let expected = "gateway.yaml:2:48: warning unknown_value: jwt.keys.secret_file: `/nowhere/credentials/token` is a \
+                    credential, and systemd does not show it to this command\n";
+    assert!(hidden.err.starts_with(expected), "{}", hidden.err);
+    // In a folder that is open, it has to be there.
+    let open = folder.path().to_str().unwrap();
+    let missing = check(open);
+    assert_eq!((missing.code, &*missing.out), (Some(1), ""));
+    assert!(missing.err.contains("keys.secret_file: must be a readable file (No such file"), "{}", missing.err);
+    std::fs::write(folder.path().join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    let there = check(open);
+    assert_eq!((there.code, &*there.out, &*there.err), (Some(0), "ok\n", ""));
+    // Another secret is not a credential, and a start needs all of them.
+    std::fs::write(folder.path().join("gateway.yaml"), text.replace("${CREDENTIALS_DIRECTORY}", "/nowhere")).unwrap();
+    for credentials in ["/nowhere/credentials", ""] {
+        assert_eq!(check(credentials).code, Some(1), "{credentials}");
+    }
+    std::fs::write(folder.path().join("gateway.yaml"), text).unwrap();
+    let started = run_with(&folder, &["run", "-c", "FILE"], &[("CREDENTIALS_DIRECTORY", "/nowhere/credentials")]);
+    assert_eq!(started.code, Some(1));
+    assert!(started.err.contains("keys.secret_file: must be a readable file (No such file"), "{}", started.err);
 }
 
 #[test]

@@ -20,7 +20,13 @@ impl CommandOutput {
 
 /// Runs `tollgate` with these arguments to its end.
 pub fn tollgate(arguments: &[&str]) -> CommandOutput {
-    let output = Command::new(env!("CARGO_BIN_EXE_tollgate")).args(arguments).output().unwrap();
+    tollgate_with(arguments, &[])
+}
+
+/// The same, with these variables besides.
+pub fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let output = program.args(arguments).envs(variables.iter().copied()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     CommandOutput { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -36,7 +36,7 @@ mod upstream;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response};
-pub use command::{CommandOutput, subcommands, tollgate};
+pub use command::{CommandOutput, subcommands, tollgate, tollgate_with};
 pub use config_directory::ConfigDirectory;
 pub use fake_redis::{serve_fake_redis, serve_fake_sentinel};
 pub use gateway::{Gateway, SYSTEM_ROOTS};
