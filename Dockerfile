@@ -31,13 +31,14 @@ RUN scripts/sbom >doc/sbom.cdx.json && scripts/sbom --notices >doc/THIRD-PARTY-L
 
 # The C library and the trusted certificates, without a shell or package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
+COPY --from=build /build/doc /usr/share/doc/tollgate
+# After the program: buildah finds a label in its cache whatever VERSION is.
 ARG VERSION=
 LABEL org.opencontainers.image.title="tollgate" \
       org.opencontainers.image.description="A rate-limiting reverse proxy" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
-COPY --from=build /build/target/release/tollgate /usr/local/bin/tollgate
-COPY --from=build /build/doc /usr/share/doc/tollgate
 # By number, so that an orchestrator can tell that it is not root.
 USER 65532:65532
 EXPOSE 8080 9901

@@ -254,8 +254,8 @@ fn server_conf(threads: usize) -> ServerConf {
         // pooled connection that it was sent on.
         max_retries: 8,
         // Authorities are those of each upstream. Pingora would read the system's for every thread, and panic at one that it
-        // cannot use.
-        ca_file: Some("/dev/null".to_owned()),
+        // cannot use. This file holds none, and is there without a /dev as well.
+        ca_file: Some("/proc/self/comm".to_owned()),
         // Never reached: the process exits by itself after `drain.timeout`, which a reload may change.
         grace_period_seconds: Some(u64::MAX),
         graceful_shutdown_timeout_seconds: Some(1),

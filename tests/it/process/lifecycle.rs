@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::support::{Client, Gateway, Upstream, eventually, now, tollgate};
+use crate::support::{Client, Gateway, Upstream, eventually, not_checked, now, tollgate};
 
 /// An upstream that takes half a second for each request.
 fn slow() -> Upstream {
@@ -49,6 +49,19 @@ fn the_first_log_line_describes_the_process_and_contains_no_secret() {
         assert_eq!(gateway.metric("tollgate_config_info", &[&loaded]), 1.0);
         assert!(!errors.contains("a-secret"), "{errors}");
     }
+}
+
+#[test]
+fn it_starts_in_a_container_whose_dev_is_empty() {
+    let mount = ["--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/dev"];
+    if !Command::new("unshare").args(mount).output().is_ok_and(|output| output.status.success()) {
+        not_checked("unshare may not mount");
+        return;
+    }
+    let upstream = Upstream::start();
+    let inside = r#"exec unshare --map-root-user --mount sh -c 'mount -t tmpfs none /dev && exec "$0" "$@"' "$0" "$@""#;
+    let gateway = Gateway::before(&upstream).shell(inside).start();
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
 }
 
 #[test]
