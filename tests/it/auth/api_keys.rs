@@ -9,7 +9,7 @@ use std::time::Duration;
 use tollgate::auth::api_key_file;
 use tollgate::limit::identity::KnownKey;
 
-use crate::support::{Client, Gateway, GatewayBuilder, Upstream, eventually, now};
+use crate::support::{Client, Gateway, GatewayBuilder, Lateness, Upstream, eventually, now};
 
 const GOLD: &str = "gold-3fQk0bCz7LrYw1xA";
 const OLD_GOLD: &str = "gold-pV9sTn2mXe8uHd4J";
@@ -265,13 +265,14 @@ fn a_changed_file_is_applied_however_it_is_changed() {
             std::fs::rename(gateway.file("link"), &file).unwrap();
         },
     ];
+    let late = Lateness::measure();
     let mut before = GOLD.to_owned();
     for (number, way) in [0, 1, 2, 3, 3].into_iter().enumerate() {
         let key = format!("another-key-{number}-0123456789");
         let start = now();
         ways[way](&format!("file-{number}"), &line(key.as_bytes(), "acme", "gold"));
         eventually("the new key is known", || status(&gateway, &key) == 200);
-        assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2) + late.of_a_request(), "{:?}", start.elapsed());
         assert_eq!(status(&gateway, &before), 401, "change {number}");
         before = key;
     }
@@ -287,10 +288,12 @@ fn an_invalid_file_of_keys_changes_nothing_and_is_logged_once() {
     let gateway = before(&upstream, "from: header:x-api-key", RULES).short_interval("watch", watch).start();
     let file = gateway.file("api-keys.txt");
     let said = |line: &str| gateway.errors().matches(line).count();
-    std::fs::write(&file, format!("{}{UNKNOWN} acme gold\n{UNKNOWN}\n", keys())).unwrap();
+    // Renamed over, since the watch would see a file that is written in place while it is empty.
+    gateway.replace("api-keys.txt", &format!("{}{UNKNOWN} acme gold\n{UNKNOWN}\n", keys()));
     eventually("it is said", || said("WARN API keys rejected") == 1);
     // That the same wrong file is not reported again, a test of the watch shows without waiting; here the numbers below do.
-    assert!(gateway.errors().contains("problems=2") && gateway.errors().contains("6:1: hash: must be"));
+    gateway.expect_logged("problems=2");
+    gateway.expect_logged("6:1: hash: must be");
     assert!(!gateway.errors().contains(UNKNOWN));
     assert_eq!((status(&gateway, GOLD), status(&gateway, UNKNOWN)), (200, 401));
     gateway.expect("tollgate_config_reloads_total", &["failure"], 1.0);
@@ -298,7 +301,7 @@ fn an_invalid_file_of_keys_changes_nothing_and_is_logged_once() {
     std::fs::remove_file(&file).unwrap();
     eventually("it is said", || said("must be a readable file") == 1);
     assert_eq!(status(&gateway, SILVER), 200);
-    std::fs::write(&file, "# Nobody any more.\n").unwrap();
+    gateway.replace("api-keys.txt", "# Nobody any more.\n");
     eventually("it is mended", || said("INFO API keys reloaded") == 1);
     assert_eq!(said("API keys rejected"), 2);
     assert_eq!(status(&gateway, GOLD), 401);
@@ -311,7 +314,7 @@ fn sighup_reads_the_file_and_logs_it() {
     let gateway = start_by_header(&upstream);
     gateway.signal("HUP");
     eventually("it is said", || gateway.has_logged("API keys reloaded"));
-    assert!(gateway.errors().contains("keys=3"), "{}", gateway.errors());
+    gateway.expect_logged("keys=3");
     assert_eq!(status(&gateway, GOLD), 200);
 }
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::tokens::cooldown;
 use crate::support::mint::{SigningKey, epoch};
-use crate::support::{Client, Gateway, Response, Upstream, eventually, mint, now};
+use crate::support::{Client, Gateway, Lateness, Response, Upstream, eventually, mint, now};
 
 /// The deadline of a fetch, and what a busy machine adds.
 const HANGING: std::ops::Range<Duration> = Duration::from_millis(2900)..Duration::from_secs(8);
@@ -120,17 +120,17 @@ fn a_fetch_that_hangs_delays_tokens_with_an_unknown_key_for_three_seconds_and_no
             let waiting = [scope.spawn(|| unknown("new")), scope.spawn(|| unknown("another"))];
             eventually("the set is fetched", || issuer.server.count() == 2);
             // Until the wait is over.
-            let mut others = 0;
+            let (mut others, late) = (0, Lateness::measure());
             while !waiting.iter().any(|thread| thread.is_finished()) {
                 let begun = now();
                 assert_eq!(client.get("/", &[]).status, 200);
                 // A token that was never verified before, by a key that is there.
                 assert_eq!(get(&mut client, &old, "old", &others.to_string()).status, 200);
-                assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
+                assert!(begun.elapsed() < AT_ONCE + late.of_a_request(), "{:?}", begun.elapsed());
                 others += 1;
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert!(others >= 10, "{others} pairs of requests meanwhile");
+            assert!(others >= 3, "{others} pairs of requests meanwhile");
             for thread in waiting {
                 let (status, took) = thread.join().unwrap();
                 assert!(status == 401 && HANGING.contains(&took), "{status} after {took:?}");

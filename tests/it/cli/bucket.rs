@@ -138,7 +138,7 @@ fn reading_a_bucket_needs_few_permissions_and_names_a_missing_one() {
     let user = [&["ACL", "SETUSER", "limited"][..], &permits.split(' ').collect::<Vec<_>>()].concat();
     redis.command::<()>(&user);
     let store = format!(
-        "store: {{redis: {{url: \"redis://127.0.0.1:{}\", username: limited, password: secret}}}}\n",
+        "store: {{redis: {{url: \"redis://127.0.0.1:{}\", username: limited, password: secret, timeout: 10s}}}}\n",
         redis.port
     );
     let setting = Setting::new(&Upstream::start(), &format!("{store}on_store_failure: deny\n"));
@@ -196,8 +196,10 @@ fn no_foreign_page_can_reset_a_bucket() {
 #[test]
 fn a_running_gateway_needs_no_file_to_be_asked() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let shared =
-        format!("\nhash_key: the-key-of-all-names\nstore: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}", redis.port);
+    let shared = format!(
+        "\nhash_key: the-key-of-all-names\nstore: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 10s}}}}",
+        redis.port
+    );
     for store in ["\nhash_key: the-key-of-all-names", &shared] {
         let setting = Setting::new(&upstream, store);
         // In a folder without gateway.yaml.

@@ -1,6 +1,7 @@
 //! Envoy by gRPC, as docs/edges.md configures it: its filter for external authorization, and its rate limit filter.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::edge::{Edge, gateway_config, pypi_program, section};
 use crate::repository::docs;
@@ -98,12 +99,12 @@ fn the_failure_mode_of_envoy_never_acts_while_redis_is_killed() {
         let config = config.replace("clients: [127.0.0.0/8]", "clients: [127.0.0.0/8], answer_within: 300ms");
         let gateway = Gateway::before_url("").with(&(config + &redis.store("local"))).start();
         let edge = envoy(heading, &gateway, &api, mode);
+        let over = Arc::new(AtomicBool::new(false));
         let asking = (0..4).map(|_| {
-            let mut client = edge.client();
-            let end = crate::support::now() + Duration::from_secs(2);
+            let (mut client, over) = (edge.client(), Arc::clone(&over));
             std::thread::spawn(move || {
                 let mut statuses = Vec::new();
-                while crate::support::now() < end {
+                while !over.load(Ordering::Relaxed) {
                     statuses.push(login(&mut client).status);
                 }
                 statuses
@@ -116,6 +117,8 @@ fn the_failure_mode_of_envoy_never_acts_while_redis_is_killed() {
             gateway.metric("rate_limiter_fallback_decisions_total", &["local"]) > 20.0
         });
         redis.restart();
+        gateway.expect("rate_limiter_store_up", &[], 1.0);
+        over.store(true, Ordering::Relaxed);
         let statuses: Vec<u16> = asking.into_iter().flat_map(|one| one.join().unwrap()).collect();
         let others: Vec<_> = statuses.iter().filter(|status| **status != 200).collect();
         assert!(others.is_empty() && statuses.len() > 40, "{heading}: {others:?} of {}", statuses.len());

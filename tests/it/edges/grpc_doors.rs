@@ -89,7 +89,7 @@ fn descriptors_of_one_call_are_charged_together_or_not_at_all() {
 fn no_hits_ask_and_take_nothing() {
     let (redis, cluster, postgres) = (Redis::start(), RedisCluster::start(Replicas::None), Postgres::start());
     postgres.settings();
-    let spread = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 10s");
+    let spread = cluster.store("deny", "");
     for store in ["", &redis.patient_store(), &spread, &postgres.store_with(", timeout: 10s", "deny")] {
         let (gateway, mut caller) = gateway(&format!("{RULES}{store}"));
         for _ in 0..3 {
@@ -224,7 +224,7 @@ fn a_store_that_gives_no_answer_is_not_waited_for() {
     // The store itself may take far longer.
     let with = |word: &str| {
         let store = redis.patient_store().replace("deny", word);
-        config_with("answer_within: 500ms", &format!("{RULES}{store}"))
+        config_with("answer_within: 2s", &format!("{RULES}{store}"))
     };
     let (gateway, mut local) = start(&with("local"));
     let (_other, mut deny) = start(&with("deny"));
@@ -234,7 +234,7 @@ fn a_store_that_gives_no_answer_is_not_waited_for() {
     // Its share.
     let asked = now();
     assert_eq!(local.ask(&[("tenant=acme", None)])["overall_code"], OK);
-    assert!(now() - asked < Duration::from_secs(4));
+    assert!(now() - asked < Duration::from_secs(6));
     gateway.expect("rate_limiter_fallback_decisions_total", &["local", "tenant"], 1.0);
     // No failure of the store, which may still answer.
     gateway.expect("rate_limiter_breaker_open", &[], 0.0);

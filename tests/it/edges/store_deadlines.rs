@@ -40,9 +40,9 @@ fn name_on(cluster: &RedisCluster, client: &mut Client, field: &str, wanted: imp
 #[test]
 fn what_the_nodes_of_a_cluster_decide_in_time_counts_although_one_of_them_hangs() {
     let cluster = RedisCluster::start(Replicas::None);
-    let store = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 20s");
+    let store = cluster.store("deny", "").replace("timeout: 10s", "timeout: 20s");
     let policies = format!("policies:\n{}{}", policy("user", "allow"), policy("org", "deny"));
-    let file = format!("listeners: [{}]\n{store}{policies}", listener("1s"));
+    let file = format!("listeners: [{}]\n{store}{policies}", listener("3s"));
     let gateway = Gateway::deciding().with(&file).start();
     for node in cluster.addresses() {
         gateway.expect("rate_limiter_store_up", &[&format!("node=\"{node}\"")], 1.0);

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, Gateway, Redis, Upstream, now};
+use crate::support::{Client, Gateway, Lateness, Redis, Upstream, now};
 
 /// One request, as its client saw it.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +47,12 @@ fn float(count: usize) -> f64 {
     f64::from(u32::try_from(count).unwrap())
 }
 
+/// A bucket for which nobody asks for a second is full here, and what comes back after that is lost. That happens only on a
+/// machine that stands still.
+fn lost_seconds(late: &Lateness) -> f64 {
+    late.of_a_request().saturating_sub(Duration::from_secs(1)).as_secs_f64()
+}
+
 /// Over every window: whatever was asked for no earlier than one moment and answered no later than another is at most
 /// the burst and what came back between the two.
 #[track_caller]
@@ -77,6 +83,7 @@ policies:
   - {name: c, rules: [{name: everybody, limit_keys: [], algorithm_config: {rate: 7000/min, burst: 150}}]}
 ";
     let (one, two) = (Gateway::start(&upstream, &text), Gateway::start(&upstream, &text));
+    let late = Lateness::measure();
     let seen = load(&[&one, &two], 64, &[("X-User", "a")], Duration::from_secs(4));
     let granted = granted(&seen);
     every_window_holds(&granted, 100.0, 100.0);
@@ -86,7 +93,8 @@ policies:
     let lasted = granted.last().unwrap().answered - granted[0].sent;
     let possible = (200.0 + 40.0 * lasted.as_secs_f64()).min(100.0 + 100.0 * lasted.as_secs_f64());
     let count = float(granted.len());
-    assert!(count >= possible * 0.97 - 2.0, "{count} granted, {possible} possible in {lasted:?}");
+    let least = possible * 0.97 - 2.0 - 100.0 * lost_seconds(&late);
+    assert!(count >= least, "{count} granted, {possible} possible in {lasted:?}, at least {least}");
     assert_eq!(upstream.count(), granted.len());
     let refused = float(seen.len() - granted.len());
     let sum = |name: &str, labels: &[&str]| one.metric(name, labels) + two.metric(name, labels);
@@ -109,12 +117,14 @@ fn an_old_and_a_new_gateway_with_different_rates_share_what_is_spent() {
             + &format!("rules:\n  - {{name: one, limit_keys: [header:x-user], algorithm_config: {numbers}}}\n")
     };
     let (old, new) = (Gateway::start(&upstream, &text(20, 60)), Gateway::start(&upstream, &text(70, 100)));
+    let late = Lateness::measure();
     let seen = load(&[&old, &new], 16, &[("X-User", "a")], Duration::from_secs(3));
     let granted = granted(&seen);
     // Never more than the looser of the two alone.
     every_window_holds(&granted, 100.0, 70.0);
     let lasted = (granted.last().unwrap().answered - granted[0].sent).as_secs_f64();
-    assert!(float(granted.len()) >= 60.0 + 20.0 * lasted - 2.0, "{} in {lasted} s", granted.len());
+    let least = 60.0 + 20.0 * lasted - 2.0 - 20.0 * lost_seconds(&late);
+    assert!(float(granted.len()) >= least, "{} in {lasted} s, at least {least}", granted.len());
     assert_eq!(redis.keys().iter().filter(|key| !key.ends_with(&[0; 16])).count(), 1);
 }
 
@@ -166,13 +176,15 @@ fn a_bucket_lives_as_long_as_it_takes_to_fill_up() {
     let text = redis.patient_store()
         + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 0.5, burst: 10, cost_source: header:x-cost}}\n";
     let gateway = Gateway::start(&upstream, &text);
-    for (user, cost, seconds) in [("a", "1", 2.0), ("b", "2.5", 5.0), ("c", "10", 20.0)] {
+    for (user, cost, seconds) in [("a", "2.5", 5.0), ("b", "5", 10.0), ("c", "10", 20.0)] {
         let before = redis.keys();
+        let asked = now();
         assert_eq!(gateway.client().get("/", &[("X-User", user), ("X-Cost", cost)]).status, 200);
         let new: Vec<_> = redis.keys().into_iter().filter(|key| !before.contains(key)).collect();
         assert_eq!(new.len(), 1, "{user}");
         let left: f64 = redis::cmd("PTTL").arg(&new[0]).query(&mut redis.connection()).unwrap();
-        assert!(left <= seconds * 1000.0 + 2.0 && left > seconds * 1000.0 - 500.0, "{user}: {left} ms");
+        let least = seconds * 1000.0 - 50.0 - asked.elapsed().as_secs_f64() * 1000.0;
+        assert!(left <= seconds * 1000.0 + 2.0 && left > least, "{user}: {left} ms");
         let usage: u64 = redis::cmd("STRLEN").arg(&new[0]).query(&mut redis.connection()).unwrap();
         assert_eq!((usage, new[0].len()), (24, "tollgate:".len() + 16));
     }
@@ -184,12 +196,14 @@ fn an_empty_bucket_is_read_as_often_as_it_refills_and_grants_everything() {
     let text = redis.patient_store()
         + "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rps: 20, burst: 20}}\n";
     let (one, two) = (Gateway::start(&upstream, &text), Gateway::start(&upstream, &text));
+    let late = Lateness::measure();
     let seen = load(&[&one, &two], 32, &[("X-User", "a")], Duration::from_secs(4));
     let granted = granted(&seen);
     every_window_holds(&granted, 20.0, 20.0);
     let lasted = (granted.last().unwrap().answered - granted[0].sent).as_secs_f64();
     let possible = 20.0 + 20.0 * lasted;
-    assert!(float(granted.len()) >= possible * 0.97 - 2.0, "{} granted, {possible} possible", granted.len());
+    let least = possible * 0.97 - 2.0 - 20.0 * lost_seconds(&late);
+    assert!(float(granted.len()) >= least, "{} granted, {possible} possible, at least {least}", granted.len());
     let sum = |name: &str, labels: &[&str]| one.metric(name, labels) + two.metric(name, labels);
     let calls = sum("rate_limiter_store_calls_total", &[]);
     // For each token that comes back: a thread or two at each gateway find that it has come, and that it has gone.

@@ -11,6 +11,8 @@ use crate::support::http2_frames::{
 };
 use crate::support::{Gateway, Upstream, eventually, now, wait_for_nothing};
 
+const REQUESTS: &str = "tollgate_http_requests_total";
+
 const NO_ERROR: u32 = 0;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
@@ -66,14 +68,17 @@ fn a_response_that_is_not_read_is_given_up_and_other_streams_go_on() {
 #[test]
 fn a_header_block_that_is_not_finished_ends_its_connection() {
     let upstream = Upstream::start();
-    let gateway = before(&upstream).with("limits: {header_timeout: 600ms}").start();
+    let gateway = before(&upstream).with("limits: {header_timeout: 1500ms}").start();
     let whole = block("GET", "/", &[]);
     let unfinished =
         [frame(HEADERS, END_STREAM, 1, &whole), frame(HEADERS, END_STREAM | END_HEADERS, 1, &whole)[..20].to_vec()];
-    for part in unfinished {
-        let began = now();
+    let began = now();
+    let clients = unfinished.map(|part| {
         let mut client = FrameClient::connect(gateway.http);
         client.write(&part);
+        client
+    });
+    for mut client in clients {
         let frames = client.rest();
         let goaway = frames.iter().rfind(|frame| frame.kind == GOAWAY);
         assert_eq!(goaway.map(|frame| frame.error_code()), Some(ENHANCE_YOUR_CALM), "{frames:?}");
@@ -83,7 +88,7 @@ fn a_header_block_that_is_not_finished_ends_its_connection() {
     // An open stream without such a block has its own time.
     let mut client = FrameClient::connect(gateway.http);
     client.write(&request(1, "POST", "/", &[("content-length", "1")], 0));
-    wait_for_nothing(Duration::from_millis(900));
+    wait_for_nothing(Duration::from_millis(2000));
     client.write(&frame(DATA, END_STREAM, 1, b"x"));
     assert_eq!(client.outcome(1), Ok(200));
 }
@@ -91,7 +96,7 @@ fn a_header_block_that_is_not_finished_ends_its_connection() {
 #[test]
 fn a_connection_without_streams_is_closed_after_the_idle_timeout() {
     let upstream = Upstream::start();
-    let gateway = before(&upstream).with("limits: {idle_timeout: 600ms}").start();
+    let gateway = before(&upstream).with("limits: {idle_timeout: 3s}").start();
     let mut client = FrameClient::connect(gateway.http);
     client.write(&get(1, "/"));
     assert_eq!(client.outcome(1), Ok(200));
@@ -109,11 +114,14 @@ fn a_preface_has_a_deadline() {
     for protocols in ["[h2c]", "[h2c, http/1.1]"] {
         let gateway = Gateway::before(&upstream)
             .with(&format!("listeners: [{{address: 127.0.0.1:0, protocols: {protocols}}}]"))
-            .with("limits: {header_timeout: 500ms, idle_timeout: 500ms}")
+            .with("limits: {header_timeout: 2s, idle_timeout: 2s}")
             .start();
-        for part in [0, 1, 10, 23] {
+        let clients = [0, 1, 10, 23].map(|part| {
             let mut client = FrameClient::silent(gateway.http);
             client.write(&PREFACE[..part]);
+            client
+        });
+        for mut client in clients {
             // A part of a preface may be the beginning of a head of HTTP/1.1, whose server answers.
             let _ = client.rest();
         }
@@ -138,19 +146,9 @@ fn what_is_not_spoken_on_a_listener_is_not_served() {
     assert_eq!(upstream.count(), 0);
 }
 
-/// Takes a second for each request to `/slow`.
-fn slow_upstream() -> Upstream {
-    Upstream::answering(|request, stream| {
-        if request.line.contains("/slow") {
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    })
-}
-
 #[test]
 fn streams_count_as_connections_of_their_client() {
-    let upstream = slow_upstream();
+    let (upstream, answer) = Upstream::answering_when_told();
     let gateway = before(&upstream).with("limits: {connections_per_client: 3}").start();
     let mut client = Http2Client::connect(gateway.http);
     let slow: Vec<_> = (0..3).map(|_| client.begin("GET", "/slow", &[], true)).collect();
@@ -159,6 +157,7 @@ fn streams_count_as_connections_of_their_client() {
     assert!(beyond.head.contains_key("x-request-id"));
     // And so does a connection beside them.
     assert_eq!(gateway.client().response("GET").unwrap().status, 503);
+    (0..3).for_each(|_| answer.send(()).unwrap());
     assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
     assert_eq!(client.get("/", &[]).status, 200);
     // Whichever of them ends first, the others leave room for as many.
@@ -166,19 +165,26 @@ fn streams_count_as_connections_of_their_client() {
     let slow: Vec<_> = (0..2).map(|_| client.begin("GET", "/slow", &[], true)).collect();
     assert_eq!(ended.response().unwrap().status, 200);
     assert_eq!(client.get("/", &[]).status, 200);
+    (0..2).for_each(|_| answer.send(()).unwrap());
     assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
 }
 
 #[test]
 fn streams_leave_files_for_others() {
-    let upstream = slow_upstream();
+    let (upstream, answer) = Upstream::answering_when_told();
     // Enough for 72 connections with one request each.
     let gateway = before(&upstream).shell("ulimit -n 256").start();
     let mut clients: Vec<_> = (0..2).map(|_| Http2Client::connect(gateway.http)).collect();
+    assert_eq!(clients[0].get("/", &[]).status, 200);
+    gateway.expect(REQUESTS, &["code=\"200\""], 1.0);
     let slow: Vec<_> = clients
         .iter_mut()
         .flat_map(|client| (0..99).map(|_| client.begin("GET", "/slow", &[], true)).collect::<Vec<_>>())
         .collect();
+    let refused = || gateway.metric(REQUESTS, &["code=\"503\""]);
+    let served = || f64::from(u32::try_from(upstream.count()).unwrap());
+    eventually("each is served or refused", || served() + refused() == 1.0 + 198.0);
+    (0..slow.len()).for_each(|_| answer.send(()).unwrap());
     let statuses: Vec<_> = slow.into_iter().map(|request| request.response().unwrap().status).collect();
     let served = statuses.iter().filter(|status| **status == 200).count();
     assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
@@ -189,16 +195,14 @@ fn streams_leave_files_for_others() {
 
 #[test]
 fn a_client_has_a_hundred_streams() {
-    let upstream = Upstream::answering(|_, stream| {
-        std::thread::sleep(Duration::from_millis(700));
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    });
+    let (upstream, answer) = Upstream::answering_when_told();
     let gateway = before(&upstream).start();
     let mut client = FrameClient::connect(gateway.http);
-    let flight: Vec<u8> = (0..101).flat_map(|number| get(2 * number + 1, "/")).collect();
+    let flight: Vec<u8> = (0..101).flat_map(|number| get(2 * number + 1, "/slow")).collect();
     client.write(&flight);
     const REFUSED_STREAM: u32 = 7;
     assert_eq!(client.outcome(201), Err(REFUSED_STREAM));
+    (0..100).for_each(|_| answer.send(()).unwrap());
     assert_eq!(client.outcome(199), Ok(200));
     gateway.expect("tollgate_http2_errors_total", &["kind=\"stream\""], 1.0);
 }

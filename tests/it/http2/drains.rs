@@ -1,6 +1,5 @@
 //! Connections when the process leaves, or hands over to the next one.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -12,18 +11,9 @@ use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, await_more, eventually, hand_over, short_or_long};
 use crate::tls::BOTH;
 
-fn slow() -> Upstream {
-    Upstream::answering(|request, stream| {
-        if request.line.contains("/slow") {
-            std::thread::sleep(Duration::from_millis(500));
-        }
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-    })
-}
-
 #[test]
 fn a_drain_says_goaway_and_finishes_what_is_under_way() {
-    let upstream = slow();
+    let (upstream, answer) = Upstream::answering_when_told();
     let mut gateway = before(&upstream).start();
     let (mut idle, mut busy) = (FrameClient::connect(gateway.http), FrameClient::connect(gateway.http));
     busy.write(&get(1, "/slow"));
@@ -31,6 +21,7 @@ fn a_drain_says_goaway_and_finishes_what_is_under_way() {
     gateway.signal("TERM");
     assert_eq!(idle.until(|frame| frame.kind == GOAWAY).error_code(), 0);
     assert_eq!(busy.until(|frame| frame.kind == GOAWAY).error_code(), 0);
+    answer.send(()).unwrap();
     assert_eq!(busy.outcome(1), Ok(200));
     let (status, duration) = gateway.wait();
     assert!(status.success() && duration < Duration::from_secs(5), "{duration:?}");
@@ -38,8 +29,8 @@ fn a_drain_says_goaway_and_finishes_what_is_under_way() {
 
 #[test]
 fn while_a_drain_is_delayed_each_connection_is_told_to_leave_with_its_next_response() {
-    let upstream = slow();
-    let mut gateway = before(&upstream).with("drain: {delay: 1s}").start();
+    let upstream = Upstream::start();
+    let mut gateway = before(&upstream).with("drain: {delay: 4s}").start();
     let mut client = Http2Client::connect(gateway.http);
     assert_eq!(client.get("/", &[]).status, 200);
     gateway.signal("TERM");
@@ -76,7 +67,7 @@ fn send(connect: impl Fn() -> Http2Client, done: &AtomicBool, served: &AtomicUsi
 
 #[test]
 fn upgrades_lose_no_request_with_and_without_tls() {
-    let (upstream, authority) = (slow(), Authority::new("ca"));
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
     let issued = authority.issue(&["a.test"]);
     let tls = "{address: 127.0.0.1:0, tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}}";
     let listeners = format!("listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}, {tls}]");
@@ -102,7 +93,7 @@ fn upgrades_lose_no_request_with_and_without_tls() {
 
 #[test]
 fn a_reload_changes_limits_on_open_connections_and_not_what_is_spoken() {
-    let upstream = slow();
+    let upstream = Upstream::start();
     let listener = "listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]\n";
     let gateway: Gateway = before(&upstream).start();
     let mut client = Http2Client::connect(gateway.http);
@@ -110,7 +101,7 @@ fn a_reload_changes_limits_on_open_connections_and_not_what_is_spoken() {
     gateway.reload(&upstream, &format!("{listener}limits: {{target_bytes: 64B}}"));
     assert_eq!(client.get(&format!("/{}", "x".repeat(100)), &[]).status, 414);
     gateway.reload(&upstream, "listeners: [{address: 127.0.0.1:0, protocols: [http/1.1]}]");
-    assert!(gateway.has_logged("listeners"), "{}", gateway.errors());
+    gateway.expect_logged("listeners");
     assert_eq!(client.get(&format!("/{}", "x".repeat(100)), &[]).status, 200);
     assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
 }

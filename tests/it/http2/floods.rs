@@ -10,7 +10,9 @@ use crate::support::http2_frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, block, fields_block, frame, get, request,
 };
-use crate::support::{Client, Gateway, Upstream, eventually, now, print_measured, short_or_long, wait_for_nothing};
+use crate::support::{
+    Client, Gateway, Lateness, Upstream, eventually, now, print_measured, short_or_long, wait_for_nothing,
+};
 
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
 
@@ -44,7 +46,7 @@ enum Outcome {
 
 /// Sends this on a connection of its own, as far as the server takes it.
 fn attack(gateway: &Gateway, name: &str, bytes: &[u8]) -> Outcome {
-    let cpu_before = gateway.cpu_time();
+    let (cpu_before, late) = (gateway.cpu_time(), Lateness::measure());
     let memory_before = gateway.resident_bytes();
     let (frames, longest) = beside(gateway.http, || {
         let mut client = FrameClient::connect(gateway.http);
@@ -65,7 +67,7 @@ fn attack(gateway: &Gateway, name: &str, bytes: &[u8]) -> Outcome {
     print_measured(&format!(
         "{name}: {outcome:?} {goaway:?}, {cpu:?} CPU, {grown} KiB more, longest other request {longest:?}"
     ));
-    assert!(longest < Duration::from_secs(2), "{name}: others waited {longest:?}");
+    assert!(longest < Duration::from_secs(2) + late.of_a_request(), "{name}: others waited {longest:?}");
     assert!(grown < 32 << 10, "{name}: {grown} KiB");
     outcome
 }
@@ -143,10 +145,11 @@ fn a_connection_that_fails_while_its_client_reads_nothing_stops_no_other() {
         .flat_map(|id| [get(id, "/"), frame(RST_STREAM, 0, id, &CANCEL)].concat())
         .collect();
     for (name, bytes, kind) in [("an incomplete head", incomplete, "header_timeout"), ("resets", resets, "flood")] {
-        let gateway = before(&upstream).with("threads: 1\nlimits: {header_timeout: 500ms}").start();
+        let gateway = before(&upstream).with("threads: 1\nlimits: {header_timeout: 1500ms}").start();
         let mut client = unread(&gateway);
         // What can be written is, meanwhile.
-        wait_for_nothing(Duration::from_secs(1));
+        wait_for_nothing(Duration::from_millis(2000));
+        let late = Lateness::measure();
         let ((), longest) = beside(gateway.http, || {
             client.write(&bytes);
             let kind = format!("kind=\"{kind}\"");
@@ -154,7 +157,7 @@ fn a_connection_that_fails_while_its_client_reads_nothing_stops_no_other() {
             eventually("it is closed", || gateway.metric("tollgate_http_connections", &["h2c"]) == 0.0);
         });
         print_measured(&format!("{name} from a client that reads nothing: longest other request {longest:?}"));
-        assert!(longest < Duration::from_secs(2), "{name}: others waited {longest:?}");
+        assert!(longest < Duration::from_secs(2) + late.of_a_request(), "{name}: others waited {longest:?}");
     }
 }
 
@@ -232,7 +235,7 @@ fn responses_that_nobody_reads_take_bounded_memory() {
     let upstream = large_responses();
     let gateway = before(&upstream).start();
     let before = gateway.resident_bytes();
-    let connections = short_or_long(2, 20);
+    let (connections, late) = (short_or_long(2, 20), Lateness::measure());
     let ((), longest) = beside(gateway.http, || {
         let mut clients: Vec<_> = (0..connections).map(|_| FrameClient::connect(gateway.http)).collect();
         for client in &mut clients {
@@ -247,5 +250,5 @@ fn responses_that_nobody_reads_take_bounded_memory() {
         "{connections} x 100 unread responses of 1 MiB: {grown} KiB, longest other request {longest:?}"
     ));
     assert!(grown / u64::try_from(connections).unwrap() < 64 << 10, "{grown} KiB");
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    assert!(longest < Duration::from_secs(2) + late.of_a_request(), "{longest:?}");
 }

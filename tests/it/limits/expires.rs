@@ -81,7 +81,7 @@ proptest! {
 fn a_deny_with_an_end_refuses_until_then_and_lets_pass_from_then_on() {
     let upstream = Upstream::start();
     let start = Clock::system().wall();
-    let until = Timestamp(start.0 + 3_000_000);
+    let until = Timestamp(start.0 + 6_000_000);
     let gateway = Gateway::start(
         &upstream,
         &format!(

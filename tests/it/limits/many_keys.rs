@@ -47,7 +47,9 @@ fn max_buckets_bounds_buckets_in_memory_and_full_ones_are_freed() {
 #[test]
 fn full_buckets_expire_in_redis() {
     let (upstream, redis) = (Upstream::start(), Redis::start());
-    let gateway = Gateway::start(&upstream, &format!("{}{RULES}", redis.patient_store()));
+    // Full again after four seconds: they are counted before.
+    let rules = RULES.replace("30/min", "15/min");
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + &rules));
     assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
     // Beside the gateway's own two, by which others hear of it.
     let size = || redis.command::<usize>(&["DBSIZE"]);
@@ -75,10 +77,11 @@ fn a_bucket_in_redis_takes_at_most_180_bytes() {
     const BUCKETS: usize = 12_000;
     let (upstream, redis) = (Upstream::start(), Redis::start());
     // The longest prefix. Each bucket needs a day to fill up.
-    let store = redis.patient_store().replace("timeout: 5s", "timeout: 5s, prefix: abcdefghijk");
+    let store = redis.patient_store().replace("timeout: 10s", "timeout: 10s, prefix: abcdefghijk");
     let rules = RULES.replace("30/min", "1/day");
     let gateway = Gateway::start(&upstream, &(store + &rules));
     assert_eq!(gateway.client().get("/?k=first", &[]).status, 200);
+    assert!(redis.keys().iter().any(|key| key.starts_with(b"abcdefghijk:")), "{:?}", redis.keys());
     let before = memory(&redis);
     come(&gateway, BUCKETS);
     assert_eq!(redis.keys().len(), 1 + BUCKETS);

@@ -100,8 +100,8 @@ fn a_meter_that_is_added_starts_with_full_buckets_and_is_named() {
     gateway.reload(&upstream, &PLANS.replace("limit: 5", "limit: 6"));
     assert_eq!(ask(&mut client, "pro", "ann", 2).0, [200, 429]);
     gateway.reload(&upstream, &PLANS.replace("api-month", "calls"));
-    assert!(gateway.has_logged("policy default, limit free.month: meter was api-month, is calls"));
-    assert!(gateway.has_logged("policy default, limit pro: meter was api-month, is calls"));
+    gateway.expect_logged("policy default, limit free.month: meter was api-month, is calls");
+    gateway.expect_logged("policy default, limit pro: meter was api-month, is calls");
     assert_eq!(ask(&mut client, "pro", "ann", 6).0, [200, 200, 200, 200, 200, 429]);
 }
 

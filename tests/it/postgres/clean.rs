@@ -80,7 +80,7 @@ fn rows_are_removed_while_no_synchronous_replica_answers_and_no_process_waits_fo
 fn tables_under_a_flood_of_new_buckets_stay_bounded() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();
-    let builder = Gateway::before(&upstream).with(&(postgres.store("deny") + RULES));
+    let builder = Gateway::before(&upstream).with(&(postgres.store_with(", timeout: 10s", "deny") + RULES));
     let gateway = builder.interval("store_clean", Duration::from_millis(500)).start();
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     let lasting = short_or_long(Duration::from_secs(4), Duration::from_secs(600));

@@ -15,7 +15,7 @@ fn a_crash_forgets_what_the_durability_allows() {
     for durability in Durability::ALL {
         postgres.sql(&schema::statements(&Settings { durability, ..settings.clone() }));
         postgres.sql("DELETE FROM tollgate_bucket");
-        let keys = format!(", timeout: 2s, durability: {}", durability.name());
+        let keys = format!(", timeout: 10s, durability: {}", durability.name());
         let rule = format!("{{name: one, limit_keys: [], algorithm_config: {{rate: {BURST}/day, burst: {BURST}}}}}");
         let gateway = Gateway::start(&upstream, &format!("{}rules:\n  - {rule}\n", postgres.store_with(&keys, "deny")));
         let spend = || {

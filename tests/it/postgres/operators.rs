@@ -8,7 +8,7 @@ const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algori
 fn buckets_are_shown_given_back_and_reset() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();
-    let gateway = Gateway::start(&upstream, &(postgres.store("deny") + RULES));
+    let gateway = Gateway::start(&upstream, &(postgres.store_with(", timeout: 10s", "deny") + RULES));
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     let mut client = gateway.client();
     let statuses: Vec<_> = (0..12).map(|_| client.get("/", &[("X-User", "a")]).status).collect();

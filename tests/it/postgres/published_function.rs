@@ -10,9 +10,6 @@ const FUNCTION: &str = include_str!("../../../benches/postgres/function.sql");
 
 const SESSIONS: usize = 8;
 
-/// For how long another transaction holds the row.
-const HELD: &str = "pg_sleep(1.2)";
-
 /// What comes back to a bucket of 10 a second, at most.
 fn due(within: Duration) -> u64 {
     u64::try_from(within.as_millis()).unwrap() / 100 + 1
@@ -26,7 +23,12 @@ fn left_after_waiting(function: &str) -> [u64; 2] {
     postgres.sql(function);
     let begin = now();
     postgres.sql("INSERT INTO rate_limiting_token_bucket VALUES ('a', 100, clock_timestamp())");
-    postgres.hold(&format!("BEGIN; SELECT FROM rate_limiting_token_bucket FOR UPDATE; SELECT {HELD}; COMMIT"));
+    // Until all of them have waited for a second.
+    let waited = "SELECT count(*) FROM pg_locks WHERE NOT granted AND clock_timestamp() - waitstart > '1s'";
+    postgres.hold(&format!(
+        "DO $$ BEGIN PERFORM FROM rate_limiting_token_bucket FOR UPDATE; \
+         LOOP PERFORM pg_sleep(0.05); EXIT WHEN ({waited}) >= {SESSIONS}; END LOOP; END $$"
+    ));
     std::thread::scope(|scope| {
         for _ in 0..SESSIONS {
             scope.spawn(|| postgres.sql("SELECT rate_limiting_token_bucket_request('a', 10, 100)"));
@@ -61,7 +63,7 @@ fn requests_that_wait_for_a_row_refill_it_once() {
     let ask = || u64::from(gateway.client().get("/", &[]).status == 200);
     let begin = now();
     let mut granted: u64 = (0..50).map(|_| ask()).sum();
-    postgres.hold(&format!("BEGIN; SELECT FROM tollgate_bucket FOR UPDATE; SELECT {HELD}; COMMIT"));
+    postgres.hold("BEGIN; SELECT FROM tollgate_bucket FOR UPDATE; SELECT pg_sleep(1.2); COMMIT");
     granted += std::thread::scope(|scope| {
         let asked: Vec<_> = (0..SESSIONS).map(|_| scope.spawn(ask)).collect();
         asked.into_iter().map(|granted| granted.join().unwrap()).sum::<u64>()

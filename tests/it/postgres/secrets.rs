@@ -72,7 +72,7 @@ fn a_reload_changes_the_user_and_the_password_file_without_a_restart() {
     assert!(!gateway.errors().contains("only after a restart"), "{}", gateway.errors());
     // Another host needs one, and its login is not used before.
     gateway.reload(&upstream, &text("tollgate", "localhost"));
-    assert!(gateway.errors().contains("only after a restart"), "{}", gateway.errors());
+    gateway.expect_logged("only after a restart");
     postgres.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'other'");
     eventually("it is back as the other user", || users() == "other");
 }

@@ -22,14 +22,14 @@ const RULES: &str =
 fn a_table_of_gateways_that_is_locked_delays_no_request_beyond_its_deadline() {
     let (postgres, upstream) = (Postgres::start(), Upstream::start());
     postgres.settings();
-    let text = format!("threads: 1\n{}{RULES}", postgres.store_with(", timeout: 1s", "deny"));
+    let text = format!("threads: 1\n{}{RULES}", postgres.store_with(", timeout: 2s", "deny"));
     let gateway = Gateway::start(&upstream, &text);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     gateway.expect("rate_limiter_live_gateways", &[], 1.0);
     std::thread::scope(|scope| {
         let locked = scope.spawn(|| {
             postgres
-                .sql("BEGIN; LOCK TABLE tollgate_bucket_gateway IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(4); COMMIT")
+                .sql("BEGIN; LOCK TABLE tollgate_bucket_gateway IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(6); COMMIT")
         });
         eventually("it is locked", || {
             postgres.sql(

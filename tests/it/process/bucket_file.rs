@@ -19,7 +19,7 @@ fn statuses(gateway: &Gateway, requests: usize) -> Vec<u16> {
 fn a_quota_is_kept_over_a_restart() {
     let upstream = Upstream::start();
     let mut gateway = Gateway::start(&upstream, &format!("store: {{memory: {{file: buckets.tgb}}}}\n{FIVE}"));
-    assert!(gateway.has_logged("no buckets to load, the file does not exist yet"), "{}", gateway.errors());
+    gateway.expect_logged("no buckets to load, the file does not exist yet");
     assert_eq!(statuses(&gateway, 3), [200; 3]);
     for _ in 0..2 {
         gateway.signal("TERM");
@@ -61,7 +61,7 @@ fn a_crash_forgets_what_was_granted_after_the_last_save() {
     gateway.signal("KILL");
     gateway.wait();
     gateway.start_again();
-    assert!(gateway.has_logged("buckets loaded"), "{}", gateway.errors());
+    gateway.expect_logged("buckets loaded");
     assert_eq!(statuses(&gateway, 1), [429]);
 }
 
@@ -70,6 +70,7 @@ fn an_invalid_file_is_reported_and_replaced() {
     let upstream = Upstream::start();
     let config = format!("store: {{memory: {{file: buckets.tgb}}}}\n{FIVE}");
     let mut gateway = Gateway::before(&upstream).with(&config).file("buckets.tgb", "something else").start();
+    gateway.expect_logged("buckets not loaded");
     let errors = gateway.errors();
     let line = errors.lines().find(|line| line.contains("buckets not loaded")).unwrap_or_else(|| panic!("{errors}"));
     assert!(line.contains("buckets.tgb") && line.contains("this is not a bucket file of Tollgate"), "{line}");
@@ -80,7 +81,7 @@ fn an_invalid_file_is_reported_and_replaced() {
     let good = std::fs::read(gateway.file("buckets.tgb")).unwrap();
     std::fs::write(gateway.file("buckets.tgb"), &good[..good.len() / 2]).unwrap();
     gateway.start_again();
-    assert!(gateway.errors().contains("it ends early"), "{}", gateway.errors());
+    gateway.expect_logged("it ends early");
     assert_eq!(statuses(&gateway, 1), [200]);
 }
 
@@ -121,6 +122,7 @@ fn a_save_that_fails_is_reported_and_changes_nothing() {
         std::fs::create_dir_all(gateway.file("buckets.tgb/folder")).is_ok()
     });
     eventually("a save fails", || gateway.metric("rate_limiter_bucket_saves_total", &["failure"]) >= 2.0);
+    gateway.expect_logged("buckets not saved");
     let errors = gateway.errors();
     assert_eq!(errors.matches("buckets not saved").count(), 1, "{errors}");
     assert_eq!(statuses(&gateway, 6), [200, 200, 200, 200, 200, 429]);
@@ -184,7 +186,7 @@ fn a_next_process_that_dies_before_it_has_the_buckets_changes_nothing() {
         gateway.signal("USR2");
         let next = Orphan::of(&gateway, 1);
         gateway.wait();
-        assert!(gateway.has_logged("buckets received from the previous process"), "{}", gateway.errors());
+        gateway.expect_logged("buckets received from the previous process");
         assert!(next.is_running() && !gateway.errors().contains("not saved"), "{}", gateway.errors());
         assert_eq!(statuses(&gateway, 1), [429]);
     }

@@ -7,15 +7,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::support::{Client, Gateway, Upstream, eventually, not_checked, now, tollgate};
-
-/// An upstream that takes half a second for each request.
-fn slow() -> Upstream {
-    Upstream::answering(|_, stream| {
-        std::thread::sleep(Duration::from_millis(500));
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate");
-    })
-}
+use crate::support::{Client, Gateway, Lateness, Upstream, eventually, not_checked, now, tollgate};
 
 #[test]
 fn the_first_log_line_describes_the_process_and_contains_no_secret() {
@@ -66,6 +58,7 @@ fn it_starts_in_a_container_whose_dev_is_empty() {
 
 #[test]
 fn it_exits_at_once_when_idle_even_with_idle_connections() {
+    let late = Lateness::measure();
     for signal in ["TERM", "QUIT", "INT"] {
         let upstream = Upstream::start();
         let mut gateway = Gateway::start(&upstream, "");
@@ -76,32 +69,37 @@ fn it_exits_at_once_when_idle_even_with_idle_connections() {
         gateway.signal(signal);
         let (status, took) = gateway.wait();
         assert_eq!(status.code(), Some(0), "{signal}");
-        assert!(took < Duration::from_secs(3), "{signal}: {took:?}");
+        assert!(took < Duration::from_secs(3) + late.of_a_request(), "{signal}: {took:?}");
     }
 }
 
 #[test]
 fn it_answers_requests_in_flight_and_exits_right_after() {
-    let upstream = slow();
-    let mut gateway = Gateway::start(&upstream, "");
+    let (upstream, answer) = Upstream::answering_when_told();
+    let (mut gateway, late) = (Gateway::start(&upstream, ""), Lateness::measure());
     let mut client = gateway.client();
-    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the request arrives", || !upstream.seen().is_empty());
     gateway.signal("TERM");
+    eventually("it drains", || gateway.has_logged("draining"));
+    answer.send(()).unwrap();
     let response = client.response("GET").unwrap();
-    assert_eq!((response.status, &*response.body), (200, "late"));
+    assert_eq!((response.status, &*response.body), (200, "ok"));
     assert_eq!(response.field("connection").as_deref(), Some("close"));
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(3) + late.of_a_request(), "{took:?}");
 }
+
+/// Long enough for a test to stop the process meanwhile, also on a busy machine.
+const DELAY: Duration = Duration::from_secs(4);
 
 /// A drain ends its delay while the kernel holds requests: on so many connections that the gateway knows, half of which were
 /// never used, and on 200 that it has not accepted.
 #[track_caller]
 fn a_drain_answers_what_waits(known: usize) {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start(&upstream, "drain: {delay: 2s}");
+    let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {DELAY:?}}}"));
     let clients = |number: usize| (0..number).map(|_| gateway.client()).collect::<Vec<_>>();
     let (mut used, unused) = (clients(known / 2), clients(known / 2));
     for client in &mut used {
@@ -117,7 +115,7 @@ fn a_drain_answers_what_waits(known: usize) {
     for client in &mut asking {
         client.write("GET /last HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(DELAY);
     gateway.signal("CONT");
     for (number, client) in asking.iter_mut().enumerate() {
         let status = client.response("GET").map(|response| response.status);
@@ -144,7 +142,7 @@ fn a_drain_without_a_connection_answers_requests_that_wait_in_the_kernel() {
 fn a_drain_answers_requests_behind_proxy_headers_that_wait_in_the_kernel() {
     let upstream = Upstream::start();
     let listener = "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}]";
-    let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: 2s}}\n{listener}"));
+    let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {DELAY:?}}}\n{listener}"));
     gateway.signal("TERM");
     eventually("it drains", || gateway.has_logged("draining"));
     gateway.signal("STOP");
@@ -152,7 +150,7 @@ fn a_drain_answers_requests_behind_proxy_headers_that_wait_in_the_kernel() {
     for client in &mut asking {
         client.write("PROXY TCP4 192.0.2.1 192.0.2.2 1024 80\r\nGET /last HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(DELAY);
     gateway.signal("CONT");
     for (number, client) in asking.iter_mut().enumerate() {
         let status = client.response("GET").map(|response| response.status);
@@ -164,7 +162,7 @@ fn a_drain_answers_requests_behind_proxy_headers_that_wait_in_the_kernel() {
 #[test]
 fn in_the_drain_delay_it_answers_and_closes_connections() {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start(&upstream, "drain: {delay: 2s, timeout: 60s}");
+    let mut gateway = Gateway::start(&upstream, "drain: {delay: 4s, timeout: 60s}");
     let ready = |gateway: &Gateway| Client::connect(gateway.admin).get("/readyz", &[]).status;
     assert_eq!(ready(&gateway), 200);
     let start = now();
@@ -174,7 +172,7 @@ fn in_the_drain_delay_it_answers_and_closes_connections() {
     assert_eq!((response.status, response.field("connection").as_deref()), (200, Some("close")));
     assert_eq!(gateway.wait().0.code(), Some(0));
     let took = start.elapsed();
-    assert!((Duration::from_secs(2)..Duration::from_secs(10)).contains(&took), "{took:?}");
+    assert!((Duration::from_secs(4)..Duration::from_secs(12)).contains(&took), "{took:?}");
 }
 
 #[test]
@@ -230,9 +228,9 @@ fn a_tunnel_that_is_cut_has_a_line_in_the_access_log_that_says_so() {
 #[test]
 fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
     let upstream = echo();
-    for (closes, timeout) in [(false, "1500ms"), (true, "60s")] {
+    for (closes, timeout) in [(false, "4s"), (true, "60s")] {
         let mut gateway = Gateway::start(&upstream, &format!("drain: {{timeout: {timeout}}}"));
-        let mut client = gateway.client();
+        let (mut client, late) = (gateway.client(), Lateness::measure());
         assert_eq!(client.get("/", &UPGRADE).status, 101);
         let start = now();
         gateway.signal("TERM");
@@ -246,7 +244,8 @@ fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
         let took = start.elapsed();
         assert_eq!(status.code(), Some(0));
         // One that the client has left is not waited for.
-        let right = if closes { left < Duration::from_secs(3) } else { (1500..10_000).contains(&took.as_millis()) };
+        let at_once = Duration::from_secs(3) + late.of_a_request();
+        let right = if closes { left < at_once } else { (4000..15_000).contains(&took.as_millis()) };
         assert!(right, "closes: {closes}, {took:?}, {left:?} at the end");
     }
 }
@@ -312,13 +311,14 @@ fn every_thread_has_a_socket_of_its_own() {
 #[test]
 fn a_start_costs_a_tenth_of_a_second_of_cpu_time_and_waits_for_nothing() {
     let upstream = Upstream::start();
+    let late = Lateness::measure();
     let start = now();
     let gateway = Gateway::start(&upstream, "");
     let (took, cpu_time) = (start.elapsed(), gateway.cpu_time());
     // CPU time does not depend on what else the machine does. The rest of `took` does: docs/performance.md has the budget of a
     // tenth of a second for all of it, and the number.
     assert!(cpu_time <= Duration::from_millis(100), "{cpu_time:?}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(3) + late.of_a_request(), "{took:?}");
 }
 
 #[test]

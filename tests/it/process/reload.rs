@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::mint::Signer;
-use crate::support::{Client, Gateway, Upstream, eventually, mint, now, print_measured, short_or_long};
+use crate::support::{Client, Gateway, Lateness, Upstream, eventually, mint, now, print_measured, short_or_long};
 
 /// One bucket for each `u`, with so much in it; nothing comes back while a test runs.
 pub fn burst(burst: u64) -> String {
@@ -39,13 +39,14 @@ fn a_changed_file_is_in_force_within_two_seconds_however_it_is_changed() {
     let gateway = Gateway::start(&upstream, &burst(10));
     let file = gateway.file("gateway.yaml");
     let text = |tokens| Gateway::text(&url(&upstream), &burst(tokens));
+    let late = Lateness::measure();
     let mut limit = 10;
     let mut check = |how: &str, change: &dyn Fn(String)| {
         limit += 1;
         change(text(limit));
         let start = now();
         eventually(how, || gateway.client().get("/?u=a", &[]).number("ratelimit-limit") == limit);
-        assert!(start.elapsed() < Duration::from_secs(2), "{how}: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2) + late.of_a_request(), "{how}: {:?}", start.elapsed());
     };
     check("written in place", &|text| std::fs::write(&file, text).unwrap());
     let in_place_of = |new: &Path| std::fs::rename(new, &file).unwrap();
@@ -116,27 +117,28 @@ fn an_invalid_file_changes_nothing_and_is_reported_once() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream).with(&burst(10)).short_interval("watch", WATCH).start();
     let (file, not) = (gateway.file("gateway.yaml"), "WARN configuration rejected");
-    let right = std::fs::read(&file).unwrap();
+    let right = std::fs::read_to_string(&file).unwrap();
     let state = |failures: f64, good: f64| {
         gateway.expect("tollgate_config_reloads_total", &["failure"], failures);
         gateway.expect("tollgate_config_last_reload_successful", &[], good);
         assert_eq!(gateway.client().get("/?u=a", &[]).number("ratelimit-limit"), 10);
     };
-    std::fs::write(&file, "upstream: http://127.0.0.1:9\nlisen: 1\nthreads: none\n").unwrap();
+    // Renamed over, since the watch would see a file that is written in place while it is empty.
+    let wrong = "upstream: http://127.0.0.1:9\nlisen: 1\nthreads: none\n";
+    gateway.replace("gateway.yaml", wrong);
     eventually("it is logged", || occurrences(&gateway, not) == 1);
-    let errors = gateway.errors();
-    assert!(errors.contains("problems=2"), "{errors}");
-    assert!(errors.contains("gateway.yaml:2:1: lisen: unknown key; "), "{errors}");
-    assert!(errors.contains("gateway.yaml:3:10: threads: must be auto or"), "{errors}");
+    gateway.expect_logged("problems=2");
+    gateway.expect_logged("gateway.yaml:2:1: lisen: unknown key; ");
+    gateway.expect_logged("gateway.yaml:3:10: threads: must be auto or");
     state(1.0, 0.0);
     // That the same wrong file is not reported again, a test of the watch shows without waiting; here the numbers below do.
-    std::fs::write(&file, "upstream: http://127.0.0.1:9\nlisen: 1\nthreads: none\n").unwrap();
+    gateway.replace("gateway.yaml", wrong);
     gateway.signal("HUP");
     eventually("it is logged again at a signal", || occurrences(&gateway, not) == 2);
     std::fs::remove_file(&file).unwrap();
     eventually("it is gone", || occurrences(&gateway, "must be a readable file") == 1);
     state(3.0, 0.0);
-    std::fs::write(&file, right).unwrap();
+    gateway.replace("gateway.yaml", &right);
     eventually("it is back", || occurrences(&gateway, "INFO configuration is unchanged") == 1);
     state(3.0, 1.0);
     assert_eq!((gateway.successful_reloads(), occurrences(&gateway, not)), (0, 3));
@@ -196,7 +198,7 @@ fn the_next_request_on_a_connection_uses_the_new_file() {
 #[test]
 fn a_new_upstream_gets_the_next_request_and_the_old_one_finishes_its_own() {
     let slow = Upstream::answering(|_, stream| {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(2500));
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");
     });
     let new = Upstream::answering(|_, stream| {
@@ -206,7 +208,7 @@ fn a_new_upstream_gets_the_next_request_and_the_old_one_finishes_its_own() {
     let mut waiting = gateway.client();
     waiting.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("it arrives", || slow.count() == 1);
-    gateway.reload(&new, "upstream_timeouts: {read: 400ms}");
+    gateway.reload(&new, "upstream_timeouts: {read: 1500ms}");
     assert_eq!(gateway.client().get("/", &[]).body, "new");
     let response = waiting.response("GET").unwrap();
     assert_eq!((response.status, &*response.body), (200, "old"));

@@ -70,11 +70,17 @@ fn after_a_reload_cached_refusals_are_checked_in_redis_again() {
     let with = |rules: String| format!("{}{rules}", redis.patient_store());
     let gateway = Gateway::start(&upstream, &with(burst(1)));
     let status = || gateway.client().get("/?u=a", &[]).status;
-    assert_eq!([status(), status(), status()], [200, 429, 429]);
-    gateway.expect("rate_limiter_store_calls_total", &[], 1.0);
+    assert_eq!([status(), status()], [200, 429]);
+    let calls = || gateway.metric("rate_limiter_store_calls_total", &[]);
+    let mut before = calls();
+    // It is known for a second: a busy machine may take longer.
+    eventually("a refusal is known", || {
+        assert_eq!(status(), 429);
+        std::mem::replace(&mut before, calls()) == before
+    });
     gateway.reload(&upstream, &format!("headers: []\n{}", with(burst(1))));
     assert_eq!(status(), 429);
-    gateway.expect("rate_limiter_store_calls_total", &[], 2.0);
+    gateway.expect("rate_limiter_store_calls_total", &[], before + 1.0);
 }
 
 #[test]
@@ -86,9 +92,9 @@ fn buckets_that_are_reset_are_named() {
         gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("name: r", "name: s")));
         assert_eq!(remaining(&gateway, "/?u=a"), 9);
         eventually("it is logged", || occurrences(&gateway, "buckets are reset") == 1);
-        let errors = gateway.errors();
-        let line = "WARN buckets are reset limits=1 which=\"policy default, limit s: it was not there before\"";
-        assert!(errors.contains(line), "{errors}");
+        gateway.expect_logged(
+            "WARN buckets are reset limits=1 which=\"policy default, limit s: it was not there before\"",
+        );
         gateway.reload(&upstream, &format!("{store}{}", burst(10).replace("query:u", "header:u").replace("r,", "s,")));
         let line = "policy default, limit s: limit_keys were [query:u], are [header:u]";
         eventually("it is logged", || gateway.has_logged(line));

@@ -61,7 +61,7 @@ fn is_ready(admin: SocketAddr) -> io::Result<bool> {
 #[test]
 fn a_rolling_restart_under_load_loses_no_request() {
     let upstream = Upstream::start();
-    let mut gateways: Vec<_> = (0..2).map(|_| Gateway::start(&upstream, "drain: {delay: 2s}")).collect();
+    let mut gateways: Vec<_> = (0..2).map(|_| Gateway::start(&upstream, "drain: {delay: 3s}")).collect();
     let checks = Checks::of(&gateways);
     let balancer = Arc::clone(&checks);
     let load = Load::on(move || balancer.next());

@@ -60,7 +60,7 @@ rules:
     assert_eq!(upstream.last().field("x-forwarded-for"), Some("203.0.113.1, 127.0.0.1"));
     // Another path takes effect after a restart.
     gateway.reload(&upstream, &listeners.replace("gateway.sock", "other.sock"));
-    assert!(gateway.has_logged("only after a restart"), "{}", gateway.errors());
+    gateway.expect_logged("only after a restart");
     assert_eq!(status(&path), 200);
 }
 
@@ -152,7 +152,7 @@ fn the_file_of_a_path_has_the_mode_that_is_set() {
     assert_eq!((permissions(), status(&path)), (0o660, 200));
     // Another one is for the next process, also for one that gets the socket of this one.
     gateway.reload(&upstream, &with_mode(", socket_mode: 600"));
-    assert!(gateway.has_logged("only after a restart"), "{}", gateway.errors());
+    gateway.expect_logged("only after a restart");
     assert_eq!(permissions(), 0o660);
     gateway.signal("USR2");
     let next = Orphan::of(&gateway, 1);

@@ -56,7 +56,7 @@ fn a_next_process_that_cannot_start_changes_nothing() {
         gateway.signal("USR2");
         eventually("it gives up", || gateway.errors().matches("the next process gave up").count() == times);
     }
-    assert!(gateway.errors().contains("exit status: 1"), "{}", gateway.errors());
+    gateway.expect_logged("exit status: 1");
     // The connection has not been touched either.
     let response = client.get("/", &[]);
     assert_eq!((response.status, response.field("connection").as_deref()), (200, Some("keep-alive")));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use crate::support::{Gateway, Upstream, now};
+use crate::support::{Gateway, Lateness, Upstream, now};
 
 /// The request lines that arrived.
 type Lines = Arc<Mutex<Vec<String>>>;
@@ -61,8 +61,9 @@ fn the_rest_of_a_body_with_an_early_response_is_never_a_request() {
     let body = &smuggled[..4900];
     for then in [AfterResponse::Closes, AfterResponse::Continues] {
         let (address, lines) = early_upstream(then);
-        let gateway =
-            Gateway::before_url(&format!("http://{address}")).with("upstream_timeouts: {read: 2s, write: 2s}").start();
+        let gateway = Gateway::before_url(&format!("http://{address}"))
+            .with("upstream_timeouts: {read: 10s, write: 10s}")
+            .start();
         let mut client = gateway.client();
         client.write(&format!("POST /first HTTP/1.1\r\nHost: a\r\nContent-Length: 5000\r\n\r\n{}", "x".repeat(100)));
         let early = client.response("POST").unwrap();
@@ -118,9 +119,11 @@ fn an_upstream_that_accepts_no_connection_is_a_504() {
         waiting.push(stream);
     }
     let gateway = Gateway::before_url(&format!("http://{address}")).with("upstream_timeouts: {connect: 300ms}").start();
+    let late = Lateness::measure();
     let start = now();
     assert_eq!(gateway.client().get("/", &[]).status, 504);
-    assert!((Duration::from_millis(250)..Duration::from_secs(2)).contains(&start.elapsed()), "{:?}", start.elapsed());
+    let (took, most) = (start.elapsed(), Duration::from_secs(2) + late.of_a_request());
+    assert!((Duration::from_millis(250)..most).contains(&took), "{took:?}");
     gateway.expect("tollgate_upstream_errors_total", &["kind=\"connect_timeout\""], 1.0);
 }
 
@@ -133,16 +136,16 @@ fn an_upstream_that_reads_no_body_is_a_504() {
         let _ = stream.read(&mut [0; 16]);
         stream
     });
-    let gateway = Gateway::before_url(&format!("http://{address}"))
-        .with("upstream_timeouts: {write: 300ms, read: 400ms}")
-        .start();
-    let mut client = gateway.client();
+    let gateway =
+        Gateway::before_url(&format!("http://{address}")).with("upstream_timeouts: {write: 300ms, read: 2s}").start();
+    // More than the kernel buffers. Writing ends where the gateway reads no more.
+    let body = vec![b'x'; 50_000_000];
+    let (mut client, late) = (gateway.client(), Lateness::measure());
     let start = now();
     client.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000000\r\n\r\n");
-    // More than the kernel buffers. Writing ends where the gateway reads no more.
-    let _ = client.write_bytes(&vec![b'x'; 50_000_000]);
+    let _ = client.write_bytes(&body);
     assert_eq!(client.response("POST").unwrap().status, 504);
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(4) + late.of_a_request(), "{:?}", start.elapsed());
     gateway.expect("tollgate_upstream_errors_total", &["kind=\"write_timeout\""], 1.0);
     drop(holding.join());
 }

@@ -238,8 +238,8 @@ fn a_route_has_bounds_of_its_own() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let api = Upstream::start();
     let routes = "
-  - {name: quick, match: {path: /quick}, upstream: silent, timeouts: {read: 400ms}, retries: {max: 0}}
-  - {name: again, match: {path: /again}, upstream: silent, timeouts: {read: 400ms}}
+  - {name: quick, match: {path: /quick}, upstream: silent, timeouts: {read: 2s}, retries: {max: 0}}
+  - {name: again, match: {path: /again}, upstream: silent, timeouts: {read: 2s}}
   - {name: small, match: {path: /small}, upstream: api, body_bytes: 4B}
   - {name: rest, upstream: api}";
     let upstreams = format!(
@@ -252,10 +252,17 @@ fn a_route_has_bounds_of_its_own() {
     let rest =
         "rules: [{name: small, match: {route: small}, limit_keys: [route], algorithm_config: {rps: 0.001, burst: 4}}]";
     let gateway = Gateway::before_url("").with(&format!("{upstreams}\nroutes:{routes}\n{rest}\n")).start();
-    // Every second one goes to the server that is silent.
-    let quick = [(); 4].map(|()| gateway.client().get("/quick", &[]).status);
+    // Every second one goes to the server that is silent. All at once, since they wait.
+    let ask = |target: &'static str| {
+        let clients = [(); 4].map(|()| {
+            let mut client = gateway.client();
+            std::thread::spawn(move || client.get(target, &[]).status)
+        });
+        clients.map(|client| client.join().unwrap())
+    };
+    let quick = ask("/quick");
     assert_eq!(quick.iter().filter(|status| **status == 504).count(), 2, "{quick:?}");
-    assert_eq!([(); 4].map(|()| gateway.client().get("/again", &[]).status), [200; 4]);
+    assert_eq!(ask("/again"), [200; 4]);
     let mut client = gateway.client();
     let exact = client.send("POST", "/small", &[], "four");
     assert_eq!((exact.status, exact.number("ratelimit-remaining")), (200, 3));

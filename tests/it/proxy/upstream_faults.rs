@@ -15,8 +15,8 @@ fn start(servers: &[SocketAddr], ejection: &str) -> Gateway {
         "upstreams:
   api:
     endpoints: [{}]
-    timeouts: {{connect: 500ms, read: 500ms}}
-    health: {{path: /healthz, interval: 300ms, timeout: 300ms, fall: 2, rise: 2}}
+    timeouts: {{connect: 2s, read: 2s}}
+    health: {{path: /healthz, interval: 300ms, timeout: 300ms, fall: 5, rise: 2}}
     ejection: {ejection}
     retries: {{max: 2, budget: 100%}}
 routes: [{{name: all, upstream: api}}]

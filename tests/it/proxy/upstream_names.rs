@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Gateway, Load, Upstream};
+use crate::support::{Gateway, Load, Upstream, eventually};
 
 const NAME: &str = "api.tollgate.test";
 
@@ -45,16 +45,19 @@ fn requests_follow_a_name_that_changes_shrinks_and_fails() {
     load.await_answers();
     point(&hosts, &["127.0.0.3"]);
     endpoints(1.0);
-    // What was under way has ended by then.
+    let counts = || [first.count(), others[0].count()];
+    let mut before = counts();
+    eventually("what was under way has ended", || {
+        load.await_answers();
+        std::mem::replace(&mut before, counts()) == before
+    });
     load.await_answers();
-    let before = [first.count(), others[0].count()];
-    load.await_answers();
-    assert_eq!([first.count(), others[0].count()], before);
+    assert_eq!(counts(), before);
     // A name that cannot be looked up keeps its addresses.
     point(&hosts, &[]);
-    crate::support::eventually("it is logged", || gateway.has_logged("upstream not resolved"));
+    eventually("it is logged", || gateway.has_logged("upstream not resolved"));
     load.await_answers();
     point(&hosts, &["127.0.0.1"]);
-    crate::support::eventually("the first one is back", || first.count() > before[0]);
+    eventually("the first one is back", || first.count() > before[0]);
     load.end();
 }

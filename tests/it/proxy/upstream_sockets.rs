@@ -34,7 +34,7 @@ fn a_socket_is_an_endpoint_like_others() {
         "upstreams:
   api:
     endpoints: [\"unix:{}\", {{url: \"unix:{}\", weight: 1}}]
-    health: {{path: /healthz, interval: 100ms, fall: 1, rise: 1}}
+    health: {{path: /healthz, interval: 1s, fall: 1, rise: 1}}
     ejection: false
 routes: [{{name: all, upstream: api}}]
 access_log: {{to: access.log, when: [allowed]}}

@@ -52,9 +52,9 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
         "{seen:?}"
     );
     let named = expect_failure(&certificates, &https(upstream.address, ", tls: {ca_file: ca.pem}"), "certificate");
-    assert!(named.has_logged("it is not for `127.0.0.1`, but for "), "{}", named.errors());
+    named.expect_logged("it is not for `127.0.0.1`, but for ");
     let signed = expect_failure(&others, &https(upstream.address, VERIFIED), "certificate");
-    assert!(signed.has_logged("invalid peer certificate"), "{}", signed.errors());
+    signed.expect_logged("invalid peer certificate");
     // The system does not trust it.
     expect_failure(&certificates, &https(upstream.address, ""), "certificate");
     let short = Gateway::before_url(&format!("https://{}", upstream.address)).with(
@@ -65,7 +65,7 @@ fn a_certificate_is_verified_for_its_name_and_by_its_authority() {
     assert_eq!(upstream.seen().len(), 5);
     let unverified = builder(&others, &https(upstream.address, ", tls: {ca_file: ca.pem, verify: false}")).start();
     assert_eq!(unverified.client().get("/", &[]).status, 200);
-    assert!(unverified.has_logged("unverified_server"), "{}", unverified.errors());
+    unverified.expect_logged("unverified_server");
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl Played {
     /// With settings of redis.conf as arguments of each node.
     fn start(settings: &[&str], samples: [Sample; 1]) -> Played {
         let (cluster, upstream) = (RedisCluster::start_with(Replicas::OneEach, settings), Upstream::start());
-        let text = cluster.store("deny", "").replace("timeout: 500ms", "timeout: 50ms") + &rules(&samples);
+        let text = cluster.store("deny", "").replace("timeout: 10s", "timeout: 50ms") + &rules(&samples);
         let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
         for node in cluster.addresses() {
             let node = format!("node=\"{node}\"");

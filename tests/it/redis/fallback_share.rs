@@ -184,6 +184,7 @@ fn a_client_that_leaves_before_its_request_was_sent_pays_nothing() {
     leave.iter_mut().for_each(|client| client.write(request));
     gateway.expect("tollgate_http_connections", &[], 37.0);
     drop(leave);
+    gateway.answers_without_the_store();
     redis.signal("CONT");
     for client in &mut stay {
         assert_eq!(client.response("GET").unwrap().status, 200);

@@ -100,8 +100,8 @@ fn is_local(gateway: &Gateway) -> bool {
     gateway.metric("rate_limiter_store_up", &[]) == 0.0
 }
 
-/// How wrong a gateway may know the clock of Redis here.
-const CLOCK_ERROR: Duration = Duration::from_millis(25);
+/// How wrong a gateway may know the clock of Redis: as much as a reply may take, which is the timeout of 50 ms, and what is rounded.
+const CLOCK_ERROR: Duration = Duration::from_millis(55);
 
 /// What one gateway may grant of its share, as its clients see it.
 fn share_of(limit: &Limit) -> Limit {

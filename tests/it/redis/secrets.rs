@@ -127,7 +127,7 @@ fn a_reload_changes_the_password_without_a_restart() {
     recovers(&gateway, "two");
     // Another address still needs one, and the password is that of the other address.
     gateway.reload(&upstream, &store(&format!("redis://127.0.0.2:{}", redis.port), "    password: three"));
-    assert!(gateway.errors().contains("only after a restart"), "{}", gateway.errors());
+    gateway.expect_logged("only after a restart");
     command(&redis, "two", &KILL);
     recovers(&gateway, "three");
 }
@@ -207,7 +207,7 @@ fn without_verification_any_certificate_will_do_but_never_the_clear() {
     };
     let gateway = start(port);
     recovers(&gateway, "a");
-    assert!(gateway.errors().contains("unverified_server"), "{}", gateway.errors());
+    gateway.expect_logged("unverified_server");
     let gateway = start(redis.port);
     assert_eq!(statuses(&gateway), [503; 3]);
     says(&gateway, &["unreachable", "TLS"]);

@@ -90,9 +90,7 @@ impl Gateway {
     #[track_caller]
     fn reload_file(&self, text: &str) {
         let before = self.successful_reloads();
-        let new = self.file("gateway.yaml.new");
-        std::fs::write(&new, text).unwrap();
-        std::fs::rename(new, self.file("gateway.yaml")).unwrap();
+        self.replace("gateway.yaml", text);
         self.signal("HUP");
         let wrong = self.errors().matches("configuration rejected").count();
         eventually("the configuration is in force", || {
@@ -114,6 +112,15 @@ impl Gateway {
 
     pub fn client(&self) -> Client {
         Client::connect(self.http)
+    }
+
+    /// Waits until it has refused a head, for which it needs no store. With one thread it has seen all that happened to its
+    /// connections before.
+    #[track_caller]
+    pub fn answers_without_the_store(&self) {
+        let mut client = self.client();
+        client.write("GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(client.response("GET").unwrap().status, 400);
     }
 
     /// The sum of those series of a metric whose labels contain all of these.
@@ -188,6 +195,13 @@ impl Gateway {
         self.directory.path().join(name)
     }
 
+    /// Puts this text in the place of a file next to its gateway.yaml, at once: it never sees a part of it.
+    pub fn replace(&self, name: &str, text: &str) {
+        let new = self.file(&format!("{name}.new"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, self.file(name)).unwrap();
+    }
+
     /// Its standard output after `ready`. Dropping it closes the pipe.
     pub fn output(&mut self) -> BufReader<ChildStdout> {
         self.output.take().unwrap()
@@ -201,6 +215,16 @@ impl Gateway {
     /// it is there, it takes [`Gateway::errors`].
     pub fn has_logged(&self, text: &str) -> bool {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap().contains(text)
+    }
+
+    /// Waits until it has written this to standard error.
+    #[track_caller]
+    pub fn expect_logged(&self, text: &str) {
+        let deadline = now() + Duration::from_secs(20);
+        while !self.has_logged(text) {
+            assert!(now() < deadline, "never logged: {text}\n{}", self.errors());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// What it has written to standard error so far. It writes on a thread of its own, so a line may be a moment late: this waits

@@ -80,7 +80,7 @@ impl RedisCluster {
     pub fn store(&self, on_store_failure: &str, rest: &str) -> String {
         let nodes = node_list([self.masters[2].port]);
         format!(
-            "store: {{redis: {{cluster: {{nodes: {nodes}}}, timeout: 500ms{rest}}}}}\n\
+            "store: {{redis: {{cluster: {{nodes: {nodes}}}, timeout: 10s{rest}}}}}\n\
              on_store_failure: {on_store_failure}\n"
         )
     }

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 use super::Client;
 
@@ -41,6 +42,19 @@ impl Upstream {
     /// `answer` is called with each request, and writes to its connection.
     pub fn answering(answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
         Upstream::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
+    }
+
+    /// Answers with 200 `ok`: what begins with `/slow` once the test has sent a message for it, all else at once.
+    pub fn answering_when_told() -> (Upstream, mpsc::Sender<()>) {
+        let (answer, told) = mpsc::channel();
+        let told = Mutex::new(told);
+        let upstream = Upstream::answering(move |request, stream| {
+            let is_slow = request.line.starts_with("GET /slow");
+            if !is_slow || told.lock().unwrap().recv_timeout(Duration::from_secs(60)).is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            }
+        });
+        (upstream, answer)
     }
 
     /// As [`Upstream::answering`], on a listener of the test.

@@ -69,7 +69,7 @@ fn every_answer_is_of_exactly_one_kind() {
         let path = seen.line.split(' ').nth(1).unwrap();
         match path {
             "/closed" => drop(stream.shutdown(Shutdown::Both)),
-            "/slow" | "/left" => std::thread::sleep(Duration::from_secs(2)),
+            "/slow" | "/left" => std::thread::sleep(Duration::from_secs(5)),
             "/broken-off" => {
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
                 let _ = stream.shutdown(Shutdown::Both);
@@ -82,7 +82,7 @@ fn every_answer_is_of_exactly_one_kind() {
         &upstream,
         &format!(
             "
-upstream_timeouts: {{read: 1s}}
+upstream_timeouts: {{read: 3s}}
 limits: {{body_bytes: 10B}}
 jwt: {{algorithms: [HS256], keys: {{secret: {SECRET}}}}}
 rules:
@@ -175,7 +175,7 @@ rules:
     assert_eq!((sizes("broken-off").1, sizes("left")), (4, (0, 0)));
     assert!(sizes("used-up").1 > 200 && sizes("trace").1 > 60);
     assert_eq!(with_id(&lines, "trace")["method"], "OTHER");
-    assert!(with_id(&lines, "slow")["upstream_us"].as_u64().unwrap() >= 450_000);
+    assert!(with_id(&lines, "slow")["upstream_us"].as_u64().unwrap() >= 2_450_000);
     let refused = lines.iter().filter(|line| line["kind"] == "refused").count();
     assert_eq!(gateway.metric("tollgate_refused_requests_total", &[]), f64::from(u32::try_from(refused).unwrap()));
     assert_eq!(gateway.metric("tollgate_http_requests_total", &[]), 18.0);
@@ -203,7 +203,7 @@ policies:
     rules:
       - name: free
         limit_keys: [query:user]
-        limits: {{second: {{rps: 0.5, burst: 4, fixed_cost: 1.5}}, day: {{rate: 100/day}}}}
+        limits: {{second: {{rps: 0.05, burst: 4, fixed_cost: 1.5}}, day: {{rate: 100/day}}}}
   - name: next
     mode: shadow
     rules: [{{name: trial, match: {{path: /}}, limit_keys: [query:user], algorithm_config: {{rate: 1/day}}}}]
@@ -259,7 +259,9 @@ policies:
     assert_eq!(limits_of(second_line)[2], json!(["next", "trial", "shadow", "deny", 1, 0, trial]));
     // Refused: the shadow was not asked, and what could have paid says so.
     let third = with_id(&lines, "third");
-    assert_eq!((&third["rule"], &third["retry_after"]), (&json!("free.second"), &json!(1)), "{third}");
+    // Half a token comes back in ten seconds.
+    let retry_after = third["retry_after"].as_u64().unwrap();
+    assert!(third["rule"] == "free.second" && (5..=10).contains(&retry_after), "{third}");
     assert!(third["remaining"].as_f64().unwrap() < 1.5, "{third}");
     let verdicts: Vec<_> = limits_of(third).iter().map(|limit| limit[3].clone()).collect();
     assert_eq!(verdicts, [json!("deny"), json!("allow")]);
@@ -287,20 +289,26 @@ rules:
             redis.patient_store().replace("deny", "local")
         ),
     );
-    let mut client = gateway.client();
+    let (mut client, mut asked) = (gateway.client(), 1);
     let mut ask = |id: &str, target: &str, code: u16| {
         assert_eq!(client.get(target, &[("X-User", "a"), ("X-Request-Id", id)]).status, code, "{id}");
     };
     ask("asked", "/", 200);
-    ask("known", "/", 429);
+    // What is known of a bucket counts for a second: on a busy machine the first may come later.
+    let known = (0..20).map(|number| format!("known-{number}")).find(|id| {
+        ask(id, "/", 429);
+        asked += 1;
+        with_id(&wait_for(&gateway, asked), id)["source"] == "cached"
+    });
+    let known = known.expect("each was asked for");
     redis.kill();
     ask("denied", "/strict", 503);
     ask("open", "/open", 200);
     ask("local", "/", 429);
-    let lines = wait_for(&gateway, 5);
+    let lines = wait_for(&gateway, asked + 3);
     for (id, rule, source, remaining) in [
         ("asked", "one", "store", json!(0)),
-        ("known", "one", "cached", json!(0)),
+        (&known, "one", "cached", json!(0)),
         ("denied", "strict", "fallback", json!(null)),
         ("open", "open", "fallback", json!(null)),
         ("local", "one", "fallback", json!(0)),

@@ -12,15 +12,9 @@ use crate::support::{Gateway, Upstream, eventually, print_measured, short_or_lon
 
 const EXPIRY: &str = "tollgate_tls_certificate_expiry_timestamp_seconds";
 
-fn replace(gateway: &Gateway, name: &str, text: &str) {
-    let new = gateway.file("new");
-    std::fs::write(&new, text).unwrap();
-    std::fs::rename(new, gateway.file(name)).unwrap();
-}
-
 fn replace_pair(gateway: &Gateway, issued: &IssuedCertificate) {
-    replace(gateway, "a.pem", &issued.certificate);
-    replace(gateway, "a.key", &issued.key);
+    gateway.replace("a.pem", &issued.certificate);
+    gateway.replace("a.key", &issued.key);
 }
 
 #[test]
@@ -45,8 +39,8 @@ fn a_renewed_certificate_is_presented_and_a_wrong_one_never() {
         (&"nothing".to_owned(), &second.key, "a.pem: cannot be used: there is no certificate in it"),
         (&second.certificate, &"nothing".to_owned(), "a.key: cannot be used: there is no private key in it"),
     ] {
-        replace(&gateway, "a.key", key);
-        replace(&gateway, "a.pem", certificate);
+        gateway.replace("a.key", key);
+        gateway.replace("a.pem", certificate);
         eventually("the reason is logged", || gateway.has_logged(reason));
     }
     let expired = authority.issue_until(&["a.test"], 2020);
@@ -70,8 +64,8 @@ fn a_reload_adds_and_removes_certificates_without_a_restart() {
     let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
     let (a, b) = (authority.issue(&["a.test"]), authority.issue(&["b.test"]));
     let gateway = before(&upstream, &authority, &[("a", &a, "")], "").start();
-    replace(&gateway, "b.pem", &b.certificate);
-    replace(&gateway, "b.key", &b.key);
+    gateway.replace("b.pem", &b.certificate);
+    gateway.replace("b.key", &b.key);
     let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
     assert!(settings.connect(gateway.http, "b.test").is_err());
     let mut client = settings.connect(gateway.http, "a.test").unwrap();
@@ -100,8 +94,8 @@ fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed()
     let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
     let presented = || settings.connect(gateway.http, "a.test").unwrap().certificate();
     let known = presented();
-    replace(&gateway, "b.pem", &expired.certificate);
-    replace(&gateway, "b.key", &expired.key);
+    gateway.replace("b.pem", &expired.certificate);
+    gateway.replace("b.key", &expired.key);
     let other = "tls: {min_version: 1.3, certificates: [{cert_file: b.pem, key_file: b.key}]}";
     gateway
         .reload(&upstream, &format!("listeners: [{{address: 127.0.0.1:0, {other}}}]\nlimits: {{target_bytes: 100B}}"));
@@ -118,8 +112,8 @@ fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed()
     let mut client = old.connect(gateway.http, "a.test").unwrap();
     assert_eq!(client.get("a.test", &format!("/{}", "x".repeat(100))), 414, "the rest of the file is in force");
     // Also the same pair as before: it comes into force with the settings of the file.
-    replace(&gateway, "b.pem", &first.certificate);
-    replace(&gateway, "b.key", &first.key);
+    gateway.replace("b.pem", &first.certificate);
+    gateway.replace("b.key", &first.key);
     eventually("the settings are in force", || old.connect(gateway.http, "a.test").is_err());
     assert_eq!(presented(), known);
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);

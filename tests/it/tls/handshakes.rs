@@ -155,14 +155,14 @@ fn handshakes_have_a_deadline_and_are_bounded() {
     let issued = authority.issue(&["a.test"]);
     let gateway = before(&upstream, &authority, &[("a", &issued, "")], "")
         .with("limits: {handshakes_at_once: 1}\n")
-        .interval("tls_handshake", Duration::from_millis(1500))
+        .interval("tls_handshake", Duration::from_secs(5))
         .start();
     // What a client has sent of its first message that arrived does not matter: one that sends nothing takes no place.
     let silent = Client::connect(gateway.http);
     assert_eq!(curl(&gateway, "a.test", &[]).status, 200);
-    // A client that has sent its first message and nothing more.
-    let mut stalled = TcpStream::connect(gateway.http).unwrap();
+    // A client that has sent its first message and nothing more. Its time runs from here on.
     let hello = hello(&gateway);
+    let mut stalled = TcpStream::connect(gateway.http).unwrap();
     stalled.write_all(&hello).unwrap();
     stalled.read_exact(&mut [0; 5]).unwrap();
     assert_eq!(curl(&gateway, "a.test", &[]).code, 35);

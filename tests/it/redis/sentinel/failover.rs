@@ -148,15 +148,19 @@ fn group_with_relay() -> (SentinelGroup, Relay) {
 fn a_replica_that_lags_behind_grants_again_what_it_has_not_heard_of() {
     let lag = Duration::from_millis(300);
     for _ in 0..short_or_long(1, 5) {
-        let (group, relay) = group_with_relay();
-        relay.set(Answers::Late(lag));
-        let fault = "a replica that is 300 ms behind is promoted";
-        let excess = survive(fault, group, SOON, &token_bucket(), |group, load| {
-            group.servers[0].kill();
-            group.promote_by_hand(1);
-            promotion(group, 0, load)
+        // On a machine that stands still for as long just before the kill, it has heard of everything.
+        let is_lost = (0..3).any(|_| {
+            let (group, relay) = group_with_relay();
+            relay.set(Answers::Late(lag));
+            let fault = "a replica that is 300 ms behind is promoted";
+            let excess = survive(fault, group, SOON, &token_bucket(), |group, load| {
+                group.servers[0].kill();
+                group.promote_by_hand(1);
+                promotion(group, 0, load)
+            });
+            excess > 0
         });
-        assert!(excess > 0, "nothing was lost");
+        assert!(is_lost, "nothing was lost");
     }
 }
 

@@ -7,19 +7,23 @@ use std::time::Duration;
 
 use super::{ALL, is_well, start};
 use crate::support::collector::Collector;
-use crate::support::{Gateway, Orphan, Upstream, eventually, free_port, now};
+use crate::support::{Gateway, Lateness, Orphan, Upstream, eventually, free_port, now};
+
+/// For as long an export is tried again. What a busy machine adds to a first attempt is less.
+const TIMEOUT: (&str, &str) = ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
 
 #[test]
 fn an_unreachable_or_wrong_collector_is_logged_once_and_so_is_its_recovery() {
     let upstream = Upstream::start();
-    for (answer, said) in [
+    let answers = [
         ("HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n", "answered 500"),
         // Such an answer is a reason to try again.
         ("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n", "answered 503"),
         ("HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", "answered 302"),
         ("\u{0}garbage\r\n\r\n", "protocol"),
         ("", "Peer disconnected"),
-    ] {
+    ];
+    let is_logged_once = |answer: &'static str, said: &str| {
         let posts = Upstream::answering(move |seen, stream| {
             let good = seen.line.starts_with("POST /v1/traces ") && seen.field("x-good").is_some();
             let answer = if good { "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" } else { answer };
@@ -27,28 +31,29 @@ fn an_unreachable_or_wrong_collector_is_logged_once_and_so_is_its_recovery() {
             let _ = stream.shutdown(std::net::Shutdown::Both);
         });
         let collector = Collector::over(posts);
-        let gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_EXPORTER_OTLP_TIMEOUT", "200")]);
+        let gateway = start(&collector, &upstream, "", &[ALL, TIMEOUT]);
         for _ in 0..3 {
             let before = collector.posts().len();
             is_well(&gateway, 5);
             eventually("it is tried", || collector.posts().len() > before);
         }
         eventually("it is counted", || gateway.metric("tollgate_trace_spans_dropped_total", &["not_taken"]) >= 15.0);
+        gateway.expect_logged(said);
         let errors = gateway.errors();
         assert_eq!(errors.matches("traces not sent").count(), 1, "{errors}");
-        assert!(errors.contains(said), "{errors}");
         gateway.expect("tollgate_trace_spans_sent_total", &[], 0.0);
-    }
+    };
+    // All at once, since an export is tried again until its timeout.
+    std::thread::scope(|scope| {
+        for (answer, said) in answers {
+            scope.spawn(move || is_logged_once(answer, said));
+        }
+    });
 
     // Away altogether, and back.
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}");
-    let variables = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", &*url),
-        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
-        ALL,
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "200"),
-    ];
+    let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", &*url), ("OTEL_BSP_SCHEDULE_DELAY", "20"), ALL, TIMEOUT];
     let gateway = Gateway::before(&upstream).variables(&variables).start();
     is_well(&gateway, 5);
     eventually("it is reported", || gateway.has_logged("traces not sent"));
@@ -93,11 +98,12 @@ fn a_slow_collector_costs_spans_and_delays_no_request() {
     // Three spans each; thirty wait.
     gateway.expect("tollgate_trace_spans_dropped_total", &["queue_full"], 270.0);
     // With a call under way that will not end, it leaves in time all the same.
+    let late = Lateness::measure();
     gateway.signal("TERM");
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(4), "{took:?}");
-    assert!(gateway.errors().contains("traces not all sent"), "{}", gateway.errors());
+    assert!(took < Duration::from_secs(4) + late.of_a_request(), "{took:?}");
+    gateway.expect_logged("traces not all sent");
 }
 
 #[test]
@@ -106,10 +112,11 @@ fn queued_spans_are_sent_before_the_process_exits() {
     let mut gateway = start(&collector, &upstream, "", &[ALL, ("OTEL_BSP_SCHEDULE_DELAY", "60000")]);
     is_well(&gateway, 3);
     assert_eq!(collector.posts().len(), 0);
+    let late = Lateness::measure();
     gateway.signal("TERM");
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(2) + late.of_a_request(), "{took:?}");
     assert_eq!(collector.spans().len(), 9);
 }
 
@@ -124,10 +131,11 @@ fn waiting_spans_are_sent_at_the_end_of_the_drain() {
     let mut stuck = gateway.client();
     stuck.write("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     eventually("it is under way", || upstream.count() == 1);
+    let late = Lateness::measure();
     gateway.signal("TERM");
     let (status, took) = gateway.wait();
     assert_eq!(status.code(), Some(0));
-    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(took < Duration::from_secs(4) + late.of_a_request(), "{took:?}");
     collector.await_spans(&["request", "decision"]);
 }
 

@@ -65,7 +65,7 @@ fn a_granted_request_is_one_tree_and_the_upstream_is_called_from_it() {
 fn a_delayed_request_has_a_span_between_its_decision_and_the_upstream() {
     let (collector, upstream) = (Collector::start(), Upstream::start());
     let line = "rules: [{name: line, limit_keys: [ip:address], algorithm: leaky_bucket, \
-                algorithm_config: {rps: 2, queue: 1, max_wait: 5s}}]\n";
+                algorithm_config: {rate: 20/min, queue: 1, max_wait: 5s}}]\n";
     let gateway = start(&collector, &upstream, line, &CALLERS);
     let mut client = gateway.client();
     assert_eq!(client.get("/", &[]).status, 200);
@@ -184,7 +184,9 @@ fn a_client_that_disconnects_before_the_decision_is_no_error() {
     eventually("a call is under way", || redis.has_unread_calls());
     let mut leaves = gateway.client();
     leaves.write(&format!("GET / HTTP/1.1\r\nHost: test\r\ntraceparent: {}\r\n\r\n", caller("01")));
+    gateway.expect("tollgate_http_connections", &[], 2.0);
     drop(leaves);
+    gateway.answers_without_the_store();
     redis.signal("CONT");
     let spans = collector.await_spans(&["request", "decision"]);
     let [request, decision] = ["request", "decision"].map(|role| the(&spans, role));
