@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 
-/// Waits for the cut of one connection, which is none before it is a tunnel. Polled by the task of that connection only.
+/// Waits for the cut of one connection, once that is a tunnel. Polled by the task of that connection only.
 #[derive(Debug, Default)]
 pub struct TunnelCut(Mutex<Option<Waiting>>);
 
