@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use pingora::protocols::Stream;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
 use super::lingering_close::linger;
@@ -19,7 +19,6 @@ use super::request_body::{Advance, BodyError, BodyFraming};
 use super::timers::delegated_timer::DelegatedTimer;
 use super::timers::poll_on_wake::PollOnWake;
 use crate::base::time::Clock;
-use crate::gateway::response::pending_fields::ResponseStart;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -47,17 +46,17 @@ pub struct DownstreamStream {
     pub(super) framing: BodyFraming,
     pub(super) end: Option<End>,
     /// How long a client may neither send nor read anything.
-    client_timeout: Duration,
-    handle: ConnectionHandle,
-    /// A response head that has to be written whole, as far as that is still to be done.
-    head: Bytes,
+    pub(super) client_timeout: Duration,
+    pub(super) handle: ConnectionHandle,
+    /// A response head that is not written yet. It goes out with what follows it, so that they are one record of TLS.
+    pub(super) head: Bytes,
     /// Whether that was the last head of the response, after which only its body is written.
-    head_done: bool,
+    pub(super) head_done: bool,
     /// When the client has to have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
-    write_backpressure: WriteBackpressure,
-    write_stall: Option<WriteStall>,
-    upstream_timer: DelegatedTimer,
+    pub(super) write_backpressure: WriteBackpressure,
+    pub(super) write_stall: Option<WriteStall>,
+    pub(super) upstream_timer: DelegatedTimer,
 }
 
 /// Why nothing more can be read from or written to a connection.
@@ -266,7 +265,7 @@ impl DownstreamStream {
     }
 
     /// Ready once the request has taken longer than it may, if that is bounded.
-    fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(deadline) = self.handle.deadline().and_then(RequestDeadline::get) else { return Poll::Pending };
         // Once it has passed, the response to that may be written.
         if self.end.is_some() {
@@ -278,7 +277,7 @@ impl DownstreamStream {
     }
 
     /// Ready once the process waits for this tunnel no longer.
-    fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+    pub(super) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         let Some(tunnel_cut) = self.handle.tunnel_cut() else { return Poll::Pending };
         let cut = ready!(tunnel_cut.poll(cx));
         self.end = Some(End::Cut);
@@ -288,66 +287,6 @@ impl DownstreamStream {
     fn end_invalid(&mut self, error: BodyError) -> io::Error {
         self.end = Some(End::Invalid(error));
         io::Error::new(io::ErrorKind::InvalidData, error)
-    }
-
-    /// Writes the head that `bytes` are, with the fields that join it; `None` if `bytes` are to be written as they are. They
-    /// count as written when all of the head is: a caller that has to wait polls again with the same bytes.
-    pub(super) fn poll_head(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
-        if self.head.is_empty() {
-            if self.head_done {
-                return None;
-            }
-            let joined = self.handle.pending_fields().map_or(Ok(ResponseStart::Unchanged), |fields| fields.join(bytes));
-            match joined {
-                // Written whole too: its rest would not be recognised as part of a head.
-                Ok(ResponseStart::Interim) => self.head = Bytes::copy_from_slice(bytes),
-                Ok(ResponseStart::Unchanged) => {
-                    self.head_done = true;
-                    return None;
-                }
-                Ok(ResponseStart::Head(head)) => (self.head, self.head_done) = (head, true),
-                Err(lost) => return Some(Poll::Ready(Err(lost.into()))),
-            }
-        }
-        while !self.head.is_empty() {
-            let written = Pin::new(&mut self.inner).poll_write(cx, &self.head);
-            match self.poll_backpressure(written, cx) {
-                Poll::Ready(Ok(count @ 1..)) => self.head.advance(count),
-                Poll::Pending => return Some(Poll::Pending),
-                failed => {
-                    // What is written from now on is not in it.
-                    self.head.clear();
-                    return Some(failed);
-                }
-            }
-        }
-        Some(Poll::Ready(Ok(bytes.len())))
-    }
-
-    /// Gives up a client that reads nothing for its timeout.
-    pub(super) fn poll_backpressure<T>(
-        &mut self,
-        written: Poll<io::Result<T>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.write_stall = None;
-            self.upstream_timer.restart();
-            return written;
-        }
-        if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
-            return Poll::Ready(Err(expired));
-        }
-        if self.end != Some(End::Cut)
-            && let Poll::Ready(cut) = self.poll_cut(cx)
-        {
-            return Poll::Ready(Err(cut));
-        }
-        let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
-        let timeout = tunnel.map_or(self.client_timeout, Duration::from);
-        ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, timeout, cx));
-        self.end = Some(End::Stalled);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -369,63 +308,5 @@ impl Drop for DownstreamStream {
                 drop(slot);
             });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use http::HeaderValue;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-
-    use super::*;
-    use crate::base::time::Timestamp;
-    use crate::gateway::response::response_fields::ResponseFields;
-    use crate::gateway::server::connection_guard::CountGuard;
-    use crate::limit::scheme::Scheme;
-
-    /// A stream with fields pending whose client reads little at a time.
-    fn stream() -> (DuplexStream, DownstreamStream) {
-        let (client, server) = tokio::io::duplex(3);
-        let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());
-        let handle = ConnectionHandle::http1(0, Scheme::Http, None);
-        let request_id = HeaderValue::from_static("a");
-        let fields = ResponseFields { request_id: &request_id, problem: None, rate_limits: None, cors: None };
-        handle.pending_fields().unwrap().put(fields.to_http1());
-        let clock = Clock::manual(Timestamp(1_000_000));
-        (client, DownstreamStream::new(Box::new(server), slot, WriteBackpressure::default(), handle, clock))
-    }
-
-    #[tokio::test]
-    async fn a_head_that_is_written_in_parts_has_its_fields_whole_and_once() {
-        let [early, head, body] =
-            ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"];
-        for vectored in [false, true] {
-            let (mut client, mut stream) = stream();
-            assert!(stream.is_write_vectored());
-            tokio::spawn(async move {
-                for mut bytes in [early, head, body].map(str::as_bytes) {
-                    match vectored {
-                        false => stream.write_all(bytes).await.unwrap(),
-                        true => stream.write_all_buf(&mut bytes).await.unwrap(),
-                    }
-                }
-            });
-            let mut read = String::new();
-            client.read_to_string(&mut read).await.unwrap();
-            assert_eq!(read, format!("{early}HTTP/1.1 200 OK\r\nA: b\r\nX-Request-Id: a\r\n\r\n{body}"), "{vectored}");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_response_that_would_lose_its_fields_is_an_error_and_not_sent() {
-        let (mut client, mut stream) = stream();
-        let error = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap_err();
-        assert_eq!(error.to_string(), "response without a head for its fields");
-        drop(stream);
-        let mut read = Vec::new();
-        client.read_to_end(&mut read).await.unwrap();
-        assert!(read.is_empty(), "{read:?}");
     }
 }

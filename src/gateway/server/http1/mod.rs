@@ -13,6 +13,7 @@ mod lingering_close;
 mod pingora_parity;
 pub mod request_body;
 pub mod request_head;
+mod response_writing;
 mod stream_traits;
 pub mod syntax;
 mod timers;

@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -35,12 +35,7 @@ impl AsyncRead for DownstreamStream {
 
 impl AsyncWrite for DownstreamStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if let Some(written) = this.poll_head(bytes, cx) {
-            return written;
-        }
-        let written = Pin::new(&mut this.inner).poll_write(cx, bytes);
-        this.poll_backpressure(written, cx)
+        self.get_mut().poll_write_part(bytes, cx)
     }
 
     fn poll_write_vectored(
@@ -49,9 +44,10 @@ impl AsyncWrite for DownstreamStream {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let first = parts.iter().find(|part| !part.is_empty());
-        if let Some(written) = first.and_then(|first| this.poll_head(first, cx)) {
-            return written;
+        if let Some(first) = parts.iter().find(|part| !part.is_empty())
+            && this.awaits_head()
+        {
+            return this.poll_write_part(first, cx);
         }
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
         this.poll_backpressure(written, cx)
@@ -63,12 +59,14 @@ impl AsyncWrite for DownstreamStream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        ready!(this.poll_waiting_head(cx))?;
         let written = Pin::new(&mut this.inner).poll_flush(cx);
         this.poll_backpressure(written, cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        ready!(this.poll_waiting_head(cx))?;
         let written = Pin::new(&mut this.inner).poll_shutdown(cx);
         this.poll_backpressure(written, cx)
     }
