@@ -16,6 +16,7 @@ use crate::gateway::enforcement::Direction;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
+use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::session;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
@@ -108,6 +109,14 @@ impl Exchange {
             record: None,
             trace: RequestTrace::NONE,
             own_responses: None,
+        }
+    }
+
+    /// Gives the request its id, which is the one that was `sent` if it may be.
+    pub fn identify(&mut self, sent: Option<&HeaderValue>) {
+        self.request_id = request_id::keep_or_make(sent);
+        if self.connection.as_ref().is_some_and(ConnectionHandle::keeps_next_request_id) {
+            self.request_id.set_sensitive(false);
         }
     }
 

@@ -10,6 +10,7 @@ use pingora::http::RequestHeader;
 use pingora::{ErrorType, OrErr};
 
 use crate::gateway::response::request_id;
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::Upstream;
 use crate::limit::grpc_timeout::is_grpc;
 use crate::limit::request::address_text;
@@ -26,6 +27,7 @@ pub struct Client<'a> {
     /// Of the connection.
     pub scheme: Scheme,
     pub request_id: &'a HeaderValue,
+    pub connection: Option<&'a ConnectionHandle>,
 }
 
 /// The fields of a request that say where it came from, as far as they are read before it is decided.
@@ -141,10 +143,11 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
 
 /// The believed addresses that the request passed through, with the peer at the end.
 fn chain(headers: &HeaderMap, client: Client<'_>) -> Result<HeaderValue, InvalidHeaderValue> {
-    let peer = address_text(client.peer);
     if !client.trusted_peer {
-        return HeaderValue::from_str(&peer);
+        let address = || HeaderValue::from_str(&address_text(client.peer));
+        return client.connection.map_or_else(address, |connection| connection.peer_address(address));
     }
+    let peer = address_text(client.peer);
     let mut chain = Vec::new();
     for line in headers.get_all(&FORWARDED_FOR) {
         chain.extend_from_slice(line.as_bytes());
@@ -165,7 +168,10 @@ mod tests {
             headers.insert("x-forwarded-proto", HeaderValue::from_static(sent));
         }
         let peer = IpAddr::from([192, 0, 2, 1]);
-        apply(&mut headers, Client { peer, trusted_peer, scheme, request_id: &HeaderValue::from_static("a") });
+        apply(
+            &mut headers,
+            Client { peer, trusted_peer, scheme, request_id: &HeaderValue::from_static("a"), connection: None },
+        );
         headers.remove("x-forwarded-proto").unwrap()
     }
 

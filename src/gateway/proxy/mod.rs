@@ -41,7 +41,6 @@ use super::enforcement::{Arrival, Decision, DecisionFindings, Patience, PaymentR
 use super::response::cors_fields::CorsFields;
 use super::response::header_changes;
 use super::response::problem::{ProblemResponse, Reuse};
-use super::response::request_id;
 use super::response::response_fields::ResponseFields;
 use super::runtime::log_throttle::LogThrottle;
 use super::runtime::supervise;
@@ -85,14 +84,15 @@ pub struct ProxyLogs {
 
 #[async_trait]
 impl ProxyHttp for Proxy {
-    type CTX = Exchange;
+    /// On the heap: Pingora moves it from future to future.
+    type CTX = Box<Exchange>;
 
-    fn new_ctx(&self) -> Exchange {
-        Exchange::new(self.gateway.clock.now())
+    fn new_ctx(&self) -> Self::CTX {
+        Box::new(Exchange::new(self.gateway.clock.now()))
     }
 
     /// Takes what the server of HTTP/1 hands on with every request, the first one included.
-    fn on_connection_reuse(&self, _: &mut Session, exchange: &mut Exchange, context: Box<dyn Any + Send + Sync>) {
+    fn on_connection_reuse(&self, _: &mut Session, exchange: &mut Self::CTX, context: Box<dyn Any + Send + Sync>) {
         if let Ok(handle) = context.downcast::<ConnectionHandle>() {
             exchange.connection = Some(*handle);
         }
@@ -101,7 +101,7 @@ impl ProxyHttp for Proxy {
     /// No modules: they cost time even if they do nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
-    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<()> {
+    async fn early_request_filter(&self, session: &mut Session, exchange: &mut Self::CTX) -> Result<()> {
         if exchange.connection.is_none() {
             exchange.connection = session::connection(session);
         }
@@ -115,12 +115,12 @@ impl ProxyHttp for Proxy {
         Ok(())
     }
 
-    async fn request_filter(&self, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
+    async fn request_filter(&self, session: &mut Session, exchange: &mut Self::CTX) -> Result<bool> {
         let snapshot = self.gateway.snapshot.load();
         let head = session.req_header();
         supervise::fault_point(head.uri.path());
         let incoming = IncomingFields::of(&head.headers);
-        exchange.request_id = request_id::keep_or_make(incoming.request_id);
+        exchange.identify(incoming.request_id);
         exchange.peer = session
             .client_addr()
             .and_then(|address| address.as_inet())
@@ -187,11 +187,12 @@ impl ProxyHttp for Proxy {
             Decision::Delay(delayed) => {
                 // A request of an old configuration keeps what it needs of it, and not the whole.
                 drop(snapshot);
-                delay(&self.gateway, session, exchange, *delayed).await?;
+                // What is rare is on the heap, so that it does not enlarge every request's task.
+                Box::pin(delay(&self.gateway, session, exchange, *delayed)).await?;
                 exchange.pass();
                 route_answers::answer(self, session, exchange, scheme).await
             }
-            Decision::Preflight => answer_preflight(self, session, exchange).await,
+            Decision::Preflight => Box::pin(answer_preflight(self, session, exchange)).await,
             Decision::Refuse(response) => {
                 let refusal = &response.refusal;
                 self.gateway.metrics.http.count_refusal(refusal.reason);
@@ -201,14 +202,14 @@ impl ProxyHttp for Proxy {
                 let page = exchange.page(session.req_header(), refusal.status);
                 let problem = ProblemResponse { page, cors: exchange.cors(), ..response.problem() };
                 let (id, pending) = (&exchange.request_id, exchange.pending_fields());
-                problem.write(session, id, pending, self.reuse()).await?;
+                Box::pin(problem.write(session, id, pending, self.reuse())).await?;
                 Ok(true)
             }
             Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
         }
     }
 
-    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
+    async fn upstream_peer(&self, session: &mut Session, exchange: &mut Self::CTX) -> Result<Box<HttpPeer>> {
         attempt_peer::select(self, session, exchange).await
     }
 
@@ -219,7 +220,7 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&Digest>,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         exchange.forwarded = Some(self.gateway.clock.now());
         Ok(())
@@ -230,7 +231,7 @@ impl ProxyHttp for Proxy {
         &self,
         _: &mut Session,
         _: &HttpPeer,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         mut error: Box<Error>,
     ) -> Box<Error> {
         let retry = attempts::fail(&self.gateway, exchange, upstream_error(&error), Repeatable::Yes);
@@ -243,7 +244,7 @@ impl ProxyHttp for Proxy {
         _: &HttpPeer,
         session: &mut Session,
         error: Box<Error>,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
         reused: bool,
     ) -> Box<Error> {
         attempts::fail_while_proxying(&self.gateway, session, error, exchange, reused)
@@ -254,14 +255,14 @@ impl ProxyHttp for Proxy {
         &self,
         session: &mut Session,
         request: &mut RequestHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         let scheme = exchange.scheme(session);
         let host =
             forwarded_headers::missing_host(session.req_header(), exchange.upstream().map(|one| &*one.upstream))?;
         let expects_trailers = forwarded_headers::expects_trailers(request, session.req_header());
-        let Exchange { peer, trusted_peer, ref request_id, .. } = *exchange;
-        let client = Client { peer, trusted_peer, scheme, request_id };
+        let Exchange { peer, trusted_peer, ref request_id, .. } = **exchange;
+        let client = Client { peer, trusted_peer, scheme, request_id, connection: exchange.connection.as_ref() };
         forwarded_headers::edit(request, |headers| {
             forwarded_headers::apply(headers, client);
             exchange.trace.inject(headers);
@@ -292,7 +293,7 @@ impl ProxyHttp for Proxy {
         _: &mut Session,
         body: &mut Option<Bytes>,
         _end_of_stream: bool,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         match &mut exchange.body_left {
             Some(left) => route_overrides::count(left, body.as_ref()),
@@ -304,7 +305,7 @@ impl ProxyHttp for Proxy {
         &self,
         session: &mut Session,
         response: &mut ResponseHeader,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<()> {
         if self.gateway.is_draining() {
             // Also for requests that were in flight when draining began.
@@ -326,7 +327,6 @@ impl ProxyHttp for Proxy {
         response_head::sanitise(response)?;
         exchange.origin = Origin::Upstream;
         attempts::answered(&self.gateway, exchange, response.status);
-        response.remove_header(&request_id::NAME);
         if let Some(changes) = &exchange.field_changes {
             header_changes::apply(&changes.response, response)?;
         }
@@ -340,7 +340,7 @@ impl ProxyHttp for Proxy {
         &self,
         _: &mut Session,
         trailers: &mut HeaderMap,
-        _: &mut Exchange,
+        _: &mut Self::CTX,
     ) -> Result<()> {
         response_head::sanitise_trailers(trailers);
         Ok(())
@@ -351,7 +351,7 @@ impl ProxyHttp for Proxy {
         _: &mut Session,
         _: &mut Option<Bytes>,
         end_of_stream: bool,
-        exchange: &mut Exchange,
+        exchange: &mut Self::CTX,
     ) -> Result<Option<Duration>> {
         match exchange.deadline {
             Some(deadline) if !end_of_stream => total_timeout::check(deadline, self.gateway.clock.now()),
@@ -360,26 +360,26 @@ impl ProxyHttp for Proxy {
         .map(|()| None)
     }
 
-    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Exchange) -> FailToProxy {
+    async fn fail_to_proxy(&self, session: &mut Session, error: &Error, exchange: &mut Self::CTX) -> FailToProxy {
         fault_response::respond(self, session, error, exchange).await
     }
 
     /// The gateway logs its own lines, with fields and without the client's data.
-    fn suppress_error_log(&self, _: &Session, _: &Exchange, _: &Error) -> bool {
+    fn suppress_error_log(&self, _: &Session, _: &Self::CTX, _: &Error) -> bool {
         true
     }
 
     fn suppress_proxy_warn_log(
         &self,
         _: &Session,
-        _: &Exchange,
+        _: &Self::CTX,
         _: &Error,
         _: pingora::proxy::ProxyWarnLogContext,
     ) -> bool {
         true
     }
 
-    async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Exchange) {
+    async fn logging(&self, session: &mut Session, error: Option<&Error>, exchange: &mut Self::CTX) {
         let now = self.gateway.clock.now();
         let code = match response_code(session) {
             Some(code) => code,

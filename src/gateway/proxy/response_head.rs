@@ -6,6 +6,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorType, Result};
 
+use crate::gateway::response::request_id;
+
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
 
@@ -21,8 +23,8 @@ pub fn forget_spelling(response: &mut ResponseHeader) {
     }
 }
 
-/// Removes the hop-by-hop fields (RFC 9110, section 7.6.1), except from the response to an upgrade, and fields under our own
-/// names. Pingora adds the fields of the client's own connection later.
+/// Removes the hop-by-hop fields (RFC 9110, section 7.6.1), except from the response to an upgrade, the id of the request, and
+/// fields under our own names. Pingora adds the fields of the client's own connection later.
 ///
 /// # Errors
 /// If the head does not say in exactly one way where the response ends.
@@ -49,6 +51,8 @@ pub fn sanitise(response: &mut ResponseHeader) -> Result<()> {
                     framing = Framing::Invalid;
                 }
             }
+            // The client gets its own.
+            "x-request-id" => removed.push(request_id::NAME),
             other if other.starts_with(OURS) => removed.push(name.clone()),
             _ => {}
         }
@@ -133,8 +137,14 @@ mod tests {
 
     #[test]
     fn fields_of_the_hop_and_under_our_names_are_removed() {
-        let fields =
-            [("Connection", "x-a"), ("X-A", "1"), ("Keep-Alive", "1"), ("X-Tollgate-Reason", "1"), ("X-B", "1")];
+        let fields = [
+            ("Connection", "x-a"),
+            ("X-A", "1"),
+            ("Keep-Alive", "1"),
+            ("X-Tollgate-Reason", "1"),
+            ("X-Request-Id", "1"),
+            ("X-B", "1"),
+        ];
         assert_eq!(sanitised(200, &fields).unwrap(), ["x-b"]);
         assert_eq!(sanitised(101, &fields).unwrap(), ["connection", "x-a", "keep-alive", "x-b"]);
     }

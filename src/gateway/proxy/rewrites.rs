@@ -70,7 +70,13 @@ mod tests {
         }
         headers.insert("x_forwarded_prefix", HeaderValue::from_static("/evil"));
         let request_id = &HeaderValue::from_static("a");
-        let client = Client { peer: IpAddr::from([192, 0, 2, 1]), trusted_peer, scheme: Scheme::Http, request_id };
+        let client = Client {
+            peer: IpAddr::from([192, 0, 2, 1]),
+            trusted_peer,
+            scheme: Scheme::Http,
+            request_id,
+            connection: None,
+        };
         let rewrite = Rewrite { stripped: Some(HeaderValue::from_static("/v1")), ..Rewrite::default() };
         rewrite_fields(&rewrite, &mut headers, client);
         assert_eq!(headers.len(), 1);

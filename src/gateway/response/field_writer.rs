@@ -2,10 +2,13 @@
 
 use std::convert::Infallible;
 
-use http::HeaderValue;
+use http::header::InvalidHeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
+use pingora::{ErrorType, OrErr};
 
 use super::pending_fields::RawFields;
+use super::request_id;
 
 /// Where fields are written. Names are from our sources, and a value was checked when it became one: neither has a line end.
 pub trait FieldWriter {
@@ -14,6 +17,11 @@ pub trait FieldWriter {
     fn field(&mut self, name: &'static str, value: &HeaderValue) -> Result<(), Self::Error>;
 
     fn number(&mut self, name: &'static str, number: u64) -> Result<(), Self::Error>;
+
+    /// The field that every response has.
+    fn request_id(&mut self, value: &HeaderValue) -> Result<(), Self::Error> {
+        self.field("X-Request-Id", value)
+    }
 }
 
 impl FieldWriter for RawFields {
@@ -41,4 +49,30 @@ impl FieldWriter for ResponseHeader {
     fn number(&mut self, name: &'static str, number: u64) -> pingora::Result<()> {
         self.append_header(name, HeaderValue::from(number)).map(drop)
     }
+}
+
+/// The same, where no spelling of names is kept.
+impl FieldWriter for HeaderMap {
+    type Error = pingora::BError;
+
+    fn field(&mut self, name: &'static str, value: &HeaderValue) -> pingora::Result<()> {
+        append(self, HeaderName::from_bytes(name.as_bytes()), value.clone())
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) -> pingora::Result<()> {
+        append(self, HeaderName::from_bytes(name.as_bytes()), HeaderValue::from(number))
+    }
+
+    fn request_id(&mut self, value: &HeaderValue) -> pingora::Result<()> {
+        append(self, Ok(request_id::NAME), value.clone())
+    }
+}
+
+fn append(
+    fields: &mut HeaderMap,
+    name: Result<HeaderName, InvalidHeaderName>,
+    value: HeaderValue,
+) -> pingora::Result<()> {
+    let name = name.or_err(ErrorType::InvalidHTTPHeader, "invalid name of a field")?;
+    fields.try_append(name, value).map(drop).or_err(ErrorType::InvalidHTTPHeader, "too many fields")
 }

@@ -7,7 +7,8 @@
 //!
 //! One of the two always takes them. What cannot be written is an error, and the response is not sent without it.
 
-use http::HeaderValue;
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Response};
 use pingora::http::ResponseHeader;
 
 use super::cors_fields::CorsFields;
@@ -48,7 +49,9 @@ impl ResponseFields<'_> {
                 pending.put(self.to_http1());
                 Ok(())
             }
-            None => self.write(header),
+            None if header.has_case() => self.write(header),
+            // Pingora would read every name again, since it may be spelt in another way.
+            None => edit(header, |fields| self.write(fields)),
         }
     }
 
@@ -64,7 +67,7 @@ impl ResponseFields<'_> {
         if self.problem.is_some() {
             writer.field("Cache-Control", &HeaderValue::from_static("no-store"))?;
         }
-        writer.field("X-Request-Id", self.request_id)?;
+        writer.request_id(self.request_id)?;
         if let Some(problem) = self.problem {
             problem.write(writer)?;
         }
@@ -76,6 +79,18 @@ impl ResponseFields<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// Edits the fields of a header that has no spelling of their names.
+fn edit(
+    header: &mut ResponseHeader,
+    change: impl FnOnce(&mut HeaderMap) -> pingora::Result<()>,
+) -> pingora::Result<()> {
+    let nothing = ResponseHeader::from(Response::new(()).into_parts().0);
+    let mut parts = Parts::from(std::mem::replace(header, nothing));
+    let changed = change(&mut parts.headers);
+    *header = ResponseHeader::from(parts);
+    changed
 }
 
 impl ProblemFields {

@@ -4,8 +4,10 @@
 //! in the digest of its sessions, without text for fields and without an offer to enforce the read timeout. A session without
 //! any handle is served too: nothing is lost then, only done in the general way.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderValue;
 
 use super::tunnel_cut::TunnelCut;
 use crate::base::tls::server::Session;
@@ -13,6 +15,9 @@ use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 use crate::limit::scheme::Scheme;
+
+/// Of how many request ids the table of fields gets one.
+const KEPT_REQUEST_IDS: u32 = 64;
 
 /// A handle to one connection, for the server and the application.
 #[derive(Clone, Debug)]
@@ -26,6 +31,10 @@ struct HandleState {
     /// `None` in HTTP/2.
     http1: Option<Http1State>,
     closing: AtomicBool,
+    /// The requests of HTTP/2 that have got their ids. It wraps.
+    request_ids: AtomicU32,
+    /// The address of the peer, as the value of a field.
+    peer_address: OnceLock<HeaderValue>,
 }
 
 /// What the requests of a connection share that have it for themselves, one after the other.
@@ -50,11 +59,42 @@ impl ConnectionHandle {
     }
 
     fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, http1: Option<Http1State>) -> ConnectionHandle {
-        ConnectionHandle(Arc::new(HandleState { listener, scheme, tls, http1, closing: AtomicBool::new(false) }))
+        ConnectionHandle(Arc::new(HandleState {
+            listener,
+            scheme,
+            tls,
+            http1,
+            closing: AtomicBool::new(false),
+            request_ids: AtomicU32::new(0),
+            peer_address: OnceLock::new(),
+        }))
     }
 
     pub fn is_http2(&self) -> bool {
         self.0.http1.is_none()
+    }
+
+    /// Whether the table of fields that HTTP/2 keeps for the connection should have the next request id. Then the ids after it need
+    /// not say what they are; from time to time again, since other fields displace it.
+    pub fn keeps_next_request_id(&self) -> bool {
+        if !self.is_http2() {
+            return false;
+        }
+        let number = self.0.request_ids.load(Ordering::Relaxed);
+        // All requests of a connection are on its thread.
+        self.0.request_ids.store(number.wrapping_add(1), Ordering::Relaxed);
+        number.is_multiple_of(KEPT_REQUEST_IDS)
+    }
+
+    /// The address of the peer as the value of a field, which is made once: all requests of a connection have the same.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn peer_address<E>(&self, make: impl FnOnce() -> Result<HeaderValue, E>) -> Result<HeaderValue, E> {
+        match self.0.peer_address.get() {
+            Some(address) => Ok(address.clone()),
+            None => make().map(|made| self.0.peer_address.get_or_init(|| made).clone()),
+        }
     }
 
     /// The index of its listener in the configuration, which a reload does not change.
@@ -99,5 +139,27 @@ impl ConnectionHandle {
     /// When the current request has to have ended, as far as this connection enforces it; `None` where it does not.
     pub fn deadline(&self) -> Option<&RequestDeadline> {
         self.0.http1.as_ref().map(|http1| &http1.deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_request_id_of_http2_is_kept_and_one_in_a_while() {
+        let handle = ConnectionHandle::http2(0, Scheme::Https, None);
+        let kept: Vec<usize> = (0..200).filter(|_| handle.keeps_next_request_id()).collect();
+        assert_eq!(kept, [0, 64, 128, 192]);
+        assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_next_request_id());
+    }
+
+    #[test]
+    fn the_address_of_the_peer_is_made_once() {
+        let handle = ConnectionHandle::http2(0, Scheme::Https, None);
+        assert_eq!(handle.peer_address(|| Err(())), Err(()));
+        let address = HeaderValue::from_static("192.0.2.1");
+        assert_eq!(handle.peer_address(|| Ok::<_, ()>(address.clone())), Ok(address.clone()));
+        assert_eq!(handle.peer_address(|| Err(())), Ok(address));
     }
 }

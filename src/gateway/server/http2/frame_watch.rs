@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::frame_counts::{FrameCounter, FrameCounts};
 use crate::gateway::server::forward_writes::forward_writes;
+use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 
 /// How many frames are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
@@ -19,6 +20,9 @@ const FRAMES_PER_TURN: u32 = 256;
 #[derive(Debug)]
 pub struct FrameWatch {
     inner: Stream,
+    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as
+    /// sockets and our stream of TLS do.
+    readable: PollOnWake,
     /// What has been read of the connection before.
     prefix: Bytes,
     counter: FrameCounter,
@@ -29,7 +33,7 @@ impl FrameWatch {
     pub fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
         let counter = FrameCounter::default();
         let counts = Arc::clone(counter.counts());
-        (FrameWatch { inner, prefix, counter }, counts)
+        (FrameWatch { inner, readable: PollOnWake::default(), prefix, counter }, counts)
     }
 }
 
@@ -45,7 +49,8 @@ impl AsyncRead for FrameWatch {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         } else {
-            ready!(Pin::new(&mut watch.inner).poll_read(cx, buf))?;
+            let inner = Pin::new(&mut watch.inner);
+            ready!(watch.readable.poll(cx, |cx| inner.poll_read(cx, buf)))?;
         }
         watch.counter.count(buf.filled().get(before..).unwrap_or_default());
         Poll::Ready(Ok(()))

@@ -357,7 +357,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         };
         let deadline = snapshot.destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
         let client_timeout = if is_grpc(&head) { bounds.stream_idle_timeout } else { bounds.body_timeout };
-        let session = Http2Session::new(
+        // Already on the heap: what starts a task moves its future several times.
+        let session = Box::new(Http2Session::new(
             RequestHeader::from(head),
             body,
             respond,
@@ -365,11 +366,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             self.server.write_backpressure.clone(),
             Arc::clone(&self.digest),
             self.streams.begin(count),
-        );
+        ));
         let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
         // The runtime has one thread: the stream stays where its connection is.
         tokio::spawn(async move {
-            app.process_new_http(ServerSession::new_custom(Box::new(session)), &shutdown).await;
+            app.process_new_http(ServerSession::new_custom(session), &shutdown).await;
         });
     }
 }

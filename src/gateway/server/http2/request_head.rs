@@ -50,8 +50,10 @@ pub fn check(
     if !is_form || !target.iter().copied().all(is_target) {
         return Err(HeadError::Malformed("bad target"));
     }
-    let host = host(&head.uri, &head.headers)?;
-    let (fields, bytes) = check_fields(&head.headers)?;
+    let checked = check_fields(&head.headers);
+    let has_host = !matches!(&checked, Ok(fields) if fields.hosts == 0);
+    let host = host(&head.uri, &head.headers, has_host)?;
+    let Fields { number: fields, bytes, cookies, lengths, .. } = checked?;
     // The authority is a field, as it would be in HTTP/1.1.
     let host_line = host.as_ref().map_or(0, |host| HOST.as_str().len() + host.len() + FIELD_LINE);
     if fields + usize::from(host.is_some()) > size.fields {
@@ -60,21 +62,24 @@ pub fn check(
     if method.len() + target.len() + REQUEST_LINE + bytes + host_line > size.bytes {
         return Err(HeadError::TooLarge("head too large"));
     }
-    let length = body_length(&head.headers)?;
+    let length = if lengths > 0 { body_length(&head.headers)? } else { None };
     if let Some(path_and_query) = std::mem::take(&mut head.uri).into_parts().path_and_query {
         head.uri = Uri::from(path_and_query);
     }
     if let Some(host) = host {
         head.headers.insert(HOST, host);
     }
-    join_cookies(&mut head.headers);
+    if cookies > 1 {
+        join_cookies(&mut head.headers);
+    }
     Ok(length)
 }
 
-/// The authority, where there is no `Host` that says the same.
-fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, HeadError> {
+/// The authority, where there is no `Host` that says the same. Looks for that only if it may be there.
+fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<HeaderValue>, HeadError> {
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
-    let mut hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let hosts = may_be_there.then(|| headers.get_all(HOST).iter()).into_iter().flatten();
+    let mut hosts = hosts.map(HeaderValue::as_bytes);
     let (missing, host) = match (authority, hosts.next(), hosts.next()) {
         (_, _, Some(_)) | (None, None, None) => return Err(HeadError::Malformed("not exactly one Host")),
         (Some(authority), Some(host), None) if authority != host => {
@@ -88,9 +93,21 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, HeadError
     if is_authority(host) { Ok(missing) } else { Err(HeadError::Malformed("bad Host")) }
 }
 
-/// The number of fields, and their size in HTTP/1.1.
-fn check_fields(headers: &HeaderMap) -> Result<(usize, usize), HeadError> {
-    let (mut bytes, mut cookies) = (0, 0);
+/// What one pass over the fields has found, since looking for each of these names takes longer.
+#[derive(Debug, Default)]
+struct Fields {
+    /// How many there are, and their size, in HTTP/1.1.
+    number: usize,
+    bytes: usize,
+    /// How many there are of some names.
+    hosts: usize,
+    cookies: usize,
+    lengths: usize,
+}
+
+/// Checks each field by itself.
+fn check_fields(headers: &HeaderMap) -> Result<Fields, HeadError> {
+    let mut fields = Fields::default();
     for (name, value) in headers {
         let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
         if name.len() > LONGEST_NAME {
@@ -103,12 +120,19 @@ fn check_fields(headers: &HeaderMap) -> Result<(usize, usize), HeadError> {
         if matches!(name.len(), 14 | 17) && name != b"content-length" && is_disguised_framing(name) {
             return Err(HeadError::Malformed("framing field in another spelling"));
         }
-        cookies += usize::from(name == b"cookie");
-        bytes += name.len() + value.len() + FIELD_LINE;
+        match name {
+            b"host" => fields.hosts += 1,
+            b"cookie" => fields.cookies += 1,
+            b"content-length" => fields.lengths += 1,
+            _ => {}
+        }
+        fields.bytes += name.len() + value.len() + FIELD_LINE;
     }
     // They will be one field.
-    let joined = cookies.saturating_sub(1);
-    Ok((headers.len() - joined, bytes - joined * (COOKIE.as_str().len() + FIELD_LINE - COOKIE_SEPARATOR.len())))
+    let joined = fields.cookies.saturating_sub(1);
+    fields.bytes -= joined * (COOKIE.as_str().len() + FIELD_LINE - COOKIE_SEPARATOR.len());
+    fields.number = headers.len() - joined;
+    Ok(fields)
 }
 
 fn body_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
