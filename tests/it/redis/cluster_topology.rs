@@ -9,7 +9,7 @@ use crate::redis::cluster::{
     Counts, LATE, PATIENT, TIMEOUT, ask, charge, eventually_async, everywhere, gateway, gateway_at, plan, run, started,
     tag_slots,
 };
-use crate::support::{Lateness, RedisCluster, Replicas, now};
+use crate::support::{Lateness, Redis, RedisCluster, Replicas, now};
 
 #[test]
 fn a_node_without_slots_that_is_asked_first_hides_no_other() {
@@ -68,6 +68,71 @@ fn a_master_that_is_cut_off_from_its_cluster_is_not_asked_for_its_successor() {
         eventually_async(async || ask().await.is_ok()).await;
         assert!(cut_off.elapsed() < Duration::from_secs(1) + LATE + late.of_a_request(), "{:?}", cut_off.elapsed());
         assert_eq!(cluster.replicas[0].keys().len(), 1);
+    });
+}
+
+#[test]
+fn a_slot_without_an_owner_opens_no_breaker() {
+    let cluster = RedisCluster::start(Replicas::None);
+    let opened: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let sink = Arc::clone(&opened);
+    let sink = EventSink::new(move |event| {
+        if matches!(event, Event::Node { change: NodeChange::BreakerOpened, .. } | Event::BreakerOpened) {
+            sink.lock().unwrap().push(event);
+        }
+    });
+    run(async {
+        let store = started(gateway_at([&cluster.masters[1]], PATIENT, sink)).await;
+        let ask = async |tag| match store.take(Worker(0), &plan([charge(1, tag, 100)]), None).await {
+            Ok(_) => None,
+            Err(failure) => Some(failure.error),
+        };
+        eventually_async(async || ask(0).await.is_none()).await;
+        let [slot] = tag_slots(&cluster.masters[0])[..] else { panic!("not one bucket") };
+        for node in &cluster.masters {
+            let () = node.command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+        }
+        for _ in 0..20 {
+            assert_eq!(ask(0).await, Some(StoreError::ClusterDown));
+        }
+        // Under another hash tag on the same node.
+        assert_eq!(ask(1).await, None);
+        // Now no node serves any slot. It finds that out when it loses another one.
+        let other = (slot + 1).to_string();
+        for node in &cluster.masters {
+            let () = node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
+            let () = node.command(&["CLUSTER", "DELSLOTS", &other]);
+        }
+        eventually_async(async || ask(1).await == Some(StoreError::ClusterDown)).await;
+        for tag in (0..16).cycle().take(160) {
+            let answer = ask(tag).await;
+            assert!(matches!(answer, None | Some(StoreError::ClusterDown)), "{answer:?}");
+        }
+        let () = cluster.masters[0].command(&["CLUSTER", "ADDSLOTS", &slot.to_string(), &other]);
+        eventually_async(async || ask(0).await.is_none()).await;
+        assert_eq!(*opened.lock().unwrap(), []);
+    });
+}
+
+#[test]
+fn the_others_are_asked_for_every_hash_tag_of_a_lost_node_although_nobody_has_the_first() {
+    let mut cluster = RedisCluster::start(Replicas::None);
+    run(async {
+        let store = started(gateway(&cluster, 1, TIMEOUT)).await;
+        assert!(store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await.is_ok());
+        let [slot] = tag_slots(&cluster.masters[0])[..] else { panic!("not one bucket") };
+        for node in &cluster.masters {
+            let () = node.command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
+            let () = node.command(&["CONFIG", "RESETSTAT"]);
+        }
+        cluster.masters[0].kill();
+        let answers = |error: &str| {
+            let is_answer = |node: &Redis| node.command::<String>(&["INFO", "errorstats"]).contains(error);
+            cluster.masters[1..].iter().any(is_answer)
+        };
+        eventually_async(async || answers("errorstat_CLUSTERDOWN")).await;
+        // They name the lost one for the slots that it still has.
+        eventually_async(async || answers("errorstat_MOVED")).await;
     });
 }
 
