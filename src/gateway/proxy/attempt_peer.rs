@@ -7,6 +7,8 @@ use pingora::{Error, ErrorType, Result};
 use super::exchange::Exchange;
 use super::{Proxy, route_overrides, total_timeout};
 use crate::base::endpoint_address::EndpointAddress;
+use crate::base::time::Timestamp;
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -16,7 +18,7 @@ use crate::limit::grpc_timeout::is_grpc;
 /// The peer of the endpoint that is tried next.
 ///
 /// # Errors
-/// No endpoint is known, or none may have one more request.
+/// No endpoint is known, none may have one more request, or there is no file for one more connection.
 pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
     let clock = &proxy.gateway.clock;
     // First without waiting, which is enough for every request but the first few.
@@ -41,6 +43,15 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
         exchange.upstream_error = Some(error);
         Error::new_up(ErrorType::ConnectError)
     })?;
+    // A further attempt has the place of the one before.
+    if exchange.upstream_connection.is_none()
+        && let Some(upstream_connections) =
+            exchange.connection.as_ref().and_then(ConnectionHandle::upstream_connections)
+    {
+        let count = upstream_connections.count(clock);
+        let count = count.ok_or_else(|| Error::explain(ErrorType::HTTPStatus(503), "no file for a connection"))?;
+        exchange.upstream_connection = Some(count);
+    }
     exchange.attempt = Some(attempt);
     let alternatives = exchange
         .overrides()
@@ -71,4 +82,13 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
         }
     }
     Ok(peer)
+}
+
+/// The request has a connection to its endpoint.
+pub fn connected(exchange: &mut Exchange, peer: &HttpPeer, reused: bool, now: Timestamp) {
+    if reused && peer.options.alpn != ALPN::H1 {
+        // It shares the connection of other requests. One that is made for it counts, even if others will share it.
+        exchange.upstream_connection = None;
+    }
+    exchange.forwarded = Some(now);
 }

@@ -18,6 +18,7 @@ use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::connection_limits::CountGuard;
 use crate::gateway::server::session;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
@@ -63,6 +64,8 @@ pub struct Exchange {
     pub origin: Origin,
     /// The endpoint that the request was sent to last.
     pub attempt: Option<Attempt>,
+    /// Counts the connection to the upstream, if it is neither counted with the client's nor shared with other requests.
+    pub upstream_connection: Option<CountGuard>,
     /// What its endpoint is chosen by, if the upstream does so.
     pub balance_key: Option<BalanceKey>,
     /// Where it has failed before.
@@ -99,6 +102,7 @@ impl Exchange {
             body_left: None,
             origin: Origin::Gateway,
             attempt: None,
+            upstream_connection: None,
             balance_key: None,
             failed: Vec::new(),
             repeated: false,

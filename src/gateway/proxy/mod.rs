@@ -216,13 +216,13 @@ impl ProxyHttp for Proxy {
     async fn connected_to_upstream(
         &self,
         _: &mut Session,
-        _reused: bool,
-        _: &HttpPeer,
+        reused: bool,
+        peer: &HttpPeer,
         _: std::os::fd::RawFd,
         _: Option<&Digest>,
         exchange: &mut Self::CTX,
     ) -> Result<()> {
-        exchange.forwarded = Some(self.gateway.clock.now());
+        attempt_peer::connected(exchange, peer, reused, self.gateway.clock.now());
         Ok(())
     }
 

@@ -137,7 +137,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
             }
             _ => {
                 guard.speaks(&http2.gauge);
-                let handle = ConnectionHandle::http2(self.listener, scheme, session);
+                let handle = ConnectionHandle::http2(self.listener, scheme, session, &self.limits);
                 http2.server.serve(stream, read.freeze(), guard, handle, shutdown).await;
             }
         }

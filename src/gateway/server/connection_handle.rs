@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
+use super::connection_limits::{ConnectionLimits, UpstreamConnections};
 use super::tunnel_cut::TunnelCut;
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
@@ -28,13 +29,18 @@ struct HandleState {
     listener: usize,
     scheme: Scheme,
     tls: Option<Arc<Session>>,
-    /// `None` in HTTP/2.
-    http1: Option<Http1State>,
+    protocol: ProtocolState,
     closing: AtomicBool,
     /// The requests of HTTP/2 that have got their ids. It wraps.
     request_ids: AtomicU32,
     /// The address of the peer, as the value of a field.
     peer_address: OnceLock<HeaderValue>,
+}
+
+#[derive(Debug)]
+enum ProtocolState {
+    Http1(Http1State),
+    Http2(UpstreamConnections),
 }
 
 /// What the requests of a connection share that have it for themselves, one after the other.
@@ -50,28 +56,49 @@ impl ConnectionHandle {
     /// For a connection of HTTP/1. `listener` is the index of its listener in the configuration, and `tls` what was negotiated
     /// on an encrypted one.
     pub fn http1(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
-        ConnectionHandle::new(listener, scheme, tls, Some(Http1State::default()))
+        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http1(Http1State::default()))
     }
 
     /// As [`ConnectionHandle::http1`], for a connection of HTTP/2.
-    pub fn http2(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
-        ConnectionHandle::new(listener, scheme, tls, None)
+    pub fn http2(
+        listener: usize,
+        scheme: Scheme,
+        tls: Option<Arc<Session>>,
+        limits: &Arc<ConnectionLimits>,
+    ) -> ConnectionHandle {
+        let upstream_connections = UpstreamConnections::new(limits);
+        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http2(upstream_connections))
     }
 
-    fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, http1: Option<Http1State>) -> ConnectionHandle {
+    fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, protocol: ProtocolState) -> ConnectionHandle {
         ConnectionHandle(Arc::new(HandleState {
             listener,
             scheme,
             tls,
-            http1,
+            protocol,
             closing: AtomicBool::new(false),
             request_ids: AtomicU32::new(0),
             peer_address: OnceLock::new(),
         }))
     }
 
+    fn http1_state(&self) -> Option<&Http1State> {
+        match &self.0.protocol {
+            ProtocolState::Http1(http1) => Some(http1),
+            ProtocolState::Http2(_) => None,
+        }
+    }
+
+    /// Where the connections to upstreams are counted; `None` in HTTP/1, where each is counted with its client's.
+    pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
+        match &self.0.protocol {
+            ProtocolState::Http1(_) => None,
+            ProtocolState::Http2(upstream_connections) => Some(upstream_connections),
+        }
+    }
+
     pub fn is_http2(&self) -> bool {
-        self.0.http1.is_none()
+        self.http1_state().is_none()
     }
 
     /// Whether the table of fields that HTTP/2 keeps for the connection should have the next request id. Then the ids after it need
@@ -113,12 +140,12 @@ impl ConnectionHandle {
 
     /// The fields for the head of the next response; `None` where no head is text.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
-        self.0.http1.as_ref().map(|http1| &http1.pending_fields)
+        self.http1_state().map(|http1| &http1.pending_fields)
     }
 
     /// The upstream read timeout of the current request, as far as this connection enforces it; `None` where it does not.
     pub fn read_timeout(&self) -> Option<&DelegatedReadTimeout> {
-        self.0.http1.as_ref().map(|http1| &http1.read_timeout)
+        self.http1_state().map(|http1| &http1.read_timeout)
     }
 
     /// Ends the connection after the requests that are under way. HTTP/1 has its own way, with each response.
@@ -133,22 +160,27 @@ impl ConnectionHandle {
 
     /// When the connection is cut, should it be a tunnel; `None` where it cannot be one.
     pub fn tunnel_cut(&self) -> Option<&TunnelCut> {
-        self.0.http1.as_ref().map(|http1| &http1.tunnel_cut)
+        self.http1_state().map(|http1| &http1.tunnel_cut)
     }
 
     /// When the current request has to have ended, as far as this connection enforces it; `None` where it does not.
     pub fn deadline(&self) -> Option<&RequestDeadline> {
-        self.0.http1.as_ref().map(|http1| &http1.deadline)
+        self.http1_state().map(|http1| &http1.deadline)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::runtime::fd_limit::FdBudget;
+
+    fn http2() -> ConnectionHandle {
+        ConnectionHandle::http2(0, Scheme::Https, None, &Arc::new(ConnectionLimits::new(FdBudget::here())))
+    }
 
     #[test]
     fn the_first_request_id_of_http2_is_kept_and_one_in_a_while() {
-        let handle = ConnectionHandle::http2(0, Scheme::Https, None);
+        let handle = http2();
         let kept: Vec<usize> = (0..200).filter(|_| handle.keeps_next_request_id()).collect();
         assert_eq!(kept, [0, 64, 128, 192]);
         assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_next_request_id());
@@ -156,7 +188,7 @@ mod tests {
 
     #[test]
     fn the_address_of_the_peer_is_made_once() {
-        let handle = ConnectionHandle::http2(0, Scheme::Https, None);
+        let handle = http2();
         assert_eq!(handle.peer_address(|| Err(())), Err(()));
         let address = HeaderValue::from_static("192.0.2.1");
         assert_eq!(handle.peer_address(|| Ok::<_, ()>(address.clone())), Ok(address.clone()));

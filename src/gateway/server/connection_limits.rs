@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use metrics::Gauge;
 
-use super::connection_guard::{ConnectionGuard, CountGuard};
+use super::connection_guard::ConnectionGuard;
+pub use super::connection_guard::CountGuard;
 use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
 use crate::auth::client_ip::Settings as ClientIp;
 use crate::base::time::Clock;
@@ -18,7 +19,7 @@ use crate::gateway::runtime::log_throttle::LogThrottle;
 #[derive(Debug)]
 pub struct ConnectionLimits {
     open: Arc<AtomicUsize>,
-    /// How many streams of HTTP/2 are open beyond one for each connection.
+    /// How many streams of HTTP/2 have a connection to an upstream, beyond one for each connection of a client.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
     /// How many connections are being answered 503. They are not among the open ones.
@@ -37,11 +38,31 @@ pub enum ConnectionLimit {
     ConnectionsPerClient,
 }
 
-/// Counts a stream, until it is dropped.
+/// Counts the connections to upstreams that the streams of one connection of HTTP/2 have: the first with that connection, as the
+/// one of a connection of HTTP/1.1 is, and the others among all streams.
 #[derive(Debug)]
-pub struct StreamCount {
-    _stream: CountGuard,
-    _client: Option<ClientGuard>,
+pub struct UpstreamConnections {
+    first: Arc<AtomicUsize>,
+    limits: Arc<ConnectionLimits>,
+}
+
+impl UpstreamConnections {
+    pub fn new(limits: &Arc<ConnectionLimits>) -> UpstreamConnections {
+        UpstreamConnections { first: Arc::default(), limits: Arc::clone(limits) }
+    }
+
+    /// Counts one more. `None`, which is logged, if there are as many as the open-file limit allows.
+    pub fn count(&self, clock: &Clock) -> Option<CountGuard> {
+        let limits = &self.limits;
+        CountGuard::new(&self.first, 1).or_else(|| {
+            let most = limits.fd_budget.streams(limits.open.load(Ordering::Acquire));
+            let count = CountGuard::new(&limits.streams, most);
+            if count.is_none() {
+                limits.log_rejection(ConnectionLimit::Connections, clock);
+            }
+            count
+        })
+    }
 }
 
 impl ConnectionLimits {
@@ -93,26 +114,21 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a stream of HTTP/2 that is not the only one of its connection: as a connection to the upstream, and as its client's,
-    /// as a connection of HTTP/1.1 would be, which has one request.
+    /// Counts a stream of HTTP/2 that is not the only one of its connection as its client's, as a connection of HTTP/1.1 would be,
+    /// which has one request. `None` if nothing bounds those of a client.
     ///
     /// # Errors
-    /// If there were as many before as the open-file limit allows, or its client had as many as it may.
+    /// If its client had as many before as it may.
     pub fn count_stream(
         &self,
         peer: Option<IpAddr>,
         client_ip: &ClientIp,
         bounds: &Bounds,
-    ) -> Result<StreamCount, ConnectionLimit> {
-        let most = self.fd_budget.streams(self.open.load(Ordering::Acquire));
-        let stream = CountGuard::new(&self.streams, most).ok_or(ConnectionLimit::Connections)?;
-        let counted = match (peer, bounds.connections_per_client) {
-            (Some(peer), Some(_)) => Some(self.clients.count(peer, client_ip, bounds)),
-            _ => None,
-        };
-        match counted {
-            Some((_, Share::Exceeded)) => Err(ConnectionLimit::ConnectionsPerClient),
-            counted => Ok(StreamCount { _stream: stream, _client: counted.map(|(client, _)| client) }),
+    ) -> Result<Option<ClientGuard>, ConnectionLimit> {
+        let Some(peer) = peer.filter(|_| bounds.connections_per_client.is_some()) else { return Ok(None) };
+        match self.clients.count(peer, client_ip, bounds) {
+            (client, Share::Within) => Ok(Some(client)),
+            (_, Share::Exceeded) => Err(ConnectionLimit::ConnectionsPerClient),
         }
     }
 
@@ -123,6 +139,12 @@ impl ConnectionLimits {
 
     /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.
     pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
+        self.log_rejection(limit, clock);
+        CountGuard::new(&self.rejecting, self.fd_budget.rejections())
+    }
+
+    /// Logs that a connection, or a stream of HTTP/2, is rejected.
+    pub fn log_rejection(&self, limit: ConnectionLimit, clock: &Clock) {
         let (throttle, hint) = match limit {
             ConnectionLimit::Connections => {
                 (&self.rejections, "limits.connections, or what the open-file limit leaves of it, is reached")
@@ -134,6 +156,5 @@ impl ConnectionLimits {
         if let Some(connections) = throttle.admit(clock.now()) {
             log::warn!(connections, hint; "connections turned away");
         }
-        CountGuard::new(&self.rejecting, self.fd_budget.rejections())
     }
 }

@@ -155,6 +155,7 @@ fn streams_count_as_connections_of_their_client() {
     let beyond = client.get("/", &[]);
     assert_eq!(beyond.status, 503);
     assert!(beyond.head.contains_key("x-request-id"));
+    eventually("the stream is logged", || gateway.has_logged("connections_per_client is reached"));
     // And so does a connection beside them.
     assert_eq!(gateway.client().response("GET").unwrap().status, 503);
     (0..3).for_each(|_| answer.send(()).unwrap());
@@ -190,7 +191,65 @@ fn streams_leave_files_for_others() {
     assert!(statuses.iter().all(|status| matches!(status, 200 | 503)), "{statuses:?}");
     assert!((120..=142).contains(&served), "{served} of {}", statuses.len());
     assert!(!gateway.has_logged("Too many open files"), "{}", gateway.errors());
+    assert!(gateway.has_logged("connections turned away"), "{}", gateway.errors());
+    gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
     assert_eq!(clients[0].get("/", &[]).status, 200);
+}
+
+#[test]
+fn streams_that_ask_for_decisions_take_no_files() {
+    let (upstream, answer) = Upstream::answering_when_told();
+    let listeners = "listeners:
+  - {name: web, address: 127.0.0.1:0, protocols: [h2c, http/1.1]}
+  - {name: edge, address: 127.0.0.1:0, decide: [ext_authz], clients: [127.0.0.1], answer_within: 10s}";
+    // Enough for 72 connections with one request each.
+    let gateway = Gateway::before(&upstream).with(listeners).shell("ulimit -n 256").start();
+    let edge = gateway.listeners[1];
+    const CALL: (&str, &[(&str, &str)]) =
+        ("/envoy.service.auth.v3.Authorization/Check", &[("content-type", "application/grpc")]);
+    let mut callers: Vec<_> = (0..2).map(|_| Http2Client::connect(edge)).collect();
+    // None of them is whole.
+    let calls: Vec<_> = callers
+        .iter_mut()
+        .flat_map(|caller| (0..98).map(|_| caller.begin("POST", CALL.0, CALL.1, false)).collect::<Vec<_>>())
+        .collect();
+    for caller in &mut callers {
+        let answer = caller.send("POST", CALL.0, CALL.1, &[b"\0\0\0\0\0"]);
+        assert_eq!(answer.status, 200);
+    }
+    let mut client = Http2Client::connect(gateway.http);
+    let slow = client.begin("GET", "/slow", &[], true);
+    assert_eq!(client.get("/", &[]).status, 200);
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    answer.send(()).unwrap();
+    assert_eq!(slow.response().unwrap().status, 200);
+    drop(calls);
+}
+
+#[test]
+fn streams_that_share_a_connection_to_the_upstream_take_no_files() {
+    let (upstream, answer) = Upstream::answering_when_told();
+    let behind = before(&upstream).start();
+    let config = format!(
+        "threads: 1
+listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}]
+upstreams: {{api: {{endpoints: [\"http://{}\"], protocol: h2c}}}}
+routes: [{{name: all, upstream: api}}]",
+        behind.http
+    );
+    let gateway = Gateway::before_url("").with(&config).shell("ulimit -n 256").start();
+    let mut clients: Vec<_> = (0..2).map(|_| Http2Client::connect(gateway.http)).collect();
+    // For the first hundred; those that find no room on it make connections of their own.
+    assert_eq!(clients[0].get("/", &[]).status, 200);
+    let slow: Vec<_> = clients
+        .iter_mut()
+        .flat_map(|client| (0..99).map(|_| client.begin("GET", "/slow", &[], true)).collect::<Vec<_>>())
+        .collect();
+    eventually("all are at the upstream", || upstream.count() == 1 + slow.len());
+    (0..slow.len()).for_each(|_| answer.send(()).unwrap());
+    for request in slow {
+        assert_eq!(request.response().unwrap().status, 200);
+    }
 }
 
 #[test]

@@ -37,7 +37,8 @@ use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
-use super::connection_limits::{ConnectionLimit, ConnectionLimits, StreamCount};
+use super::connection_limits::{ConnectionLimit, ConnectionLimits};
+use super::connections_per_client::ClientGuard;
 use super::http1::BodyError;
 use super::http1::early_response::HeadRejection;
 use super::http1::poll_on_wake::PollOnWake;
@@ -316,12 +317,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         self.connection.abrupt_shutdown(reason);
     }
 
-    /// Counts a stream. One of those that are open is counted with the connection.
-    fn count_stream(&self, config: &Config) -> Result<Option<StreamCount>, ConnectionLimit> {
+    /// Counts a stream as its client's. One of those that are open is counted with the connection.
+    fn count_stream(&self, config: &Config) -> Result<Option<ClientGuard>, ConnectionLimit> {
         if !self.streams.is_first_open() {
             return Ok(None);
         }
-        self.server.limits.count_stream(self.peer, &config.client_ip, &config.bounds).map(Some)
+        self.server.limits.count_stream(self.peer, &config.client_ip, &config.bounds)
     }
 
     fn begin(&mut self, (request, mut respond): Accepted, shutdown: &ShutdownWatch) {
@@ -347,7 +348,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
                 let at = (state, self.handle.listener());
                 match rejection {
                     Some(rejection) => early_response::reject_head(at, &mut respond, &head, rejection),
-                    None => early_response::reject_stream(at, &mut respond, &head),
+                    None => {
+                        if let Err(limit) = counted {
+                            self.server.limits.log_rejection(limit, &state.clock);
+                        }
+                        early_response::reject_stream(at, &mut respond, &head);
+                    }
                 }
                 if !body.is_end_stream() {
                     lingering_stream::linger(body, Some(self.streams.begin(counted.ok().flatten())));

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::connection_guard::ConnectionGuard;
-use crate::gateway::server::connection_limits::StreamCount;
+use crate::gateway::server::connections_per_client::ClientGuard;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 
 /// Timers of one connection that are kept for its next streams. Each is some hundred bytes.
@@ -69,11 +69,11 @@ impl Streams {
         self.0.is_first_open.load(Ordering::Acquire)
     }
 
-    /// Counts a stream. `count` is `None` for the one that is counted with its connection.
-    pub fn begin(&self, count: Option<StreamCount>) -> StreamGuard {
+    /// Counts a stream. `client` counts it as its client's, if it is not counted with its connection.
+    pub fn begin(&self, client: Option<ClientGuard>) -> StreamGuard {
         self.0.open.fetch_add(1, Ordering::AcqRel);
-        let is_first = count.is_none() && !self.0.is_first_open.swap(true, Ordering::AcqRel);
-        StreamGuard { streams: self.clone(), is_first, _count: count }
+        let is_first = client.is_none() && !self.0.is_first_open.swap(true, Ordering::AcqRel);
+        StreamGuard { streams: self.clone(), is_first, _client: client }
     }
 }
 
@@ -83,7 +83,7 @@ pub struct StreamGuard {
     streams: Streams,
     /// Whether it is counted with its connection.
     is_first: bool,
-    _count: Option<StreamCount>,
+    _client: Option<ClientGuard>,
 }
 
 impl StreamGuard {
