@@ -166,6 +166,8 @@ pub fn listeners(
     let listen = file.value("listen", |field| {
         let address = (LISTEN_ADDRESS.read)(field.clone())?;
         match (file.has("listen"), file.has("listeners")) {
+            // What stands for an unknown address is no address of the file.
+            (true, false) if file.is_unknown("listen") => {}
             (true, false) => addresses.take(&field, &address)?,
             (false, false) => addresses.take_default("listen", &address),
             (_, true) => {}

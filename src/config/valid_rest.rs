@@ -72,10 +72,18 @@ impl ValidRest {
         }
         let is_valid = |entry: &&Entry| declared.contains(&&*entry.key) && !removed.contains(&entry.key);
         let mut kept: Vec<Entry> = entries.iter().filter(is_valid).cloned().collect();
-        if !kept.iter().any(|entry| entry.key == "upstream" || entry.key == "upstreams") {
-            let scalar = Scalar { text: "http://unknown.invalid".to_owned(), style: Style::Quoted };
+        let stand_in = |key: &str, text: &str| {
+            let scalar = Scalar { text: text.to_owned(), style: Style::Quoted };
             let value = Node { position: tree.position, value: Value::Scalar(scalar) };
-            kept.push(Entry { key: "upstream".to_owned(), key_position: tree.position, value });
+            Entry { key: key.to_owned(), key_position: tree.position, value }
+        };
+        let has = |kept: &[Entry], keys: [&str; 2]| kept.iter().any(|entry| keys.contains(&&*entry.key));
+        if !has(&kept, ["upstream", "upstreams"]) {
+            kept.push(stand_in("upstream", "http://unknown.invalid"));
+        }
+        // The default could be an address that another key has.
+        if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
+            kept.push(stand_in("listen", "127.0.0.1:0"));
         }
         Some(ValidRest { tree: Node { position: tree.position, value: Value::Map(kept) }, removed })
     }

@@ -202,6 +202,18 @@ fn what_no_rule_reads_may_be_unknown() {
 }
 
 #[test]
+fn an_address_that_is_not_known_is_nobody_elses() {
+    let text = "listen: \"${LISTEN_UNSET}\"\nadmin: 127.0.0.1:8080\nupstream: http://a\n";
+    let checked = run(&folder(text), &["check", "FILE"]);
+    assert_eq!((checked.code, &*checked.out), (Some(0), "ok\n"), "{}", checked.err);
+    // Nor is that of a listener whose problem is another one: warnings appear beside it.
+    let text = "listeners: [{address: 127.0.0.1:9000, protocols: [h9]}]\nadmin: 0.0.0.0:8080\nupstream: http://a\n";
+    let checked = run(&folder(text), &["check", "FILE"]);
+    let seen = ["protocols[0]: ", "warning public_admin: admin: "].map(|text| checked.err.contains(text));
+    assert_eq!((checked.code, seen), (Some(1), [true, true]), "{}", checked.err);
+}
+
+#[test]
 fn an_error_is_not_a_warning_as_well() {
     // A status must be known: nothing could stand for it.
     let text = DECIDES_NOTHING.replace("status: 404", "status: \"${STATUS_UNSET}\"");
