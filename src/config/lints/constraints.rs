@@ -83,7 +83,12 @@ impl<'f> Constraints<'f> {
 
     /// Whether the attribute always has a value.
     pub fn is_present(&self, attribute: &Attribute) -> bool {
-        never_missing(attribute) || self.on(attribute).into_iter().any(wants_a_value)
+        never_missing(attribute) || self.expects_a_value(attribute)
+    }
+
+    /// Whether requests without the attribute are not among these.
+    pub fn expects_a_value(&self, attribute: &Attribute) -> bool {
+        self.on(attribute).into_iter().any(wants_a_value)
     }
 
     /// Whether the attribute can only have one of finitely many values.

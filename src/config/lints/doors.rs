@@ -52,7 +52,7 @@ pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// The doors at which a rule may be asked.
-fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
+pub fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::constraints::Constraints;
+use super::doors::doors;
 use super::example::Example;
 use super::file::{File, LocatedRule};
 use super::location::Finding;
@@ -10,7 +11,7 @@ use super::texts::root;
 use crate::limit::attribute::Attribute;
 use crate::limit::index::Index;
 use crate::limit::matcher::Expectation;
-use crate::limit::rule::{Action, Mode};
+use crate::limit::rule::{Action, Condition, Mode};
 
 /// How many rules before a `deny` are examined: the first of a long list show what the others do.
 const MAX_RULES: usize = 100;
@@ -22,14 +23,20 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
         let rules = file.rules_of(policy);
         let lookup = Lookup::new(&rules);
         for late in &rules {
-            if let Some(condition) = late.rule.conditions.iter().find(|one| Constraints::default().excludes(one)) {
+            let doors = doors(file, late);
+            let is_missing_at_some = |attribute: &Attribute| doors.iter().any(|door| !attribute.is_supplied_at(*door));
+            let expects_none = |one: &Condition| Constraints::default().excludes(one);
+            let mut conditions = late.rule.conditions.iter();
+            if let Some(condition) = conditions.find(|one| expects_none(one) && !is_missing_at_some(&one.attribute)) {
                 let attribute = &condition.attribute;
                 let what = format!("never applies: it expects {attribute} to be missing, and every request has one");
                 found.push(late.location.key("match").finding(what, format!("leave {attribute} out")));
                 continue;
             }
             let scope = Constraints::of(&late.policy.conditions);
-            if let Some(condition) = late.rule.conditions.iter().find(|condition| scope.excludes(condition)) {
+            let is_excluded =
+                |one: &&Condition| scope.excludes(one) && (!expects_none(one) || scope.expects_a_value(&one.attribute));
+            if let Some(condition) = late.rule.conditions.iter().find(is_excluded) {
                 let what = format!(
                     "never applies: the match of its policy rules out what it expects of {}",
                     condition.attribute
@@ -41,7 +48,7 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
                 );
                 continue;
             }
-            let Some(first) = lookup.decider(late).filter(|first| !may_lack_its_route(file, first)) else { continue };
+            let Some(first) = lookup.decider(late).filter(|first| !may_lack(file, first, late)) else { continue };
             if is_deny(late) && !is_deny(first) {
                 continue;
             }
@@ -61,7 +68,7 @@ pub fn late_deny(file: &File<'_>) -> Vec<Finding> {
         let lookup = Lookup::new(&rules);
         for late in rules.iter().filter(|late| late.is_enforced() && is_deny(late)) {
             let hint = "put it first, or into a policy of its own: a `deny` in any policy holds";
-            if let Some(first) = lookup.decider(late).filter(|first| !may_lack_its_route(file, first)) {
+            if let Some(first) = lookup.decider(late).filter(|first| !may_lack(file, first, late)) {
                 if !is_deny(first) {
                     let what = format!("never holds: `{}` before it decides all such requests", first.rule.name);
                     found.push(late.location.finding(what, hint));
@@ -95,11 +102,15 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
     })
 }
 
-/// Whether a rule reads the route, which requests about which other proxies ask do not have.
-fn may_lack_its_route(file: &File<'_>, located: &LocatedRule<'_>) -> bool {
-    let conditions = located.rule.conditions.iter().map(|condition| &condition.attribute);
-    let keys = located.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
-    file.config.decides() && conditions.chain(keys).any(|attribute| *attribute == Attribute::Route)
+/// Whether a rule reads something that is missing at a door at which `late` may apply nevertheless: other proxies send less of a
+/// request than the request itself is.
+fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
+    let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
+    let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);
+    let needed = Constraints::under(late.policy, late.rule);
+    let doors = doors(file, late);
+    let is_missing = |attribute: &Attribute| doors.iter().any(|door| !attribute.is_supplied_at(*door));
+    conditions.chain(keys).any(|attribute| is_missing(attribute) && !needed.expects_a_value(attribute))
 }
 
 fn is_deny(located: &LocatedRule<'_>) -> bool {
