@@ -1,11 +1,15 @@
 //! The upstream read timeout of streams, whether a stream or Pingora enforces it.
 
 use std::io::{Read, Write};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::before;
 use crate::support::http2::Http2Client;
-use crate::support::{Upstream, now};
+use crate::support::{Upstream, eventually, now};
+
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 #[test]
 fn an_upstream_that_stops_sending_is_given_up_and_other_streams_go_on() {
@@ -47,6 +51,43 @@ fn an_upstream_that_stops_sending_is_given_up_and_other_streams_go_on() {
     }
     gateway.expect("tollgate_upstream_errors_total", &["read_timeout"], 8.0);
     assert_eq!(client.get("/whole", &[]).status, 200);
+}
+
+#[test]
+fn what_arrives_while_the_process_stands_still_is_no_timeout() {
+    let (arrived, arrivals) = channel();
+    let (answer, answers) = channel();
+    let (written, all_written) = channel();
+    let answers = Mutex::new(answers);
+    let upstream = Upstream::answering(move |_, stream| {
+        arrived.send(()).unwrap();
+        answers.lock().unwrap().recv().unwrap();
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        written.send(()).unwrap();
+    });
+    let gateway = before(&upstream).with("upstream_timeouts: {read: 1s}").start();
+    const REQUESTS: usize = 24;
+    for _ in 0..2 {
+        let mut client = Http2Client::connect(gateway.http);
+        let streams: Vec<_> = (0..REQUESTS / 2).map(|_| client.begin("GET", "/", &[], true)).collect();
+        let mut connections: Vec<_> = (0..REQUESTS / 2).map(|_| gateway.client()).collect();
+        for connection in &mut connections {
+            connection.write("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        }
+        (0..REQUESTS).for_each(|_| arrivals.recv_timeout(TIMEOUT).unwrap());
+        gateway.signal("STOP");
+        let stopped = now();
+        (0..REQUESTS).for_each(|_| answer.send(()).unwrap());
+        (0..REQUESTS).for_each(|_| all_written.recv_timeout(TIMEOUT).unwrap());
+        eventually("the timeout has passed", || stopped.elapsed() > Duration::from_millis(1200));
+        gateway.signal("CONT");
+        let over_http2: Vec<_> = streams.into_iter().map(|request| request.response().unwrap().status).collect();
+        let over_http1: Vec<_> =
+            connections.iter_mut().map(|connection| connection.response("GET").unwrap().status).collect();
+        let all = [200; REQUESTS / 2];
+        assert_eq!((&over_http2[..], &over_http1[..]), (&all[..], &all[..]));
+    }
+    gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
 }
 
 #[test]

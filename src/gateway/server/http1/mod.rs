@@ -19,7 +19,7 @@ pub mod syntax;
 mod timers;
 
 pub use request_body::BodyError;
-pub use timers::{poll_on_wake, reusable_timer};
+pub use timers::{grace_turns, poll_on_wake, reusable_timer};
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::streams::StreamGuard;
 use crate::base::time::{Micros, Timestamp};
+use crate::gateway::server::http1::grace_turns::GraceTurns;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 
 #[derive(Debug, Default)]
@@ -17,17 +18,19 @@ pub struct UpstreamWait {
     /// Since when the upstream has been waited for; `None` if it is not.
     since: Option<Timestamp>,
     timer: Option<ReusableTimer>,
+    grace: GraceTurns,
 }
 
 impl UpstreamWait {
     pub fn delegate(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout.map(Micros::from);
-        self.since = None;
+        self.restart();
     }
 
     /// The upstream has sent something.
     pub fn restart(&mut self) {
         self.since = None;
+        self.grace.restart();
     }
 
     /// Ready, once, when the upstream has been waited for too long. The first poll after a restart begins the wait.
@@ -37,6 +40,7 @@ impl UpstreamWait {
         let since = *self.since.get_or_insert_with(|| clock.now());
         let timer = self.timer.get_or_insert_with(|| stream.borrow_timer());
         ready!(timer.poll(since.plus(timeout), clock, cx));
+        ready!(self.grace.poll(cx));
         self.timeout = None;
         Poll::Ready(())
     }

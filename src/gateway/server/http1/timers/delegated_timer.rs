@@ -4,8 +4,9 @@
 //! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it;
 //! [`crate::gateway::upstream::request_deadline`] holds the deadline.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
+use super::grace_turns::GraceTurns;
 use super::reusable_timer::ReusableTimer;
 use crate::base::time::{Clock, Micros, Timestamp};
 
@@ -14,23 +15,26 @@ pub struct DelegatedTimer {
     /// Since when the upstream has been waited for; `None` if it is not.
     since: Option<Timestamp>,
     timer: ReusableTimer,
+    grace: GraceTurns,
     clock: Clock,
 }
 
 impl DelegatedTimer {
     pub fn new(clock: Clock) -> DelegatedTimer {
-        DelegatedTimer { since: None, timer: ReusableTimer::coarse(), clock }
+        DelegatedTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
     }
 
     /// The upstream has sent something, or a new request begins.
     pub fn restart(&mut self) {
         self.since = None;
+        self.grace.restart();
     }
 
     /// Ready once the upstream has been waited for as long as `timeout`. The first poll after a restart begins the wait.
     pub fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
-        self.timer.poll(since.plus(timeout), &self.clock, cx)
+        ready!(self.timer.poll(since.plus(timeout), &self.clock, cx));
+        self.grace.poll(cx)
     }
 
     /// Ready at `deadline`.

@@ -15,11 +15,13 @@
 //!
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
 //! - [`delegated_timer`]: while the upstream's response is waited for, if the proxy delegates that timeout.
+//!   At its end it takes [`grace_turns`].
 //!
 //! Waits that most connections never begin have plain timeouts: the rest of a head that arrives in parts, a
 //! request body or a response that stalls, PROXY protocol headers, lingering close.
 
 pub mod delegated_timer;
+pub mod grace_turns;
 pub mod idle_timeout;
 pub mod poll_on_wake;
 pub mod reusable_timer;

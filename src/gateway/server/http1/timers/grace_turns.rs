@@ -1,0 +1,65 @@
+//! Lets a task run a few more times when the wait for a peer is over, before the peer is given up.
+//!
+//! After a stall of this process, such as by a quota of CPU or SIGSTOP, the timer may be polled before the socket, on which the
+//! bytes have arrived in time. They are found meanwhile.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+/// One in which the runtime looks at its sockets, one in which the task reads, one in which what has been read is passed on within
+/// the task, and one more where another task reads for this one, as with HTTP/2 and its upstreams.
+const TURNS: u8 = 4;
+
+#[derive(Default)]
+pub struct GraceTurns {
+    taken: u8,
+    turn: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+}
+
+impl GraceTurns {
+    /// Ready once all turns have been taken. Wakes the task for each.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while self.taken < TURNS {
+            // The runtime looks at its sockets before it wakes the task.
+            let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+            ready!(turn.as_mut().poll(cx));
+            self.turn = None;
+            self.taken += 1;
+        }
+        Poll::Ready(())
+    }
+
+    /// Another wait begins.
+    pub fn restart(&mut self) {
+        *self = GraceTurns::default();
+    }
+}
+
+impl fmt::Debug for GraceTurns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraceTurns").field("taken", &self.taken).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_is_woken_for_every_turn() {
+        let mut grace = GraceTurns::default();
+        for _ in 0..2 {
+            let mut polls = 0;
+            poll_fn(|cx| {
+                polls += 1;
+                grace.poll(cx)
+            })
+            .await;
+            assert_eq!(polls, TURNS + 1);
+            grace.restart();
+        }
+    }
+}
