@@ -118,7 +118,7 @@ fn a_slot_without_an_owner_opens_no_breaker() {
 fn the_others_are_asked_for_every_hash_tag_of_a_lost_node_although_nobody_has_the_first() {
     let mut cluster = RedisCluster::start(Replicas::None);
     run(async {
-        let store = started(gateway(&cluster, 1, TIMEOUT)).await;
+        let store = started(gateway(&cluster, 1, PATIENT)).await;
         assert!(store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await.is_ok());
         let [slot] = tag_slots(&cluster.masters[0])[..] else { panic!("not one bucket") };
         for node in &cluster.masters {
@@ -140,7 +140,7 @@ fn the_others_are_asked_for_every_hash_tag_of_a_lost_node_although_nobody_has_th
 fn a_redirection_that_names_no_node_is_followed_with_pauses() {
     let cluster = RedisCluster::start(Replicas::None);
     run(async {
-        let store = started(gateway(&cluster, 1, TIMEOUT)).await;
+        let store = started(gateway(&cluster, 1, PATIENT)).await;
         let ask = async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await;
         assert!(ask().await.is_ok());
         let of_nodes = |kind: &str| {
