@@ -111,7 +111,7 @@ fn a_connection_without_streams_is_closed_after_the_idle_timeout() {
 #[test]
 fn a_preface_has_a_deadline() {
     let upstream = Upstream::start();
-    for protocols in ["[h2c]", "[h2c, http/1.1]"] {
+    let is_enforced = |protocols: &str| {
         let gateway = Gateway::before(&upstream)
             .with(&format!("listeners: [{{address: 127.0.0.1:0, protocols: {protocols}}}]"))
             .with("limits: {header_timeout: 2s, idle_timeout: 2s}")
@@ -129,7 +129,11 @@ fn a_preface_has_a_deadline() {
         let mut client = FrameClient::connect(gateway.http);
         client.write(&get(1, "/"));
         assert_eq!(client.outcome(1), Ok(200));
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| is_enforced("[h2c]"));
+        is_enforced("[h2c, http/1.1]");
+    });
 }
 
 #[test]

@@ -230,7 +230,7 @@ fn a_single_server_is_never_ejected() {
 #[test]
 fn a_server_that_answers_503_is_ejected_for_its_time_and_its_answers_pass() {
     let (good, ill) = (Upstream::start(), answering(503));
-    let keys = ", ejection: {consecutive: 3, for: 4s}";
+    let keys = ", ejection: {consecutive: 3, for: 3s}";
     let gateway = start(&[good.address, ill.address], keys, "");
     let statuses = statuses(&gateway, "GET", 30);
     assert_eq!(statuses.iter().filter(|status| **status == 503).count(), 3, "{statuses:?}");

@@ -239,7 +239,7 @@ fn a_refused_request_has_spent_at_most_what_comes_back_during_its_round_trips() 
 fn a_request_over_a_dead_node_is_charged_where_a_node_answers() {
     let mut cluster = RedisCluster::start(Replicas::None);
     run(async {
-        let store = started(gateway(&cluster, 1, PATIENT)).await;
+        let store = started(gateway(&cluster, 1, TIMEOUT)).await;
         cluster.masters[0].kill();
         let both = plan([charge(2, 15, 5), charge(1, 0, 100)]);
         let partial = async || {

@@ -264,7 +264,7 @@ fn grants_of_a_server_that_is_no_redis_are_rejected() {
 fn the_breaker_opens_after_a_few_calls_without_a_reply() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     // No probe before the thirty requests are over.
-    let config = text(&redis, "allow").replace("\"}}", "\"}, breaker: {cooldown: 3s}}");
+    let config = text(&redis, "allow").replace("\"}}", "\"}, breaker: {cooldown: 2s}}");
     let gateway = Gateway::start(&upstream, &config);
     let mut client = gateway.client();
     assert_eq!(ask(&mut client).0, 200);
