@@ -9,6 +9,7 @@ mod database;
 mod errors;
 mod gateway_heartbeat;
 pub mod inspect;
+mod literals;
 pub mod schema;
 mod settings;
 mod table_size;
