@@ -136,7 +136,7 @@ async fn connect_to(
         }
     };
     let mut driver = until_moved(connection, host.clone(), address.ip());
-    let cancellation = Cancellation { token: client.cancel_token(), server: address, tls: handshake };
+    let cancellation = Cancellation::new(client.cancel_token(), address, handshake);
     if checks == Checks::Schema {
         tokio::select! {
             biased;
@@ -144,7 +144,7 @@ async fn connect_to(
             fault = &mut driver => return Err(fault),
         }
     }
-    Ok(ReadyConnection { client, driver, server: host.clone(), cancellation })
+    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), cancellation })
 }
 
 async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {

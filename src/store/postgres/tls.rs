@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client;
@@ -24,14 +23,14 @@ pub struct Handshake {
 
 /// The encrypted connection. Its certificate is verified, so the login is not bound to it again.
 #[derive(Debug)]
-pub struct EncryptedStream(client::TlsStream<TcpStream>);
+pub struct EncryptedStream<S>(client::TlsStream<S>);
 
-impl TlsConnect<TcpStream> for Handshake {
-    type Stream = EncryptedStream;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Handshake {
+    type Stream = EncryptedStream<S>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
-    fn connect(self, stream: TcpStream) -> Self::Future {
+    fn connect(self, stream: S) -> Self::Future {
         let Handshake { config, server_name } = self;
         Box::pin(async move {
             let stream = TlsConnector::from(config).connect(server_name, stream).await;
@@ -43,19 +42,19 @@ impl TlsConnect<TcpStream> for Handshake {
     }
 }
 
-impl TlsStream for EncryptedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for EncryptedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl AsyncRead for EncryptedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for EncryptedStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for EncryptedStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for EncryptedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, buf)
     }

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use tempfile::TempDir;
 use tollgate::store::remote::fault_injection::Combining;
 
 use super::histories::nothing_is_granted_too_much_or_withheld;
-use crate::support::{Gateway, Lateness, Postgres, Upstream, eventually, now, print_measured};
+use crate::support::{Certificates, Gateway, Lateness, PgBouncer, Postgres, Upstream, eventually, now, print_measured};
 
 /// Serializable by default, as Tollgate's transactions are not.
 const SERIALIZABLE: &str = "default_transaction_isolation = 'serializable'";
@@ -203,13 +204,43 @@ fn a_gateway_that_hangs_in_a_transaction_holds_its_rows_for_the_timeout_at_most(
     eventually("it is granted again", || client.get("/", &[]).status == 200);
 }
 
-/// No timeout of the server bounds it: it would wait until there is a replica.
 #[test]
 fn a_commit_that_waits_for_a_replica_is_cancelled_and_counts_as_spent() {
-    const LIMIT: u64 = 1000;
-    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    let postgres = Postgres::start();
     postgres.settings();
-    let text = postgres.store_with(", timeout: 500ms, durability: sync", "deny") + "policies:\n" + &policy("one");
+    a_waiting_commit_is_cancelled(
+        &postgres,
+        &format!("url: \"postgres://tollgate@127.0.0.1:{}/limits\"", postgres.port),
+    );
+}
+
+#[test]
+fn a_commit_that_waits_for_a_replica_is_cancelled_over_tls() {
+    let (certificates, folder) = (Certificates::shared(), TempDir::new().unwrap());
+    let postgres = Postgres::start_tls(certificates);
+    postgres.settings();
+    postgres.set_hba("hostssl all tollgate 127.0.0.1/32 trust\nhost all admin 127.0.0.1/32 trust\n");
+    let file = folder.path().join("ca.pem");
+    std::fs::write(&file, &certificates.authority).unwrap();
+    let url = format!("postgres://tollgate@localhost:{}/limits", postgres.port);
+    a_waiting_commit_is_cancelled(&postgres, &format!("url: \"{url}\", tls: {{ca_file: {}}}", file.display()));
+}
+
+#[test]
+fn a_commit_that_waits_for_a_replica_is_cancelled_behind_a_pooler() {
+    let postgres = Postgres::start();
+    postgres.settings();
+    let pooler = PgBouncer::before(&postgres, 2);
+    a_waiting_commit_is_cancelled(&postgres, &format!("url: \"postgres://tollgate@127.0.0.1:{}/limits\"", pooler.port));
+}
+
+/// No timeout of the server bounds it: it would wait until there is a replica.
+#[track_caller]
+fn a_waiting_commit_is_cancelled(postgres: &Postgres, keys: &str) {
+    const LIMIT: u64 = 1000;
+    let upstream = Upstream::start();
+    let store = format!("store: {{postgres: {{{keys}, timeout: 500ms, durability: sync}}}}\non_store_failure: deny\n");
+    let text = store + "policies:\n" + &policy("one");
     let gateway = Gateway::start(&upstream, &text);
     gateway.expect("rate_limiter_store_up", &[], 1.0);
     let mut client = gateway.client();
