@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::batch::{StoredBucket, pack, unpack};
+use super::batch::{pack, unpack};
 use super::connect::{Checks, connect};
 use super::errors::unexpected_reply;
-use super::settings::{Settings, TableName};
-use super::transaction::{CLOCK, begin};
+use super::settings::Settings;
+use super::transaction::{CLOCK, begin, lock, moment, stored};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
@@ -153,27 +153,6 @@ impl Inspector {
 async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {STATEMENT_TIMEOUT:?}"));
     tokio::time::timeout(STATEMENT_TIMEOUT, work).await.map_err(overdue)?
-}
-
-/// Locks the rows with these keys, in the order of the keys.
-fn lock(table: &TableName) -> String {
-    format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
-}
-
-/// A row of key and state.
-fn stored(row: &Row) -> Result<StoredBucket, Fault> {
-    let read = || {
-        let key: &[u8] = row.try_get(0).ok()?;
-        Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed: row.try_get(1).ok()? })
-    };
-    read().ok_or_else(|| unexpected_reply("the query of the buckets"))
-}
-
-/// The answer to [`CLOCK`].
-fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
-    let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
-    let micros = micros.and_then(|micros| u64::try_from(micros).ok());
-    micros.map(Timestamp).ok_or_else(|| unexpected_reply("the clock"))
 }
 
 /// Runs the statements that create or update the tables, as the user of these settings.

@@ -9,7 +9,6 @@ mod database;
 mod errors;
 mod gateway_heartbeat;
 pub mod inspect;
-mod literals;
 pub mod schema;
 mod settings;
 mod table_size;

@@ -1,19 +1,16 @@
 //! Runs one call as one transaction: lock the buckets, read the clock, decide, write, commit.
 //!
-//! It has two messages, each with several statements: the server answers a message once, and for a call of one bucket messages
-//! are what takes the time. Each statement of a message begins when the one before has ended, and none runs after one that failed.
-//!
 //! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
 //! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
 
 use std::time::Duration;
 
-use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Row};
 
 use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
-use super::literals::{byte_strings, decoded, integers};
-use super::settings::{Durability, Settings};
+use super::settings::{Durability, Settings, TableName};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::Plan;
@@ -28,13 +25,15 @@ const MOST_VANISHED: usize = 3;
 /// After so many transactions that found a row for every bucket, the next one does not insert any.
 const QUIET: u8 = 16;
 
-/// What the texts of the statements are made of. None is prepared by name: behind a pooler the next transaction can be on
-/// another server process.
+/// The texts of the statements. None is prepared by name: behind a pooler the next transaction can be on another server
+/// process.
 #[derive(Debug)]
 pub struct Statements {
     begin: String,
-    /// The table, quoted.
-    table: String,
+    insert: String,
+    lock: String,
+    write: String,
+    remove: String,
     timeout: Micros,
 }
 
@@ -85,43 +84,17 @@ impl From<Fault> for Undone {
 
 impl Statements {
     pub fn new(settings: &Settings) -> Statements {
-        Statements { begin: begin(settings), table: settings.table.quoted(), timeout: settings.timeout }
-    }
-
-    /// Begins a transaction, inserts the rows of these buckets where there is none and `insert` is set, locks them all, and reads
-    /// the clock.
-    fn lock(&self, keys: &[&[u8]], insert: bool) -> String {
-        let Statements { begin, table, .. } = self;
-        let keys = byte_strings(keys);
-        let inserted = if insert {
-            format!(
-                "INSERT INTO {table} (key) SELECT key FROM unnest({keys}) AS key ORDER BY key ON CONFLICT DO NOTHING; "
-            )
-        } else {
-            String::new()
-        };
-        format!(
-            "{begin}; {inserted}SELECT encode(key, 'hex'), encode(state, 'hex') FROM {table} WHERE key = ANY({keys}) \
-             ORDER BY key FOR UPDATE; {CLOCK}"
-        )
-    }
-
-    /// Writes locked rows, removes those that stay without a state, and commits.
-    fn write(&self, writes: &Writes) -> String {
-        let table = &self.table;
-        let Writes { keys, states, until, unused } = writes;
-        let (keys, states, until) = (byte_strings(keys), byte_strings(states), integers(until));
-        let removed = if unused.is_empty() {
-            String::new()
-        } else {
-            format!("DELETE FROM {table} WHERE key = ANY({}) AND state IS NULL; ", byte_strings(unused))
-        };
-        // By its second condition few rows are read; to join all of them would look cheaper to the planner.
-        format!(
-            "UPDATE {table} AS bucket SET state = new.state, until = new.until \
-             FROM unnest({keys}, {states}, {until}) AS new (key, state, until) \
-             WHERE bucket.key = new.key AND bucket.key = ANY({keys}); {removed}COMMIT"
-        )
+        let table = settings.table.quoted();
+        Statements {
+            begin: begin(settings),
+            insert: format!(
+                "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
+            ),
+            lock: lock(&settings.table),
+            write: write(&settings.table),
+            remove: format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL"),
+            timeout: settings.timeout,
+        }
     }
 
     /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
@@ -170,8 +143,9 @@ impl Statements {
         let undone = match self.locked(client, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(client, &writes).await {
+                    // COMMIT has ended the transaction, by a rollback if a statement before it failed.
                     Ok(()) => return Ok(reply),
-                    Err(undone) => undone,
+                    Err(undone) => return Err(undone),
                 },
                 Err(fault) => fault.into(),
             },
@@ -180,7 +154,6 @@ impl Statements {
         match undone {
             Undone::Failed(fault) if fault.ends_connection() => Err(fault.into()),
             undone => {
-                // Where COMMIT has failed, this is a warning in the log of the server, and nothing else.
                 client.batch_execute("ROLLBACK").await?;
                 Err(undone)
             }
@@ -194,15 +167,24 @@ impl Statements {
         new_rows: &mut NewRows,
         batch: &Batch<'_>,
     ) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
+        let keys = batch.keys();
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&keys, Type::BYTEA_ARRAY)];
         let insert = new_rows.are_likely();
-        let answers = answers(client.simple_query(&self.lock(&batch.keys(), insert)).await?);
-        let [.., locked, clock] = &answers[..] else { return Err(unexpected_reply("the lock of the buckets").into()) };
-        let rows = locked.iter().map(locked_bucket).collect::<Result<Vec<_>, Fault>>()?;
-        let now = clock.first().and_then(|row| row.try_get(0).ok()??.parse().ok()).map(Timestamp);
-        let now = now.ok_or_else(|| unexpected_reply("the clock"))?;
+        let inserted = async { if insert { client.execute_typed(&self.insert, &parameters).await } else { Ok(0) } };
+        // Sent in this order, without waiting for each other's answers.
+        let (begun, inserted, locked, clock) = tokio::join!(
+            biased;
+            client.batch_execute(&self.begin),
+            inserted,
+            client.query_typed(&self.lock, &parameters),
+            client.query_typed(CLOCK, &[]),
+        );
+        begun?;
+        let inserted = inserted?;
+        let rows = locked?.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
+        let now = moment(&clock?)?;
         let all = rows.len() >= batch.len();
-        // A row without a state has just been inserted.
-        if !all || rows.iter().any(|row| row.packed.is_none()) {
+        if inserted > 0 || !all {
             new_rows.found();
         } else {
             new_rows.not_found();
@@ -215,15 +197,33 @@ impl Statements {
     }
 
     async fn finish(&self, client: &Client, writes: &Writes) -> Result<(), Undone> {
-        if writes.keys.is_empty() {
+        let Writes { keys, states, until, unused } = writes;
+        if keys.is_empty() {
             // Unlike a commit it does not wait for the disk.
             return Ok(client.batch_execute("ROLLBACK").await?);
         }
-        let messages = client.simple_query(&self.write(writes)).await?;
-        match messages.first() {
-            Some(SimpleQueryMessage::CommandComplete(written)) if *written == writes.keys.len() as u64 => Ok(()),
-            _ => Err(unexpected_reply("the write of the buckets").into()),
+        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
+            [(keys, Type::BYTEA_ARRAY), (states, Type::BYTEA_ARRAY), (until, Type::INT8_ARRAY)];
+        // A refused request stores nothing.
+        let removed = async {
+            if unused.is_empty() {
+                return Ok(0);
+            }
+            client.execute_typed(&self.remove, &[(unused, Type::BYTEA_ARRAY)]).await
+        };
+        let (written, removed, committed) = tokio::join!(
+            biased;
+            client.execute_typed(&self.write, &parameters),
+            removed,
+            client.batch_execute("COMMIT"),
+        );
+        let written = written?;
+        removed?;
+        committed?;
+        if written != keys.len() as u64 {
+            return Err(unexpected_reply("the write of the buckets").into());
         }
+        Ok(())
     }
 }
 
@@ -238,46 +238,46 @@ pub fn begin(settings: &Settings) -> String {
         Durability::None | Durability::Async => "off",
         Durability::Sync => "on",
     };
-    let timeout = timeout.to_string();
-    let settings = [
-        ("lock_timeout", &*timeout),
-        ("statement_timeout", &timeout),
-        ("idle_in_transaction_session_timeout", &timeout),
-        ("synchronous_commit", commit),
-        // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer.
-        ("enable_seqscan", "off"),
-    ];
-    // One statement takes less time than one for each.
-    let settings = settings.map(|(name, value)| format!("set_config('{name}', '{value}', true)")).join(", ");
-    format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {settings}")
+    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer.
+    let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; SET LOCAL statement_timeout = {timeout}; \
+         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}{planner}"
+    )
 }
 
-/// The rows of each statement that has some.
-fn answers(messages: Vec<SimpleQueryMessage>) -> Vec<Vec<SimpleQueryRow>> {
-    let mut answers: Vec<Vec<SimpleQueryRow>> = Vec::new();
-    for message in messages {
-        match message {
-            SimpleQueryMessage::RowDescription(_) => answers.push(Vec::new()),
-            SimpleQueryMessage::Row(row) => {
-                if let Some(rows) = answers.last_mut() {
-                    rows.push(row);
-                }
-            }
-            _ => {}
-        }
-    }
-    answers
+/// Locks the rows with these keys, in the order of the keys.
+pub fn lock(table: &TableName) -> String {
+    format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
 }
 
-/// A row of key and state in hexadecimal digits.
-fn locked_bucket(row: &SimpleQueryRow) -> Result<StoredBucket, Fault> {
+/// Writes locked rows.
+pub fn write(table: &TableName) -> String {
+    format!(
+        "UPDATE {} AS bucket SET state = new.state, until = new.until \
+         FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS new (key, state, until) WHERE bucket.key = new.key",
+        table.quoted()
+    )
+}
+
+/// A row of key and state.
+///
+/// # Errors
+/// When it is something else.
+pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
     let read = || {
-        let key = decoded(row.try_get(0).ok()??)?;
-        let packed = match row.try_get(1).ok()? {
-            None => None,
-            Some(digits) => Some(decoded(digits)?),
-        };
-        Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed })
+        let key: &[u8] = row.try_get(0).ok()?;
+        Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed: row.try_get(1).ok()? })
     };
     read().ok_or_else(|| unexpected_reply("the lock of the buckets"))
+}
+
+/// The answer to [`CLOCK`].
+///
+/// # Errors
+/// When it is something else.
+pub fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
+    let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+    let micros = micros.and_then(|micros| u64::try_from(micros).ok());
+    micros.map(Timestamp).ok_or_else(|| unexpected_reply("the clock"))
 }
