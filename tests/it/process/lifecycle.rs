@@ -99,7 +99,8 @@ const DELAY: Duration = Duration::from_secs(4);
 #[track_caller]
 fn a_drain_answers_what_waits(known: usize) {
     let upstream = Upstream::start();
-    let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {DELAY:?}}}"));
+    let mut gateway =
+        Gateway::start(&upstream, &format!("upstream_timeouts: {{connect: 10s}}\ndrain: {{delay: {DELAY:?}}}"));
     let clients = |number: usize| (0..number).map(|_| gateway.client()).collect::<Vec<_>>();
     let (mut used, unused) = (clients(known / 2), clients(known / 2));
     for client in &mut used {

@@ -16,7 +16,7 @@ use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::{Login, Settings, Target, cluster};
 use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
 
-use crate::support::{Lateness, Redis, RedisCluster, Replicas, now, print_measured};
+use crate::support::{Lateness, Redis, RedisCluster, Replicas, eventually, now, print_measured};
 
 /// The longest that a decision may wait, where a node hangs or is lost.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
@@ -295,6 +295,7 @@ fn slots_move_under_load_and_nothing_is_granted_twice_or_lost() {
     cluster.add_master();
     let late = Lateness::measure();
     let counts = under_load(&cluster, &everywhere(1_000_000), PATIENT, || {
+        eventually("its buckets are there", || tag_slots(&cluster.masters[0]).len() == 5);
         // 64 slots, with those of two hash tags among them.
         let slots = tag_slots(&cluster.masters[0]);
         let others = (0..5461).filter(|slot| !slots[..2].contains(slot)).take(62);
