@@ -130,7 +130,8 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
-            Store::Cluster(cluster) => cluster.take(worker, plan, caller, answer_within).await,
+            // The largest by far: on the heap, so that it does not enlarge the task of a request with another store.
+            Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
             Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
     }

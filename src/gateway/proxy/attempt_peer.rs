@@ -90,5 +90,5 @@ pub fn connected(exchange: &mut Exchange, peer: &HttpPeer, reused: bool, now: Ti
         // It shares the connection of other requests. One that is made for it counts, even if others will share it.
         exchange.upstream_connection = None;
     }
-    exchange.forwarded = Some(now);
+    exchange.forward(now);
 }

@@ -10,7 +10,7 @@ use tokio::sync::watch::Receiver;
 
 use super::own_responses::OwnResponses;
 use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::{Micros, Timestamp};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::base::tls::client_certificate::ClientCertificate;
 use crate::gateway::enforcement::Direction;
 use crate::gateway::enforcement::request_record::RequestRecord;
@@ -116,10 +116,27 @@ impl Exchange {
         }
     }
 
+    /// Learns of which connection the request is, and when its head had been read.
+    pub fn begin(&mut self, session: &Session, clock: &Clock) {
+        if self.connection.is_none() {
+            self.connection = session::connection(session);
+        }
+        let accepted = self.connection.as_ref().and_then(ConnectionHandle::accepted);
+        self.started = accepted.unwrap_or_else(|| clock.now());
+    }
+
+    /// The request is sent to its upstream.
+    pub fn forward(&mut self, now: Timestamp) {
+        self.forwarded = Some(now);
+        if let Some(connection) = self.connection.as_ref().filter(|connection| connection.is_http2()) {
+            connection.note_forwarded(now);
+        }
+    }
+
     /// Gives the request its id, which is the one that was `sent` if it may be.
     pub fn identify(&mut self, sent: Option<&HeaderValue>) {
         self.request_id = request_id::keep_or_make(sent);
-        if self.connection.as_ref().is_some_and(ConnectionHandle::keeps_next_request_id) {
+        if self.connection.as_ref().is_some_and(|connection| connection.keeps_request_id(self.started)) {
             self.request_id.set_sensitive(false);
         }
     }

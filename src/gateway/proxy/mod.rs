@@ -46,13 +46,14 @@ use super::runtime::log_throttle::LogThrottle;
 use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
-use super::server::session::{self, response_code};
+use super::server::session::response_code;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::Origin;
 use super::telemetry::trace::EndedRequest;
 use super::upstream::Window;
 use crate::access_log_line::Kind;
+use crate::base::time::Timestamp;
 use crate::base::tls::server::Session as TlsSession;
 use crate::limit::door::Door;
 use crate::limit::request::Request;
@@ -88,7 +89,7 @@ impl ProxyHttp for Proxy {
     type CTX = Box<Exchange>;
 
     fn new_ctx(&self) -> Self::CTX {
-        Box::new(Exchange::new(self.gateway.clock.now()))
+        Box::new(Exchange::new(Timestamp::default()))
     }
 
     /// Takes what the server of HTTP/1 hands on with every request, the first one included.
@@ -102,9 +103,7 @@ impl ProxyHttp for Proxy {
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, exchange: &mut Self::CTX) -> Result<()> {
-        if exchange.connection.is_none() {
-            exchange.connection = session::connection(session);
-        }
+        exchange.begin(session, &self.gateway.clock);
         if self.gateway.is_draining() {
             exchange.close_when_done(session);
         }

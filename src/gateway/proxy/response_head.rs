@@ -5,6 +5,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::ResponseHeader;
 use pingora::{Error, ErrorType, Result};
+use smallvec::SmallVec;
 
 use crate::gateway::response::request_id;
 
@@ -30,7 +31,8 @@ pub fn forget_spelling(response: &mut ResponseHeader) {
 /// If the head does not say in exactly one way where the response ends.
 pub fn sanitise(response: &mut ResponseHeader) -> Result<()> {
     let is_upgrade = response.status == StatusCode::SWITCHING_PROTOCOLS;
-    let mut removed: Vec<HeaderName> = Vec::new();
+    // Nearly every response has a `Connection`.
+    let mut removed: SmallVec<[HeaderName; 2]> = SmallVec::new();
     let (mut framing, mut lengths, mut encodings) = (Framing::Valid, 0, 0);
     for (name, value) in &response.headers {
         match name.as_str() {

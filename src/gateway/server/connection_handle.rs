@@ -4,21 +4,23 @@
 //! in the digest of its sessions, without text for fields and without an offer to enforce the read timeout. A session without
 //! any handle is served too: nothing is lost then, only done in the general way.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
 use super::connection_limits::{ConnectionLimits, UpstreamConnections};
 use super::tunnel_cut::TunnelCut;
+use crate::base::time::{Micros, Timestamp};
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 use crate::limit::scheme::Scheme;
 
-/// Of how many request ids the table of fields gets one.
-const KEPT_REQUEST_IDS: u32 = 64;
+/// How long the table of fields has one request id before it gets another. Every id in the table is compared with each new one;
+/// and the table holds some fifty fields, of which `Date` is another one each second.
+const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection, for the server and the application.
 #[derive(Clone, Debug)]
@@ -31,8 +33,11 @@ struct HandleState {
     tls: Option<Arc<Session>>,
     protocol: ProtocolState,
     closing: AtomicBool,
-    /// The requests of HTTP/2 that have got their ids. It wraps.
-    request_ids: AtomicU32,
+    /// In HTTP/2, the last request whose id the table of fields got; 0 before the first.
+    kept_request_id: AtomicU64,
+    /// In HTTP/2, when requests were accepted last, and when one was sent to its upstream whose wait has not begun; 0: unknown.
+    accepted: AtomicU64,
+    forwarded: AtomicU64,
     /// The address of the peer, as the value of a field.
     peer_address: OnceLock<HeaderValue>,
 }
@@ -77,7 +82,9 @@ impl ConnectionHandle {
             tls,
             protocol,
             closing: AtomicBool::new(false),
-            request_ids: AtomicU32::new(0),
+            kept_request_id: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            forwarded: AtomicU64::new(0),
             peer_address: OnceLock::new(),
         }))
     }
@@ -101,16 +108,39 @@ impl ConnectionHandle {
         self.http1_state().is_none()
     }
 
-    /// Whether the table of fields that HTTP/2 keeps for the connection should have the next request id. Then the ids after it need
-    /// not say what they are; from time to time again, since other fields displace it.
-    pub fn keeps_next_request_id(&self) -> bool {
+    /// Whether the table of fields that HTTP/2 keeps for the connection should have the id of a request that arrived at this time. Then
+    /// the ids after it need not say what they are; from time to time again, since other fields displace it.
+    pub fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
         }
-        let number = self.0.request_ids.load(Ordering::Relaxed);
         // All requests of a connection are on its thread.
-        self.0.request_ids.store(number.wrapping_add(1), Ordering::Relaxed);
-        number.is_multiple_of(KEPT_REQUEST_IDS)
+        let last = known(self.0.kept_request_id.load(Ordering::Relaxed));
+        let keeps = last.is_none_or(|last| at.since(last) >= KEPT_REQUEST_ID);
+        if keeps {
+            self.0.kept_request_id.store(at.0, Ordering::Relaxed);
+        }
+        keeps
+    }
+
+    /// The heads of requests have been read, over HTTP/2. One reading of the clock serves them all.
+    pub fn note_accepted(&self, now: Timestamp) {
+        self.0.accepted.store(now.0, Ordering::Relaxed);
+    }
+
+    /// When requests were accepted last; `None` over HTTP/1.
+    pub fn accepted(&self) -> Option<Timestamp> {
+        known(self.0.accepted.load(Ordering::Relaxed))
+    }
+
+    /// A request is sent to its upstream, for which it begins to wait: the next that begins to wait need not read the clock.
+    pub fn note_forwarded(&self, now: Timestamp) {
+        self.0.forwarded.store(now.0, Ordering::Relaxed);
+    }
+
+    /// When a request was sent to its upstream that may be this one; a later one otherwise. At most once for each.
+    pub fn take_forwarded(&self) -> Option<Timestamp> {
+        known(self.0.forwarded.swap(0, Ordering::Relaxed))
     }
 
     /// The address of the peer as the value of a field, which is made once: all requests of a connection have the same.
@@ -169,6 +199,10 @@ impl ConnectionHandle {
     }
 }
 
+fn known(time: u64) -> Option<Timestamp> {
+    (time > 0).then_some(Timestamp(time))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,9 +215,19 @@ mod tests {
     #[test]
     fn the_first_request_id_of_http2_is_kept_and_one_in_a_while() {
         let handle = http2();
-        let kept: Vec<usize> = (0..200).filter(|_| handle.keeps_next_request_id()).collect();
-        assert_eq!(kept, [0, 64, 128, 192]);
-        assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_next_request_id());
+        let kept: Vec<u64> = (1..=65).filter(|second| handle.keeps_request_id(Timestamp(second * 1_000_000))).collect();
+        assert_eq!(kept, [1, 31, 61]);
+        assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_request_id(Timestamp(1)));
+    }
+
+    #[test]
+    fn a_time_at_which_a_request_was_sent_is_taken_once() {
+        let handle = http2();
+        assert_eq!((handle.accepted(), handle.take_forwarded()), (None, None));
+        handle.note_accepted(Timestamp(3));
+        handle.note_forwarded(Timestamp(5));
+        assert_eq!((handle.take_forwarded(), handle.take_forwarded()), (Some(Timestamp(5)), None));
+        assert_eq!((handle.accepted(), handle.accepted()), (Some(Timestamp(3)), Some(Timestamp(3))));
     }
 
     #[test]

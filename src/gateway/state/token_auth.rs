@@ -88,7 +88,10 @@ impl TokenAuth {
             // Before waiting for a fetch: requests that wait together are limited together.
             self.invalid.charge(&bucket);
         }
-        if verified == Err(TokenError::Invalid(Invalid::UnknownKey)) && self.verifier.refetch_keys_for(&token).await {
+        // What is rare is on the heap, so that it does not enlarge every request's task.
+        if verified == Err(TokenError::Invalid(Invalid::UnknownKey))
+            && Box::pin(self.verifier.refetch_keys_for(&token)).await
+        {
             verified = self.verifier.verify(&token);
         }
         match verified {

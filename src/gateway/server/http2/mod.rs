@@ -125,7 +125,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             frames,
             accepted: 0,
             rejected: 0,
-            streams: Streams::new(guard, &self.state.clock),
+            streams: Streams::new(guard, &self.state.clock, handle.clone()),
             handle,
             digest,
             peer,
@@ -248,11 +248,13 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         timer: &mut ReusableTimer,
         cx: &mut Context<'_>,
     ) -> Poll<Event> {
+        let (clock, mut now) = (&self.server.state.clock, None);
         loop {
             self.frames.begin_turn();
             match self.connection.poll_accept(cx) {
                 Poll::Ready(Some(Ok(accepted))) => {
                     self.accepted = self.accepted.wrapping_add(1);
+                    self.handle.note_accepted(*now.get_or_insert_with(|| clock.now()));
                     self.begin(accepted, shutdown);
                 }
                 // What this side has ended fails in the same way.
@@ -273,12 +275,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             return Poll::Ready(Event::Leave);
         }
         let state = &self.server.state;
-        let clock = &state.clock;
         if let Some(failed) = self.failed_at {
             // What has made the connection fail is still so, and would end every turn of the loop at once.
             return timer.poll(failed.plus(FAREWELL), clock, cx).map(|()| Event::Deadline);
         }
-        let now = clock.now();
+        let now = now.unwrap_or_else(|| clock.now());
         if self.flood_limit.is_exceeded(&self.frames, now) {
             return Poll::Ready(Event::Flood);
         }

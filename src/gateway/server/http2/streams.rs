@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::connection_guard::ConnectionGuard;
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::connections_per_client::ClientGuard;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 
@@ -31,12 +32,13 @@ struct State {
     waker: Mutex<Option<Waker>>,
     /// Those that no stream has.
     timers: Mutex<Vec<ReusableTimer>>,
+    handle: ConnectionHandle,
     /// Held for the connection, and for streams that outlive it.
     _guard: ConnectionGuard,
 }
 
 impl Streams {
-    pub fn new(guard: ConnectionGuard, clock: &Clock) -> Streams {
+    pub fn new(guard: ConnectionGuard, clock: &Clock, handle: ConnectionHandle) -> Streams {
         Streams(Arc::new(State {
             open: AtomicUsize::new(0),
             is_first_open: AtomicBool::new(false),
@@ -45,6 +47,7 @@ impl Streams {
             is_awaited: AtomicBool::new(false),
             waker: Mutex::default(),
             timers: Mutex::default(),
+            handle,
             _guard: guard,
         }))
     }
@@ -90,6 +93,11 @@ impl StreamGuard {
     /// The clock of the connection.
     pub fn clock(&self) -> &Clock {
         &self.streams.0.clock
+    }
+
+    /// The connection, as the application knows it.
+    pub fn handle(&self) -> &ConnectionHandle {
+        &self.streams.0.handle
     }
 
     /// A timer, which is set for a stream that has ended, if there was one.

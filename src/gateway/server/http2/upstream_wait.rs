@@ -15,6 +15,8 @@ use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 pub struct UpstreamWait {
     /// `None`: nothing was delegated, or it has expired.
     timeout: Option<Micros>,
+    /// Whether no wait has begun since that.
+    is_first: bool,
     /// Since when the upstream has been waited for; `None` if it is not.
     since: Option<Timestamp>,
     timer: Option<ReusableTimer>,
@@ -24,6 +26,7 @@ pub struct UpstreamWait {
 impl UpstreamWait {
     pub fn delegate(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout.map(Micros::from);
+        self.is_first = true;
         self.restart();
     }
 
@@ -37,7 +40,12 @@ impl UpstreamWait {
     pub fn poll(&mut self, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let Some(timeout) = self.timeout else { return Poll::Pending };
         let clock = stream.clock();
-        let since = *self.since.get_or_insert_with(|| clock.now());
+        let is_first = std::mem::take(&mut self.is_first);
+        let since = *self.since.get_or_insert_with(|| {
+            // The first wait begins when the request has been sent.
+            let forwarded = if is_first { stream.handle().take_forwarded() } else { None };
+            forwarded.unwrap_or_else(|| clock.now())
+        });
         let timer = self.timer.get_or_insert_with(|| stream.borrow_timer());
         ready!(timer.poll(since.plus(timeout), clock, cx));
         ready!(self.grace.poll(cx));
