@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Config, Connection, NoTls};
 
 use super::cancellation::Cancellation;
 use super::schema;
+use super::session::Ends;
 use super::settings::Settings;
 use super::tls::Handshake;
 use crate::base::host_port::HostPort;
@@ -41,6 +42,7 @@ pub struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
     pub server: HostPort,
+    pub ends: Ends,
     pub cancellation: Cancellation,
 }
 
@@ -103,7 +105,8 @@ async fn connect_to(
 ) -> Result<ReadyConnection, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
-    let address = stream.peer_addr().map_err(unreachable)?;
+    let ends =
+        Ends { local: stream.local_addr().map_err(unreachable)?, peer: stream.peer_addr().map_err(unreachable)? };
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
@@ -135,8 +138,8 @@ async fn connect_to(
             (client, Box::pin(ended(connection)))
         }
     };
-    let mut driver = until_moved(connection, host.clone(), address.ip());
-    let cancellation = Cancellation::new(client.cancel_token(), address, handshake);
+    let mut driver = until_moved(connection, host.clone(), ends.peer.ip());
+    let cancellation = Cancellation::new(client.cancel_token(), ends.peer, handshake);
     if checks == Checks::Schema {
         tokio::select! {
             biased;
@@ -144,10 +147,10 @@ async fn connect_to(
             fault = &mut driver => return Err(fault),
         }
     }
-    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), cancellation })
+    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), ends, cancellation })
 }
 
-async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
+pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 use tokio::sync::Mutex as FairMutex;
-use tokio_postgres::Client;
 
 use super::cancellation::Cancellation;
 use super::cleaner;
-use super::connect::{ASK_AGAIN, Checks, connect};
+use super::connect::{ASK_AGAIN, Checks, ReadyConnection, connect, step};
 use super::gateway_heartbeat;
+use super::session::Session;
 use super::settings::Settings;
 use super::transaction::{NewRows, Statements};
 use crate::base::time::{Clock, Timestamp};
@@ -37,7 +37,7 @@ pub struct Database {
 /// A connection to it. Transactions on it take turns: what is sent during one belongs to it.
 #[derive(Clone)]
 pub struct Link {
-    client: Arc<Client>,
+    session: Arc<Session>,
     turn: Arc<FairMutex<NewRows>>,
     cancellation: Arc<Cancellation>,
 }
@@ -62,15 +62,20 @@ impl Transport for Database {
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, overflow: Overflow::Waits, parted: false };
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
-        let ready = connect(&self.settings, &self.login, Checks::Schema).await?;
-        let cancellation = Arc::new(ready.cancellation);
-        let link = Link { client: Arc::new(ready.client), turn: Arc::default(), cancellation };
-        Ok(DrivenLink { link, driver: ready.driver, server: Some(ready.server) })
+        let ReadyConnection { client, mut driver, server, ends, cancellation } =
+            connect(&self.settings, &self.login, Checks::Schema).await?;
+        let session = tokio::select! {
+            biased;
+            session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.steps))) => session??,
+            fault = &mut driver => return Err(fault),
+        };
+        let link = Link { session: Arc::new(session), turn: Arc::default(), cancellation: Arc::new(cancellation) };
+        Ok(DrivenLink { link, driver, server: Some(server) })
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
         let mut new_rows = link.turn.lock().await;
-        let reply = self.statements.take(&link.client, &mut new_rows, plans, &self.clock).await?;
+        let reply = self.statements.take(&link.session, &mut new_rows, plans, &self.clock).await?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
@@ -87,7 +92,7 @@ impl Transport for Database {
     ) -> Result<Option<LiveGateways>, Fault> {
         let _turn = link.turn.lock().await;
         let (begin, statement) = (&self.begin_heartbeat, &self.heartbeat);
-        gateway_heartbeat::beat(&link.client, begin, statement, name, this_gateway).await.map(Some)
+        gateway_heartbeat::beat(&link.session.client, begin, statement, name, this_gateway).await.map(Some)
     }
 
     /// One of several servers may be promoted at any moment.

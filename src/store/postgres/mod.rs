@@ -10,6 +10,7 @@ mod errors;
 mod gateway_heartbeat;
 pub mod inspect;
 pub mod schema;
+mod session;
 mod settings;
 mod table_size;
 mod tls;

@@ -3,13 +3,15 @@
 //! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
 //! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
 
 use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
+use super::session::{Session, Statement, Step, Steps};
 use super::settings::{Durability, Settings, TableName};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::bucket_key::BucketKey;
@@ -22,18 +24,19 @@ pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000
 /// How often a row may vanish between its insertion and its lock, because it is cleaned up, before the call gives up.
 const MOST_VANISHED: usize = 3;
 
+const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
+
+/// The columns of what is written: keys, states, and until when they are kept.
+const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
+
 /// After so many transactions that found a row for every bucket, the next one does not insert any.
 const QUIET: u8 = 16;
 
-/// The texts of the statements. None is prepared by name: behind a pooler the next transaction can be on another server
-/// process.
+/// The statements of a call.
 #[derive(Debug)]
 pub struct Statements {
     begin: String,
-    insert: String,
-    lock: String,
-    write: String,
-    remove: String,
+    pub steps: Arc<Steps<Statement>>,
     timeout: Micros,
 }
 
@@ -85,16 +88,18 @@ impl From<Fault> for Undone {
 impl Statements {
     pub fn new(settings: &Settings) -> Statements {
         let table = settings.table.quoted();
-        Statements {
-            begin: begin(settings),
-            insert: format!(
-                "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
-            ),
-            lock: lock(&settings.table),
-            write: write(&settings.table),
-            remove: format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL"),
-            timeout: settings.timeout,
-        }
+        let insert = format!(
+            "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
+        );
+        let remove = format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL");
+        let steps = Steps {
+            insert: Statement { text: insert, types: KEYS },
+            lock: Statement { text: lock(&settings.table), types: KEYS },
+            clock: Statement { text: CLOCK.to_owned(), types: &[] },
+            write: Statement { text: write(&settings.table), types: ROWS },
+            remove: Statement { text: remove, types: KEYS },
+        };
+        Statements { begin: begin(settings), steps: Arc::new(steps), timeout: settings.timeout }
     }
 
     /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
@@ -104,7 +109,7 @@ impl Statements {
     /// Why nothing was decided; or that the connection ended, and it is unknown what was.
     pub async fn take(
         &self,
-        client: &Client,
+        session: &Session,
         new_rows: &mut NewRows,
         plans: &[&Plan],
         clock: &Clock,
@@ -113,7 +118,7 @@ impl Statements {
         let batch = Batch::new(plans);
         let (mut conflicts, mut vanished) = (0, 0);
         loop {
-            let fault = match self.attempt(client, new_rows, &batch, clock.injected()).await {
+            let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {
                 Ok(reply) => return Ok(reply),
                 Err(Undone::Failed(fault)) => return Err(fault),
                 Err(Undone::Conflict(fault)) => {
@@ -135,14 +140,14 @@ impl Statements {
 
     async fn attempt(
         &self,
-        client: &Client,
+        session: &Session,
         new_rows: &mut NewRows,
         batch: &Batch<'_>,
         injected: Option<Timestamp>,
     ) -> Result<Reply, Undone> {
-        let undone = match self.locked(client, new_rows, batch).await {
+        let undone = match self.locked(session, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
-                Ok(BatchDecision { reply, writes }) => match self.finish(client, &writes).await {
+                Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
                     // COMMIT has ended the transaction, by a rollback if a statement before it failed.
                     Ok(()) => return Ok(reply),
                     Err(undone) => return Err(undone),
@@ -154,7 +159,7 @@ impl Statements {
         match undone {
             Undone::Failed(fault) if fault.ends_connection() => Err(fault.into()),
             undone => {
-                client.batch_execute("ROLLBACK").await?;
+                session.client.batch_execute("ROLLBACK").await?;
                 Err(undone)
             }
         }
@@ -163,21 +168,21 @@ impl Statements {
     /// The rows of the batch, locked, and the time after that.
     async fn locked(
         &self,
-        client: &Client,
+        session: &Session,
         new_rows: &mut NewRows,
         batch: &Batch<'_>,
     ) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
         let keys = batch.keys();
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&keys, Type::BYTEA_ARRAY)];
+        let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
         let insert = new_rows.are_likely();
-        let inserted = async { if insert { client.execute_typed(&self.insert, &parameters).await } else { Ok(0) } };
+        let inserted = async { if insert { session.execute(Step::Insert, &parameters).await } else { Ok(0) } };
         // Sent in this order, without waiting for each other's answers.
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
-            client.batch_execute(&self.begin),
+            session.client.batch_execute(&self.begin),
             inserted,
-            client.query_typed(&self.lock, &parameters),
-            client.query_typed(CLOCK, &[]),
+            session.query(Step::Lock, &parameters),
+            session.query(Step::Clock, &[]),
         );
         begun?;
         let inserted = inserted?;
@@ -196,26 +201,25 @@ impl Statements {
         }
     }
 
-    async fn finish(&self, client: &Client, writes: &Writes) -> Result<(), Undone> {
+    async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), Undone> {
         let Writes { keys, states, until, unused } = writes;
         if keys.is_empty() {
             // Unlike a commit it does not wait for the disk.
-            return Ok(client.batch_execute("ROLLBACK").await?);
+            return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
-        let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-            [(keys, Type::BYTEA_ARRAY), (states, Type::BYTEA_ARRAY), (until, Type::INT8_ARRAY)];
+        let parameters: [&(dyn ToSql + Sync); 3] = [keys, states, until];
         // A refused request stores nothing.
         let removed = async {
             if unused.is_empty() {
                 return Ok(0);
             }
-            client.execute_typed(&self.remove, &[(unused, Type::BYTEA_ARRAY)]).await
+            session.execute(Step::Remove, &[unused]).await
         };
         let (written, removed, committed) = tokio::join!(
             biased;
-            client.execute_typed(&self.write, &parameters),
+            session.execute(Step::Write, &parameters),
             removed,
-            client.batch_execute("COMMIT"),
+            session.client.batch_execute("COMMIT"),
         );
         let written = written?;
         removed?;

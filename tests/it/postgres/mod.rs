@@ -10,6 +10,7 @@ mod initialization;
 mod moved_name;
 mod operators;
 mod outage;
+mod prepared_statements;
 mod published_function;
 mod secrets;
 mod side_work;

@@ -1,0 +1,133 @@
+//! A connection, as calls use it: their statements are prepared by name where no pooler is in between, which spares the server
+//! from parsing and planning them each time.
+//!
+//! Behind a pooler the next transaction can be on another server process, where a name is unknown, or is another statement's. So
+//! there they are sent as texts.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
+
+/// Both ends of a TCP connection, as this side sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+/// What the server sees.
+const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
+
+/// What a call does, each by a statement of its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Insert,
+    Lock,
+    Clock,
+    Write,
+    Remove,
+}
+
+/// One for each step.
+#[derive(Debug)]
+pub struct Steps<T> {
+    pub insert: T,
+    pub lock: T,
+    pub clock: T,
+    pub write: T,
+    pub remove: T,
+}
+
+/// A statement with the types of its parameters.
+#[derive(Debug)]
+pub struct Statement {
+    pub text: String,
+    pub types: &'static [Type],
+}
+
+pub struct Session {
+    pub client: Client,
+    steps: Arc<Steps<Statement>>,
+    /// `None` behind a pooler, or what may be one.
+    prepared: Option<Steps<tokio_postgres::Statement>>,
+}
+
+impl<T> Steps<T> {
+    fn of(&self, step: Step) -> &T {
+        match step {
+            Step::Insert => &self.insert,
+            Step::Lock => &self.lock,
+            Step::Clock => &self.clock,
+            Step::Write => &self.write,
+            Step::Remove => &self.remove,
+        }
+    }
+}
+
+impl Session {
+    /// Prepares the statements of calls, if the connection leads to the server itself.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or the server refuses a statement.
+    pub async fn begin(client: Client, ends: Ends, steps: Arc<Steps<Statement>>) -> Result<Session, Error> {
+        let prepared =
+            if leads_to_the_server(&client, ends).await? { Some(prepare(&client, &steps).await?) } else { None };
+        Ok(Session { client, steps, prepared })
+    }
+
+    /// The rows of a step. Sent as soon as it is polled.
+    pub async fn query(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+        match &self.prepared {
+            Some(prepared) => self.client.query(prepared.of(step), parameters).await,
+            None => {
+                let Statement { text, types } = self.steps.of(step);
+                let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
+                self.client.query_typed(text, &typed).await
+            }
+        }
+    }
+
+    /// How many rows a step has changed. Sent as soon as it is polled.
+    pub async fn execute(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
+        match &self.prepared {
+            Some(prepared) => self.client.execute(prepared.of(step), parameters).await,
+            None => {
+                let Statement { text, types } = self.steps.of(step);
+                let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
+                self.client.execute_typed(text, &typed).await
+            }
+        }
+    }
+}
+
+async fn prepare(client: &Client, steps: &Steps<Statement>) -> Result<Steps<tokio_postgres::Statement>, Error> {
+    let prepare = |step: Step| {
+        let Statement { text, types } = steps.of(step);
+        client.prepare_typed(text, types)
+    };
+    let (insert, lock, clock, write, remove) = tokio::try_join!(
+        prepare(Step::Insert),
+        prepare(Step::Lock),
+        prepare(Step::Clock),
+        prepare(Step::Write),
+        prepare(Step::Remove),
+    )?;
+    Ok(Steps { insert, lock, clock, write, remove })
+}
+
+/// Whether the server sees the same connection: both ends of it are the same there. A pooler's connection to the server has at
+/// least one other end.
+async fn leads_to_the_server(client: &Client, Ends { local, peer }: Ends) -> Result<bool, Error> {
+    let rows = client.query_typed(ENDS, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    let seen = |index: usize| {
+        let address: IpAddr = row.try_get::<_, Option<&str>>(index).ok()??.parse().ok()?;
+        let port = u16::try_from(row.try_get::<_, Option<i32>>(index + 1).ok()??).ok()?;
+        Some((address.to_canonical(), port))
+    };
+    let here = |end: SocketAddr| Some((end.ip().to_canonical(), end.port()));
+    Ok(seen(0) == here(local) && seen(2) == here(peer))
+}
