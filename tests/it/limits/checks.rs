@@ -4,21 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tollgate::base::host_port::HostPort;
 use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::charge::Plan;
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::Verdict;
 use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::{Login, Settings, Target, cluster};
 use tollgate::store::{EventSink, Store, TakeReply, Worker, breaker, memory};
 
+use crate::support::charge::{plan_of, spend, tagged_key, unrefilled};
 use crate::support::{Postgres, Redis, RedisCluster, Replicas, now};
 
 const BUCKETS: u8 = 9;
@@ -27,28 +25,14 @@ const UNSPENT: u8 = BUCKETS - 1;
 const LIMIT: u64 = 30;
 const HOUR: Micros = Micros(3_600_000_000);
 
-/// A charge to one of a few buckets, of which nothing comes back while the test runs. They are on all nodes.
-fn charge(bucket: u8, cost: u64) -> Charge {
-    let mut key = [bucket; 16];
-    key[..4].copy_from_slice(&[0, 0, 0, 2 * bucket % 16]);
+/// A request to one of a few buckets, of which nothing comes back while the test runs. They are on all nodes.
+fn one(bucket: u8, cost: u64) -> Plan {
     let algorithm = match bucket % 3 {
-        0 => Algorithm::TokenBucket(TokenBucket::new(Rate { amount: Cost::ONE, period: HOUR }, LIMIT).unwrap()),
+        0 => unrefilled(LIMIT),
         1 => Algorithm::FixedWindow(FixedWindow::new(LIMIT, Window::Epoch(Micros(8_760 * HOUR.0))).unwrap()),
         _ => Algorithm::SlidingLog(SlidingLog::new(LIMIT, HOUR).unwrap()),
     };
-    Charge {
-        key: BucketKey(key),
-        algorithm,
-        cost: Cost::from_tokens(cost),
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    }
-}
-
-fn one(bucket: u8, cost: u64) -> Plan {
-    Plan { enforced: smallvec![charge(bucket, cost)], shadow: smallvec![] }
+    plan_of(spend(tagged_key(bucket, 2 * bucket % 16), algorithm, Cost::from_tokens(cost)))
 }
 
 /// As the descriptors of a call make it.

@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tokio::task::JoinSet;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::base::time::Clock;
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::{Charge, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::{EventSink, Store, Worker};
 
+use crate::support::charge::{plan, spend, unrefilled};
 use crate::support::{Gateway, Postgres, Upstream, eventually, now};
 
 const RULES: &str =
@@ -61,18 +59,8 @@ fn a_gateway_that_was_seen_before_the_clock_was_set_back_does_not_count() {
     gateway.expect("rate_limiter_live_gateways", &[], 1.0);
 }
 
-/// A token bucket of which nothing comes back while a test runs.
 fn charge(bucket: u8, burst: u64) -> Charge {
-    let rate = Rate { amount: Cost::ONE, period: Micros(86_400_000_000) };
-    Charge {
-        key: BucketKey([bucket; 16]),
-        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-        cost: Cost::ONE,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    }
+    spend(BucketKey([bucket; 16]), unrefilled(burst), Cost::ONE)
 }
 
 #[test]
@@ -83,9 +71,7 @@ fn refused_requests_with_new_keys_leave_no_rows() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let granted = runtime.block_on(async {
         // Each of a client of its own, whose bucket is new, and all from a bucket that can pay three of them.
-        let plans: Vec<Plan> = (1..40)
-            .map(|client| Plan { enforced: smallvec![charge(client, 10), charge(200, 3)], shadow: smallvec![] })
-            .collect();
+        let plans: Vec<Plan> = (1..40).map(|client| plan([charge(client, 10), charge(200, 3)])).collect();
         let all = async {
             store.first_attempt().await;
             let deadline = now() + Duration::from_secs(10);

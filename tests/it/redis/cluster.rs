@@ -4,18 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use smallvec::smallvec;
 use tollgate::base::host_port::HostPort;
 use tollgate::base::time::{Clock, Micros};
 use tollgate::limit::algorithm::Algorithm;
 use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::charge::{Charge, Plan};
 use tollgate::limit::cost::Cost;
 use tollgate::store::redis::cluster::Place;
 use tollgate::store::redis::{Login, Settings, Target, cluster};
 use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
 
+use crate::support::charge::{plan, spend, tagged_key, unrefilled};
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, eventually, now, print_measured};
 
 /// The longest that a decision may wait, where a node hangs or is lost.
@@ -27,22 +26,7 @@ pub const LATE: Duration = Duration::from_millis(1500);
 
 /// A bucket under this hash tag, of which nothing comes back while a test runs.
 pub fn charge(bucket: u8, tag: u8, burst: u64) -> Charge {
-    let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
-    let mut key = [bucket; 16];
-    key[..4].copy_from_slice(&[0, 0, 0, tag]);
-    Charge {
-        key: BucketKey(key),
-        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-        cost: Cost::ONE,
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    }
-}
-
-pub fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
-    Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
+    spend(tagged_key(bucket, tag), unrefilled(burst), Cost::ONE)
 }
 
 /// A gateway on this cluster, which knows one of its nodes and waits so long for one.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tollgate::store::{Event, EventSink, NodeChange, StoreError, Worker};
 
 use crate::redis::cluster::{
-    Counts, LATE, PATIENT, TIMEOUT, ask, charge, eventually_async, everywhere, gateway, gateway_at, plan, run, started,
+    Counts, LATE, PATIENT, TIMEOUT, ask, charge, eventually_async, everywhere, gateway, gateway_at, run, started,
     tag_slots,
 };
+use crate::support::charge::plan;
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, now};
 
 #[test]

@@ -1,7 +1,8 @@
-//! Charges of one limit, for tests that call a store or its script.
+//! Charges and their plans, for tests that call a store or its script.
 
-use smallvec::smallvec;
+use tollgate::base::time::Micros;
 use tollgate::limit::algorithm::Algorithm;
+use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
 use tollgate::limit::bucket_key::{BucketKey, LimitTag};
 use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
 use tollgate::limit::cost::Cost;
@@ -19,7 +20,25 @@ pub fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
     }
 }
 
+/// A token bucket of which nothing comes back while a test runs.
+pub fn unrefilled(burst: u64) -> Algorithm {
+    let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
+    Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
+}
+
+/// The key of a bucket under this hash tag of a cluster.
+pub fn tagged_key(bucket: u8, tag: u8) -> BucketKey {
+    let mut key = [bucket; 16];
+    key[..4].copy_from_slice(&[0, 0, 0, tag]);
+    BucketKey(key)
+}
+
 /// A request with one enforced limit.
 pub fn plan_of(charge: Charge) -> Plan {
-    Plan { enforced: smallvec![charge], shadow: smallvec![] }
+    plan([charge])
+}
+
+/// A request with these enforced limits.
+pub fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+    Plan { enforced: charges.into_iter().collect(), ..Plan::default() }
 }

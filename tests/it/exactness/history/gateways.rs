@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tollgate::base::host_port::HostPort;
 use tollgate::base::time::{Clock, Micros, Timestamp};
 use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
+use tollgate::limit::bucket_key::BucketKey;
+use tollgate::limit::charge::Plan;
 use tollgate::limit::cost::Cost;
 use tollgate::limit::outcome::{Outcome, Verdict};
 use tollgate::store::postgres;
@@ -20,6 +20,7 @@ use tollgate::store::redis::{Login, Settings, Target};
 use tollgate::store::{Event, EventSink, Store, StoreError, TakeFailure, TakeReply, Worker, breaker};
 
 use super::{Answer, ClockOffset, History, Limit, Record, micros};
+use crate::support::charge::{self, spend};
 use crate::support::{Redis, now, print_measured};
 
 /// The most that a decision waits for where nothing may depend on how busy the machine is.
@@ -247,16 +248,10 @@ impl Gateways {
 
 /// Buckets by their index, and costs in thousandths.
 pub fn plan(algorithms: &[Algorithm], charges: &[(usize, u64)]) -> Plan {
-    let charge = |(index, cost): &(usize, u64)| Charge {
-        key: BucketKey([u8::try_from(index + 1).unwrap(); 16]),
-        algorithm: algorithms[*index],
-        cost: Cost::from_thousandths(*cost),
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
-    Plan { enforced: charges.iter().map(charge).collect(), shadow: Default::default() }
+    charge::plan(charges.iter().map(|(index, cost)| {
+        let key = BucketKey([u8::try_from(index + 1).unwrap(); 16]);
+        spend(key, algorithms[*index], Cost::from_thousandths(*cost))
+    }))
 }
 
 struct Caller {
