@@ -15,6 +15,7 @@ use super::connect::{Checks, connect};
 use super::errors::unexpected_reply;
 use super::settings::{Settings, TableName};
 use super::table_size;
+use super::transaction::{Parameter, single_statement};
 use crate::base::interval::fixed_interval;
 use crate::store::error::Fault;
 use crate::store::events::{Event, EventSink, TableSize};
@@ -97,17 +98,8 @@ async fn clean(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Resul
 
 /// One transaction: the lock ends with it, also behind a pooler.
 async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) -> Result<Piece, Fault> {
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-        [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
-    let (begun, rows, committed) = tokio::join!(
-        biased;
-        client.batch_execute(BEGIN),
-        client.query_typed(statement, &parameters),
-        client.batch_execute("COMMIT"),
-    );
-    begun?;
-    let rows = rows?;
-    committed?;
+    let parameters: [Parameter<'_>; 3] = [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
+    let rows = single_statement(client, BEGIN, statement, &parameters).await?;
     let row = rows.first().ok_or_else(|| unexpected_reply("the removal of old rows"))?;
     let read = || Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Option<Vec<u8>>>(1).ok()?));
     match read().ok_or_else(|| unexpected_reply("the removal of old rows"))? {

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::errors::unexpected_reply;
 use super::settings::{Settings, TableName};
-use super::transaction;
+use super::transaction::{self, Parameter, single_statement};
 use crate::store::error::Fault;
 use crate::store::events::{RunningGateway, gateway_ttl};
 use crate::store::remote::transport::LiveGateways;
@@ -55,17 +55,9 @@ pub async fn beat(
     let RunningGateway { host, configuration } = this_gateway;
     let cut = |text: &str| text.get(..MAX_LENGTH).unwrap_or(text).to_owned();
     let ttl = i64::try_from(gateway_ttl().0).unwrap_or(i64::MAX);
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 4] =
+    let parameters: [Parameter<'_>; 4] =
         [(&&name[..], Type::BYTEA), (&cut(host), Type::TEXT), (&cut(configuration), Type::TEXT), (&ttl, Type::INT8)];
-    let (begun, rows, committed) = tokio::join!(
-        biased;
-        client.batch_execute(begin),
-        client.query_typed(statement, &parameters),
-        client.batch_execute("COMMIT"),
-    );
-    begun?;
-    let rows = rows?;
-    committed?;
+    let rows = single_statement(client, begin, statement, &parameters).await?;
     let mut others = Vec::new();
     for row in &rows {
         let read = || Some(RunningGateway { host: row.try_get(0).ok()?, configuration: row.try_get(1).ok()? });

@@ -4,14 +4,14 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::batch::{pack, unpack};
 use super::connect::{Checks, connect};
 use super::errors::unexpected_reply;
 use super::settings::Settings;
-use super::transaction::{CLOCK, begin, lock, moment, stored};
+use super::transaction::{CLOCK, Parameter, begin, lock, moment, stored};
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
@@ -36,8 +36,6 @@ impl std::fmt::Debug for Inspector {
         write!(f, "Inspector({})", self.settings.table.as_str())
     }
 }
-
-type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 
 impl Inspector {
     /// Must be called on a tokio runtime, which drives the connection.

@@ -5,6 +5,7 @@ use tokio_postgres::{Client, Row};
 
 use super::errors::unexpected_reply;
 use super::settings::TableName;
+use super::transaction::Parameter;
 use crate::store::error::Fault;
 use crate::store::events::TableSize;
 
@@ -17,7 +18,7 @@ const STATEMENT: &str = "SELECT pg_table_size(relid), pg_indexes_size(relid), n_
 /// When the connection ends, or the server refuses the statement or answers with something else.
 pub async fn measure(client: &Client, table: &TableName) -> Result<TableSize, Fault> {
     let name = table.quoted();
-    let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
+    let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
     let rows = client.query_typed(STATEMENT, &parameters).await?;
     rows.first().and_then(size).ok_or_else(|| unexpected_reply("the size of the table"))
 }

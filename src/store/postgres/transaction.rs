@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Client, Error, Row};
 
 use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
@@ -248,6 +248,33 @@ pub fn begin(settings: &Settings) -> String {
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; SET LOCAL statement_timeout = {timeout}; \
          SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}{planner}"
     )
+}
+
+/// A value, and the type of the parameter for which it is sent.
+pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// Runs one statement in a transaction of its own that this text begins, and returns its rows. Whatever the transaction sets or
+/// locks ends with it, also behind a pooler.
+///
+/// # Errors
+/// When the connection ends, or the server refuses the transaction or the statement.
+pub async fn single_statement(
+    client: &Client,
+    begin: &str,
+    statement: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Error> {
+    // Sent in this order, without waiting for each other's answers.
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        client.batch_execute(begin),
+        client.query_typed(statement, parameters),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
 }
 
 /// Locks the rows with these keys, in the order of the keys.
