@@ -5,9 +5,9 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 use tollgate::base::pseudonym::PseudonymKey;
 
+use crate::support::access_log::{wait_for, with_id};
 use crate::support::mint::{Signer, epoch, with};
 use crate::support::{Gateway, Upstream, tollgate};
-use crate::telemetry::access_log::{wait_for, with_id};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const JWT: &str = "jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}\n";

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tollgate::auth::api_key_file;
 use tollgate::limit::identity::KnownKey;
 
+use crate::support::access_log::wait_for;
 use crate::support::mint::{Signer, epoch, with};
 use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually, tollgate};
-use crate::telemetry::access_log::wait_for;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const JWT: &str = "jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}\n";

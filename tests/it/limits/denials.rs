@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::status::document::eventually_reported;
+use crate::support::access_log::{TO_FILE, wait_for, with_id};
 use crate::support::{Gateway, Upstream, eventually, tollgate};
-use crate::telemetry::access_log::{TO_FILE, wait_for, with_id};
 
 const POLICIES: &str = "
 policies:

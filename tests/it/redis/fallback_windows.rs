@@ -13,8 +13,8 @@ use crate::exactness::history::windows::{Grant, most_in_a_window};
 use crate::exactness::history::{
     ClockOffset, LeakyLimit, Limit, Numbers, Sample, WindowLimit, long_samples, rules, short_samples,
 };
+use crate::support::access_log;
 use crate::support::{Answers, Client, Gateway, Redis, Relay, Upstream, eventually, print_measured, short_or_long};
-use crate::telemetry::access_log;
 
 const GATEWAYS: u64 = 2;
 const USER: &str = "shared";

@@ -1,5 +1,6 @@
 //! Helpers that keep a test short: a gateway, an upstream, a client, a redis-server and others.
 
+pub mod access_log;
 pub mod authority;
 mod certificates;
 pub mod charge;

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::access_log::{SECRET, TO_FILE, token, wait_for};
+use crate::support::access_log::{SECRET, TO_FILE, token, wait_for};
 use crate::support::mint::epoch;
 use crate::support::{Gateway, Upstream, tollgate};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::access_log::{TO_FILE, lines, parse, read, wait_for, with_id};
+use crate::support::access_log::{TO_FILE, lines, parse, read, wait_for, with_id};
 use crate::support::{Client, Gateway, Lateness, Upstream, eventually, now};
 
 fn ask(gateway: &Gateway, requests: usize) {

@@ -1,7 +1,9 @@
 //! Access log, metrics and traces.
 
-pub mod access_log;
 mod access_log_details;
+mod access_log_kinds;
+mod access_log_limits;
+mod access_log_privacy;
 mod access_log_sinks;
 mod metrics;
 mod series;
