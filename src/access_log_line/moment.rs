@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serializer, de};
 
 use crate::base::time::Timestamp;
 
-/// The end of 9999: the format has four digits for a year.
+/// The end of 9999, in microseconds since the epoch: the format has four digits for a year.
 const LAST: u64 = 253_402_300_799_999_999;
 
 /// Writes a moment.

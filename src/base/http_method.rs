@@ -5,7 +5,7 @@ use super::byte_set::ByteSet;
 /// RFC 9110, section 5.6.2.
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// No registered method is half as long.
+/// In bytes. No registered method is half as long.
 pub const LONGEST: usize = 32;
 
 /// Whether a byte may occur in a method, the name of a field, or an option.

@@ -19,7 +19,7 @@ use crate::limit::attribute::Attribute;
 /// Allows everything.
 const ANY: &str = "*";
 
-/// Browsers keep permissions for no longer.
+/// In seconds. Browsers keep permissions for no longer.
 const LONGEST_MAX_AGE: u64 = 86_400;
 
 const ORIGIN_SHAPE: &str =

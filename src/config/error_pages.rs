@@ -14,7 +14,7 @@ use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::decision::error_pages::{ErrorPage, ErrorPages, Template};
 
-/// It is in memory for as long as the configuration.
+/// In bytes. It is in memory for as long as the configuration.
 const LONGEST_BODY: usize = 1 << 20;
 
 /// What a response of the gateway says by itself.

@@ -18,7 +18,7 @@ use crate::route::target::Respond;
 const CODES: [(&str, u16); 5] = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
 const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 
-/// It is in memory for as long as the configuration.
+/// In bytes. It is in memory for as long as the configuration.
 const LONGEST_BODY: usize = 1 << 20;
 
 const CODE: ValueKind<ReadField<u16>> = ValueKind {

@@ -15,7 +15,7 @@ use crate::base::position::Position;
 
 /// Deeper than any sensible file, and shallow enough for a recursive reader.
 const MAX_DEPTH: usize = 64;
-/// The number of values and the length of all text are counted with every alias expanded.
+/// The length of all text, in bytes. It and the number of values are counted with every alias expanded.
 const MAX_TEXT: usize = 16 << 20;
 
 /// How large a file may be.
@@ -109,6 +109,7 @@ impl Scalar {
 impl Node {
     /// Describes the value for "must …, is …": the text as it is written, or the kind of value.
     pub fn found(&self) -> String {
+        // In characters.
         const LONGEST: usize = 60;
         match &self.value {
             Value::List(list) => if list.is_empty() { "an empty list" } else { "a list" }.to_owned(),

@@ -70,6 +70,7 @@ struct EchoRequest;
 #[async_trait]
 impl ServeHttp for EchoRequest {
     async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
+        // In bytes.
         const MOST: usize = 64 << 10;
         let mut body = Vec::new();
         while let Ok(Some(part)) = session.read_request_body().await {

@@ -6,7 +6,7 @@ use http::request::Parts;
 use crate::base::time::Micros;
 
 /// A delay is rounded down to a multiple of this, so that requests of one moment have one bound.
-const STEP: u64 = 100_000;
+const STEP: Micros = Micros(100_000);
 
 /// Whether the request is a gRPC call, by its content type.
 pub fn is_grpc(head: &Parts) -> bool {
@@ -24,7 +24,7 @@ pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
         return None;
     }
     let left = parse(timeout.as_bytes())?.0.saturating_sub(passed.0);
-    Some(Micros(left / 10 * 9 / STEP * STEP))
+    Some(Micros(left / 10 * 9 / STEP.0 * STEP.0))
 }
 
 /// At most eight digits and a unit, as gRPC over HTTP/2 defines it.

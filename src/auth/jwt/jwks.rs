@@ -22,6 +22,7 @@ use crate::base::tls::{certificate_error, system_roots};
 
 /// A fetch, from the first byte to the last.
 const DEADLINE: Duration = Duration::from_secs(3);
+/// The largest set, in bytes.
 const LARGEST: u64 = 1 << 20;
 const REFRESH: Duration = Duration::from_secs(300);
 /// The least time between two fetches that unknown keys trigger.

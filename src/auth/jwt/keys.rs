@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use super::token::ALGORITHMS;
 
+/// In bytes.
 const SHORTEST_MODULUS: usize = 2048 / 8;
-/// The longest modulus with which signatures can be verified.
+/// The longest modulus with which signatures can be verified, in bytes.
 const LONGEST_MODULUS: usize = 8192 / 8;
 /// The maximum number of keys in a set.
 const MAX_KEYS: usize = 256;

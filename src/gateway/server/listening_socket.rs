@@ -18,7 +18,7 @@ use crate::base::endpoint_address::EndpointAddress;
 /// The kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// How much of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
+/// How many bytes of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
 /// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
 const UNSENT: u32 = 32 << 10;
 

@@ -12,10 +12,11 @@ use serde::Serialize;
 use crate::base::printable::is_hidden;
 use crate::base::time::{Clock, Micros, Timestamp};
 
+/// How many events are kept.
 const MOST: usize = 50;
 /// The longest detail, in characters. It may have text from elsewhere, such as an error of a file system.
 const LONGEST: usize = 200;
-/// The longest detail that has only names of gateway.yaml.
+/// The longest detail that has only names of gateway.yaml, in characters.
 pub const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 

@@ -6,7 +6,7 @@ use prost::Message;
 /// The bytes before a message.
 pub const PREFIX: usize = 5;
 
-/// The longest message that is read. A body that Envoy sends along with a request is in it.
+/// The longest message that is read, in bytes. A body that Envoy sends along with a request is in it.
 pub const LONGEST: usize = 1 << 20;
 
 /// Why a call has no message that can be read.

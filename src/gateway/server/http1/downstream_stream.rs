@@ -25,7 +25,7 @@ use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::read_timeout::{DelegatedReadTimeout, Offer, UpstreamTimedOut};
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 
-/// How much of a next request is read while one is being served.
+/// How many bytes of a next request are read while one is being served.
 const READ_AHEAD: usize = 2 << 10;
 
 /// How long a client may take to read a response before any request was read.

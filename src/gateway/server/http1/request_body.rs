@@ -10,6 +10,7 @@ use super::syntax::{is_token, is_value};
 
 /// Bytes of extensions after chunk sizes and of zeros before them, in one body. They are hardly used.
 const MOST_EXTENSIONS: u32 = 4 << 10;
+/// Bytes of trailers.
 const MOST_TRAILERS: u32 = 8 << 10;
 /// Up to 4 GiB.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;

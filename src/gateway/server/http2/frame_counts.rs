@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// What a client sends before its first frame.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// In bytes.
 const FRAME_HEAD: usize = 9;
 
 const DATA: u8 = 0;

@@ -66,13 +66,14 @@ const FAREWELL: Micros = Micros(2_000_000);
 const LAST_PREFACE: Duration = Duration::from_millis(100);
 
 const MOST_STREAMS: u32 = 100;
+/// The fields of a request, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// What a client may send of a body before it is read: of one stream, and of all streams of a connection.
+/// How many bytes of a body a client may send before they are read: of one stream, and of all streams of a connection.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// How much of a response waits in a stream for its client.
+/// How many bytes of a response wait in a stream for its client.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// Streams that a client may get reset by what it sends, and streams that it may reset before they are accepted.
