@@ -214,8 +214,7 @@ fn healthcheck_asks_the_admin_listener() {
     let ask = |extra: &[&str]| tollgate(&[&["healthcheck", "--admin", &address], extra].concat());
     assert_eq!(text(&ask(&[]).stdout), "ok\n");
     assert_eq!(ask(&["--ready"]).status.code(), Some(0));
-    gateway.signal("TERM");
-    crate::support::eventually("it drains", || gateway.has_logged("draining"));
+    gateway.drain();
     assert_eq!(ask(&[]).status.code(), Some(0));
     let draining = ask(&["--ready"]);
     assert_eq!(draining.status.code(), Some(1));

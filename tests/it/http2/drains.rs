@@ -33,8 +33,7 @@ fn while_a_drain_is_delayed_each_connection_is_told_to_leave_with_its_next_respo
     let mut gateway = before(&upstream).with("drain: {delay: 4s}").start();
     let mut client = Http2Client::connect(gateway.http);
     assert_eq!(client.get("/", &[]).status, 200);
-    gateway.signal("TERM");
-    eventually("the process drains", || gateway.has_logged("draining"));
+    gateway.drain();
     assert_eq!(client.get("/", &[]).status, 200);
     assert!(client.is_closed());
     // A new connection is still accepted.

@@ -30,8 +30,7 @@ fn a_quota_is_kept_over_a_restart() {
     assert_eq!(statuses(&gateway, 3), [200, 200, 429]);
     // Also with a signal that does not wait for the connection that is open.
     let _open = gateway.client();
-    gateway.signal("TERM");
-    eventually("it drains", || gateway.has_logged("draining"));
+    gateway.drain();
     gateway.signal("TERM");
     gateway.wait();
     gateway.start_again();

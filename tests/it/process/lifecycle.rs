@@ -80,8 +80,7 @@ fn it_answers_requests_in_flight_and_exits_right_after() {
     let mut client = gateway.client();
     client.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
     eventually("the request arrives", || !upstream.seen().is_empty());
-    gateway.signal("TERM");
-    eventually("it drains", || gateway.has_logged("draining"));
+    gateway.drain();
     answer.send(()).unwrap();
     let response = client.response("GET").unwrap();
     assert_eq!((response.status, &*response.body), (200, "ok"));
@@ -107,8 +106,7 @@ fn a_drain_answers_what_waits(known: usize) {
         assert_eq!(client.get("/", &[]).status, 200);
     }
     gateway.expect("tollgate_http_connections", &[], f64::from(u32::try_from(known).unwrap()));
-    gateway.signal("TERM");
-    eventually("it drains", || gateway.has_logged("draining"));
+    gateway.drain();
     // From here on the kernel accepts and reads for it.
     gateway.signal("STOP");
     let (queued, mut silent) = (clients(200), clients(20));
@@ -143,8 +141,7 @@ fn a_drain_answers_requests_behind_proxy_headers_that_wait_in_the_kernel() {
     let upstream = Upstream::start();
     let listener = "listeners: [{address: 127.0.0.1:0, proxy_protocol: true}]";
     let mut gateway = Gateway::start(&upstream, &format!("drain: {{delay: {DELAY:?}}}\n{listener}"));
-    gateway.signal("TERM");
-    eventually("it drains", || gateway.has_logged("draining"));
+    gateway.drain();
     gateway.signal("STOP");
     let mut asking: Vec<_> = (0..50).map(|_| gateway.client()).collect();
     for client in &mut asking {
@@ -212,8 +209,7 @@ fn a_tunnel_that_is_cut_has_a_line_in_the_access_log_that_says_so() {
             client.write("ping");
             client.until("ping");
         }
-        gateway.signal("TERM");
-        eventually("it drains", || gateway.has_logged("draining"));
+        gateway.drain();
         if second {
             gateway.signal("TERM");
         }
@@ -233,8 +229,7 @@ fn a_tunnel_stays_open_until_it_closes_or_the_drain_timeout() {
         let (mut client, late) = (gateway.client(), Lateness::measure());
         assert_eq!(client.get("/", &UPGRADE).status, 101);
         let start = now();
-        gateway.signal("TERM");
-        eventually("it drains", || gateway.has_logged("draining"));
+        gateway.drain();
         client.write("ping");
         client.until("ping");
         if closes {
@@ -258,8 +253,7 @@ fn a_second_signal_exits_at_once() {
         let mut client = gateway.client();
         client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         eventually("the request arrives", || !upstream.seen().is_empty());
-        gateway.signal("TERM");
-        eventually("it drains", || gateway.has_logged("draining"));
+        gateway.drain();
         assert!(gateway.is_running());
         gateway.signal("TERM");
         let (status, took) = gateway.wait();

@@ -12,6 +12,13 @@ use crate::redis::cluster::{
 use crate::support::charge::plan;
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, now};
 
+/// A sink of events, and what this makes of those for which it is not `None`.
+fn recorded<T: Send + 'static>(select: fn(Event) -> Option<T>) -> (EventSink, Arc<Mutex<Vec<T>>>) {
+    let events: Arc<Mutex<Vec<T>>> = Arc::default();
+    let recorded = Arc::clone(&events);
+    (EventSink::new(move |event| recorded.lock().unwrap().extend(select(event))), events)
+}
+
 #[test]
 fn a_node_without_slots_that_is_asked_first_hides_no_other() {
     let (cluster, lone) = (RedisCluster::start(Replicas::None), RedisCluster::lone_node());
@@ -28,14 +35,7 @@ fn a_node_without_slots_that_is_asked_first_hides_no_other() {
 #[test]
 fn slots_that_no_node_has_are_reported_once() {
     let lone = RedisCluster::lone_node();
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let sink = Arc::clone(&events);
-    let of_whole = |event: &Event| matches!(event, Event::Up { .. } | Event::Down { .. });
-    let sink = EventSink::new(move |event| {
-        if of_whole(&event) {
-            sink.lock().unwrap().push(event)
-        }
-    });
+    let (sink, events) = recorded(|event| matches!(event, Event::Up { .. } | Event::Down { .. }).then_some(event));
     run(async {
         let store = Arc::clone(&gateway_at([&lone], PATIENT, sink));
         let driven = Arc::clone(&store);
@@ -75,12 +75,9 @@ fn a_master_that_is_cut_off_from_its_cluster_is_not_asked_for_its_successor() {
 #[test]
 fn a_slot_without_an_owner_opens_no_breaker() {
     let cluster = RedisCluster::start(Replicas::None);
-    let opened: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let sink = Arc::clone(&opened);
-    let sink = EventSink::new(move |event| {
-        if matches!(event, Event::Node { change: NodeChange::BreakerOpened, .. } | Event::BreakerOpened) {
-            sink.lock().unwrap().push(event);
-        }
+    let (sink, opened) = recorded(|event| {
+        let is_opened = matches!(event, Event::Node { change: NodeChange::BreakerOpened, .. } | Event::BreakerOpened);
+        is_opened.then_some(event)
     });
     run(async {
         let store = started(gateway_at([&cluster.masters[1]], PATIENT, sink)).await;
@@ -167,12 +164,9 @@ fn a_redirection_that_names_no_node_is_followed_with_pauses() {
 #[test]
 fn a_node_that_refuses_every_call_opens_its_breaker() {
     let cluster = RedisCluster::start(Replicas::None);
-    let changes: Arc<Mutex<Vec<NodeChange>>> = Arc::default();
-    let sink = Arc::clone(&changes);
-    let sink = EventSink::new(move |event| {
-        if let Event::Node { change, .. } = event {
-            sink.lock().unwrap().push(change);
-        }
+    let (sink, changes) = recorded(|event| match event {
+        Event::Node { change, .. } => Some(change),
+        _ => None,
     });
     run(async {
         let store = started(gateway_at([&cluster.masters[1]], PATIENT, sink)).await;

@@ -158,6 +158,13 @@ impl Gateway {
         assert!(done.success());
     }
 
+    /// Tells it to leave, and waits until it drains.
+    #[track_caller]
+    pub fn drain(&self) {
+        self.signal("TERM");
+        self.expect_logged("draining");
+    }
+
     /// The CPU time that it has used so far.
     pub fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
