@@ -150,6 +150,11 @@ async fn connect_to(
     Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), ends, cancellation })
 }
 
+/// Runs one step of the beginning of a connection, for at most `STEP`.
+///
+/// # Errors
+///
+/// When the step takes longer.
 pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
     tokio::time::timeout(STEP, work).await.map_err(overdue)

@@ -79,6 +79,10 @@ impl Session {
     }
 
     /// The rows of a step. Sent as soon as it is polled.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or the server refuses the statement.
     pub async fn query(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         match &self.prepared {
             Some(prepared) => self.client.query(prepared.of(step), parameters).await,
@@ -91,6 +95,10 @@ impl Session {
     }
 
     /// How many rows a step has changed. Sent as soon as it is polled.
+    ///
+    /// # Errors
+    ///
+    /// When the connection ends, or the server refuses the statement.
     pub async fn execute(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
         match &self.prepared {
             Some(prepared) => self.client.execute(prepared.of(step), parameters).await,
