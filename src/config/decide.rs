@@ -54,11 +54,17 @@ impl Decide {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
     }
 
-    /// Whether a peer with this address may ask.
+    /// Whether a peer with this address may connect. Without `clients` its certificate decides, in [`Decide::admits_call`].
     pub fn admits(&self, peer: IpAddr) -> bool {
         let Some(clients) = &self.clients else { return true };
         let peer = peer.to_canonical();
         clients.iter().any(|network| network.contains(&peer))
+    }
+
+    /// Whether a peer with this address may ask. A connection may be older than these settings, and the certificates in force may
+    /// be: so what the settings rely on is checked for each call.
+    pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
+        self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
     }
 }
 

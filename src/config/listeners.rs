@@ -81,14 +81,24 @@ impl Listener {
     }
 
     /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
-    /// followed by themselves; other ones come into force, if they are valid by now.
+    /// followed by themselves; other ones come into force, if they are valid by now. If they are not, the former `clients` stay with the
+    /// former certificates, until the next reload.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
             (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.replacing(known, now))),
             (_, known) => known.clone(),
         };
-        Listener { tls, decide: self.decide.clone(), ..before.clone() }
+        let decide = match (&self.decide, &before.decide) {
+            // The former certificates do not ask for what stands in for the former `clients`.
+            (Some(decide), Some(known))
+                if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
+            {
+                Some(Decide { clients: known.clients.clone(), ..decide.clone() })
+            }
+            (decide, _) => decide.clone(),
+        };
+        Listener { tls, decide, ..before.clone() }
     }
 }
 

@@ -71,6 +71,12 @@ impl Call {
         self.connection.as_ref().map_or(0, ConnectionHandle::listener)
     }
 
+    /// Whether its connection has verified a certificate of the peer.
+    pub fn has_verified_certificate(&self) -> bool {
+        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
+        tls.is_some_and(|tls| tls.identity().certificate.is_some())
+    }
+
     /// The scheme of its own connection.
     pub fn scheme(&self, session: &Session) -> Scheme {
         self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)

@@ -101,7 +101,8 @@ impl ProxyHttp for DecisionApi {
         let settings = snapshot.config.decide(call.listener());
         // A call of `/decide` has the content type of the client, from which nothing may follow.
         let is_decide = http_door::is_path(session.req_header().uri.path());
-        match peer.zip(settings).filter(|(peer, settings)| settings.admits(*peer)) {
+        let has_verified_certificate = call.has_verified_certificate();
+        match peer.zip(settings).filter(|(peer, settings)| settings.admits_call(*peer, has_verified_certificate)) {
             Some((_, settings)) if !is_decide && settings.needs_http2() && grpc::is_call(session) => {
                 grpc::answer(self, session, call, &snapshot, settings).await?;
             }

@@ -3,9 +3,11 @@
 use std::io::{BufRead, Read};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::{Certificates, Client, Gateway, Redis, Response, Upstream, eventually, tollgate};
 
@@ -305,6 +307,46 @@ rules: [{name: one, match: {host: api.example.com, scheme: https}, limit_keys: [
     assert!(granted.text.starts_with("HTTP/2 200"), "{granted:?}");
     assert!(refused.text.contains("retry-after: ") && refused.text.contains("violated-policies"), "{refused:?}");
     assert_eq!(asked(&own[5..]).status, 0);
+}
+
+/// Certificates stand in for `clients`, but are asked for only once the new pair is valid.
+#[test]
+fn a_reload_from_clients_to_a_certificate_that_has_expired_lets_nobody_else_ask() {
+    let (authority, shared) = (Authority::new("ca"), Certificates::shared());
+    let (first, expired) = (authority.issue(&["localhost"]), authority.issue_until(&["localhost"], 2020));
+    let files = [
+        ("ca.pem", &*authority.pem()),
+        ("clients.pem", &*shared.authority),
+        ("a.pem", &*first.certificate),
+        ("a.key", &*first.key),
+        ("b.pem", &*expired.certificate),
+        ("b.key", &*expired.key),
+        ("c.pem", &*shared.client.0),
+        ("c.key", &*shared.client.1),
+    ];
+    let listener =
+        |keys: &str| format!("listeners: [{{address: 127.0.0.1:0, decide: [http], original_request: path, {keys}}}]\n");
+    let asking = "tls: {certificates: [{cert_file: b.pem, key_file: b.key, client_ca_file: clients.pem, client_auth: required}]}";
+    for (clients, status) in [("127.0.0.0/8", 200), ("10.0.0.0/8", 0)] {
+        let config =
+            listener(&format!("clients: [{clients}], tls: {{certificates: [{{cert_file: a.pem, key_file: a.key}}]}}"));
+        let gateway =
+            Gateway::deciding().with(&config).files(&files).interval("watch", Duration::from_millis(50)).start();
+        let call = ["--path-as-is", "--request-target", "/decide/x", "-H", "X-Forwarded-For: 203.0.113.7"];
+        let known = ["--cert", "c.pem", "--key", "c.key"];
+        let asked = |more: &[&str]| curl(&gateway, "localhost", &[&call[..], more].concat()).status;
+        assert_eq!(asked(&[]), status);
+        gateway.reload_text(&listener(asking));
+        gateway.expect_logged("b.pem: has expired");
+        assert_eq!(asked(&[]), status, "the former clients stay with the former certificate");
+        gateway.replace("b.pem", &first.certificate);
+        gateway.replace("b.key", &first.key);
+        eventually("a certificate is asked for", || asked(&[]) == 0 && asked(&known) == status);
+        gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+        // The next one finds a valid pair.
+        gateway.reload_text(&(listener(asking) + "limits: {target_bytes: 100B}\n"));
+        assert_eq!((asked(&[]), asked(&known)), (0, 200));
+    }
 }
 
 #[test]

@@ -108,6 +108,8 @@ fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed()
             .any(|line| line.contains("certificates rejected") && line.contains("b.pem: has expired"))
     });
     gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
+    let expiry = |file: &str| format!("certificate=\"{}\"", gateway.file(file).display());
+    gateway.expect(EXPIRY, &[&expiry("a.pem")], 3_786_912_000.0);
     let old = TlsSettings::new(&authority.pem(), None, &[&TLS12]);
     let mut client = old.connect(gateway.http, "a.test").unwrap();
     assert_eq!(client.get("a.test", &format!("/{}", "x".repeat(100))), 414, "the rest of the file is in force");
@@ -117,6 +119,7 @@ fn a_reload_to_an_expired_certificate_keeps_the_one_before_until_it_is_renewed()
     eventually("the settings are in force", || old.connect(gateway.http, "a.test").is_err());
     assert_eq!(presented(), known);
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+    gateway.expect(EXPIRY, &[&expiry("b.pem")], 3_786_912_000.0);
 }
 
 /// Every connection is served before, between and after the swaps, and so is every new one.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -41,6 +42,7 @@ pub struct Certificates {
 pub struct Entry {
     /// Its index in the file.
     index: usize,
+    cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
     /// When the first of the revocation lists is out of date, and what holds from then on: no session is resumed, since the client
@@ -149,6 +151,11 @@ impl Certificates {
     pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
         self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
     }
+
+    /// The file of each certificate, and until when that is valid.
+    pub fn expiries(&self) -> impl Iterator<Item = (&Path, Timestamp)> {
+        self.entries.iter().filter_map(|entry| Some((entry.cert_file.as_deref()?, entry.validity().not_after)))
+    }
 }
 
 impl Entry {
@@ -187,7 +194,8 @@ impl Entry {
             (end, Arc::new(config))
         });
         let (config, client_auth) = (Arc::new(config), settings.client_auth);
-        Ok(Some(Entry { index, certificate, config, out_of_date, client_auth, authority }))
+        let cert_file = settings.cert_file.as_ref().map(|file| file.path().to_owned());
+        Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority }))
     }
 
     /// What holds for a handshake at this moment.

@@ -154,6 +154,11 @@ impl Server {
         Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
+    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    pub fn keeps_former(&self) -> bool {
+        self.is_of_before.load(Ordering::Acquire)
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -195,7 +200,7 @@ impl Server {
     pub fn reread(&self, now: Timestamp) -> Result<Reread, Vec<FileError>> {
         let before = self.in_force.load();
         let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
-        if certificates.has_content_of(&before) && !self.is_of_before.load(Ordering::Acquire) {
+        if certificates.has_content_of(&before) && !self.keeps_former() {
             return Ok(Reread::Unchanged);
         }
         let invalid = certificates.invalid_beside(&before, now);

@@ -27,12 +27,10 @@ impl HandshakeMetrics {
 /// Records until when the certificates that are in force are valid, by their files.
 pub fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
     for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-        for (entry, _, validity) in tls.in_force().validities() {
-            let settings = tls.settings().certificates.get(entry);
-            let Some(file) = settings.and_then(|settings| settings.cert_file.as_ref()) else { continue };
-            let file = file.path().display().to_string();
+        for (file, not_after) in tls.in_force().expiries() {
+            let file = file.display().to_string();
             let expiry = series.gauge("tollgate_tls_certificate_expiry_timestamp_seconds", &[("certificate", &file)]);
-            expiry.set(validity.not_after.since(Timestamp(0)).seconds());
+            expiry.set(not_after.since(Timestamp(0)).seconds());
         }
     }
 }
