@@ -66,6 +66,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is under way.
     probing: bool,
+    /// When the last connection was made to a server that had not answered a call on the connection before; 0 before the first.
+    reconnected: Timestamp,
 }
 
 /// Whether a request may call the store.
@@ -193,8 +195,14 @@ impl Breaker {
     /// be connected to does not show that it decides: the breaker stays open until then, with the same cool-down.
     pub fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
-            open.until = open.until.min(now);
+            (open.until, open.reconnected) = (open.until.min(now), now);
         }
+    }
+
+    /// Whether the failure of a probe on a connection that was made at this time says nothing: a newer one may lead to another
+    /// server, and is to be probed.
+    pub fn is_outdated(&self, connected: Timestamp) -> bool {
+        self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }
 
     /// Closes the breaker, because a new connection has been shown to work.
@@ -240,7 +248,7 @@ impl State {
     fn open(&mut self, cooldown: Micros, now: Timestamp) {
         // Jitter: between 3/4 and 5/4 of the cool-down.
         let spread = cooldown.0 / 4 * 3 + fastrand::u64(0..=cooldown.0 / 2);
-        self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false });
+        self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false, reconnected: Timestamp(0) });
     }
 
     fn close(&mut self) {
@@ -327,7 +335,9 @@ mod tests {
         assert_eq!(breaker.acquire(now.plus(Micros(2 * SECOND * 3 / 4 - 1))), Permit::Refused);
         breaker.probe_soon(now);
         assert_eq!(breaker.acquire(now), Permit::Probe);
+        assert!(breaker.is_outdated(Timestamp(now.0 - 1)) && !breaker.is_outdated(now));
         assert_eq!(breaker.record(Permit::Probe, CallResult::Success, now), Change::Closed);
+        assert!(!breaker.is_outdated(Timestamp(now.0 - 1)));
     }
 
     #[test]

@@ -193,7 +193,8 @@ impl<T: Transport> Remote<T> {
             return Err(StoreError::BreakerOpen);
         }
         let Remote { breaker, clock, events, .. } = self;
-        let mut pending = PendingReply { breaker, clock, events, permit, result: None };
+        let connected = connection.connected_at();
+        let mut pending = PendingReply { breaker, clock, events, permit, connected, result: None };
         let (answer, result) = ReplySender::new();
         let plan = Box::new(plan.clone());
         connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First })?;

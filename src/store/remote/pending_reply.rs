@@ -26,6 +26,8 @@ pub struct PendingReply<'r> {
     pub clock: &'r Clock,
     pub events: &'r EventSink,
     pub permit: Permit,
+    /// When the connection was made on which it is asked.
+    pub connected: Timestamp,
     /// `None` before the request is queued, and after its answer.
     pub result: Option<oneshot::Receiver<TakeResult>>,
 }
@@ -53,7 +55,7 @@ impl PendingReply<'_> {
         let taken = received.unwrap_or(Err(StoreError::Closed));
         if self.permit == Permit::Probe {
             self.permit = Permit::Granted;
-            conclude(self.breaker, self.clock, self.events, &taken);
+            conclude(self.breaker, self.clock, self.events, self.connected, &taken);
         }
         taken
     }
@@ -69,9 +71,10 @@ impl Drop for PendingReply<'_> {
         let runtime = Handle::try_current();
         if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
             let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());
+            let connected = self.connected;
             runtime.spawn(async move {
                 let taken = result.await.unwrap_or(Err(StoreError::Closed));
-                conclude(&breaker, &clock, &events, &taken);
+                conclude(&breaker, &clock, &events, connected, &taken);
             });
         } else {
             self.breaker.release(Permit::Probe);
@@ -80,12 +83,13 @@ impl Drop for PendingReply<'_> {
 }
 
 /// Reports how a probe ended.
-fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, taken: &TakeResult) {
+fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
     let result = match taken {
         // It was not sent, because its client had disconnected: that says nothing about the store.
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,
+        Err(_) if breaker.is_outdated(connected) => return breaker.release(Permit::Probe),
         Err(_) => CallResult::Failure,
     };
     match breaker.record(Permit::Probe, result, clock.now()) {

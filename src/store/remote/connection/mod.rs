@@ -10,6 +10,7 @@ mod reconnect;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
@@ -21,7 +22,7 @@ use super::queue::{PendingTake, Queue};
 use super::settings::Settings;
 use super::transport::Transport;
 use crate::base::host_name::host_name;
-use crate::base::time::{Clock, Micros};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::store::breaker::{Breaker, Change};
 use crate::store::error::StoreError;
 use crate::store::events::{Event, EventSink, RunningGateway};
@@ -74,6 +75,8 @@ pub struct Connection<T> {
     heartbeat: Heartbeat,
     /// Why it cannot be used; `None` while it is up.
     down: Mutex<Option<StoreError>>,
+    /// When it was made last, as a [`Timestamp`].
+    connected_at: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
     /// Notified when the queue is long enough for a second call.
     overflow: Notify,
@@ -109,6 +112,7 @@ impl<T: Transport> Connection<T> {
             shared,
             heartbeat,
             down: Mutex::new(Some(StoreError::Unreachable)),
+            connected_at: AtomicU64::new(0),
             queue,
             overflow: Notify::new(),
             waiting: Mutex::new(Some(Queue::new(waiting))),
@@ -120,6 +124,11 @@ impl<T: Transport> Connection<T> {
     /// Why the connection is down, if it is.
     pub fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
+    }
+
+    /// When it was made last.
+    pub fn connected_at(&self) -> Timestamp {
+        Timestamp(self.connected_at.load(Ordering::Relaxed))
     }
 
     /// Queues a request. Only for a usable connection.

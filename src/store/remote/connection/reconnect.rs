@@ -1,6 +1,6 @@
 //! Keeps the connection up: connects, serves, and after a fault waits a growing, randomised pause before the next attempt.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,19 +25,23 @@ impl<T: Transport> Connection<T> {
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
-        let mut ended_by = None;
+        let (mut ended_by, mut last_server) = (None, None);
         loop {
             let connected = self.connect(&mut queue).await;
             let up = connected.is_ok();
             *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
             if up {
+                let now = self.clock.now();
+                self.connected_at.store(now.0, Ordering::Relaxed);
                 self.shared.deny_cache.invalidate();
-                if ended_by == Some(StoreError::Timeout) {
-                    self.shared.breaker.probe_soon(self.clock.now());
+                let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
+                // That one server hangs says nothing of another one.
+                if ended_by == Some(StoreError::Timeout) && server == last_server {
+                    self.shared.breaker.probe_soon(now);
                 } else {
                     self.publish(self.shared.breaker.reset());
                 }
-                let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
+                last_server.clone_from(&server);
                 self.events.send(Event::Up { worker: self.worker, server });
             }
             if std::mem::take(&mut first) {
