@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Config, Connection, NoTls};
 
 use super::cancellation::Cancellation;
 use super::schema;
-use super::session::Ends;
+use super::session::SocketAddresses;
 use super::settings::Settings;
 use super::tls::Handshake;
 use crate::base::host_port::HostPort;
@@ -42,7 +42,7 @@ pub struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
     pub server: HostPort,
-    pub ends: Ends,
+    pub ends: SocketAddresses,
     pub cancellation: Cancellation,
 }
 
@@ -105,8 +105,10 @@ async fn connect_to(
 ) -> Result<ReadyConnection, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
-    let ends =
-        Ends { local: stream.local_addr().map_err(unreachable)?, peer: stream.peer_addr().map_err(unreachable)? };
+    let ends = SocketAddresses {
+        local: stream.local_addr().map_err(unreachable)?,
+        peer: stream.peer_addr().map_err(unreachable)?,
+    };
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
@@ -185,7 +187,7 @@ where
     connection.await.map_or_else(Fault::from, |()| closed())
 }
 
-/// Ends when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
+/// SocketAddresses when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;

@@ -66,7 +66,7 @@ impl Transport for Database {
             connect(&self.settings, &self.login, Checks::Schema).await?;
         let session = tokio::select! {
             biased;
-            session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.steps))) => session??,
+            session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.texts))) => session??,
             fault = &mut driver => return Err(fault),
         };
         let link = Link { session: Arc::new(session), turn: Arc::default(), cancellation: Arc::new(cancellation) };

@@ -1,5 +1,5 @@
 //! A connection, as calls use it: their statements are prepared by name where no pooler is in between, which spares the server
-//! from parsing and planning them each time.
+//! from parsing them each time, and mostly from planning them.
 //!
 //! Behind a pooler the next transaction can be on another server process, where a name is unknown, or is another statement's. So
 //! there they are sent as texts.
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, Row};
 
 /// Both ends of a TCP connection, as this side sees them.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct SocketAddresses {
     pub local: SocketAddr,
     pub peer: SocketAddr,
 }
@@ -22,7 +22,7 @@ const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(in
 
 /// What a call does, each by a statement of its own.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub enum CallStatement {
     Insert,
     Lock,
     Clock,
@@ -30,9 +30,9 @@ pub enum Step {
     Remove,
 }
 
-/// One for each step.
+/// One for each statement of a call.
 #[derive(Debug)]
-pub struct Steps<T> {
+pub struct CallStatements<T> {
     pub insert: T,
     pub lock: T,
     pub clock: T,
@@ -49,19 +49,19 @@ pub struct Statement {
 
 pub struct Session {
     pub client: Client,
-    steps: Arc<Steps<Statement>>,
+    statements: Arc<CallStatements<Statement>>,
     /// `None` behind a pooler, or what may be one.
-    prepared: Option<Steps<tokio_postgres::Statement>>,
+    prepared: Option<CallStatements<tokio_postgres::Statement>>,
 }
 
-impl<T> Steps<T> {
-    fn of(&self, step: Step) -> &T {
-        match step {
-            Step::Insert => &self.insert,
-            Step::Lock => &self.lock,
-            Step::Clock => &self.clock,
-            Step::Write => &self.write,
-            Step::Remove => &self.remove,
+impl<T> CallStatements<T> {
+    fn of(&self, statement: CallStatement) -> &T {
+        match statement {
+            CallStatement::Insert => &self.insert,
+            CallStatement::Lock => &self.lock,
+            CallStatement::Clock => &self.clock,
+            CallStatement::Write => &self.write,
+            CallStatement::Remove => &self.remove,
         }
     }
 }
@@ -72,38 +72,42 @@ impl Session {
     /// # Errors
     ///
     /// When the connection ends, or the server refuses a statement.
-    pub async fn begin(client: Client, ends: Ends, steps: Arc<Steps<Statement>>) -> Result<Session, Error> {
+    pub async fn begin(
+        client: Client,
+        ends: SocketAddresses,
+        statements: Arc<CallStatements<Statement>>,
+    ) -> Result<Session, Error> {
         let prepared =
-            if leads_to_the_server(&client, ends).await? { Some(prepare(&client, &steps).await?) } else { None };
-        Ok(Session { client, steps, prepared })
+            if leads_to_the_server(&client, ends).await? { Some(prepare(&client, &statements).await?) } else { None };
+        Ok(Session { client, statements, prepared })
     }
 
-    /// The rows of a step. Sent as soon as it is polled.
+    /// The rows that a statement returns. Sent as soon as it is polled.
     ///
     /// # Errors
     ///
     /// When the connection ends, or the server refuses the statement.
-    pub async fn query(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    pub async fn query(&self, statement: CallStatement, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
         match &self.prepared {
-            Some(prepared) => self.client.query(prepared.of(step), parameters).await,
+            Some(prepared) => self.client.query(prepared.of(statement), parameters).await,
             None => {
-                let Statement { text, types } = self.steps.of(step);
+                let Statement { text, types } = self.statements.of(statement);
                 let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
                 self.client.query_typed(text, &typed).await
             }
         }
     }
 
-    /// How many rows a step has changed. Sent as soon as it is polled.
+    /// How many rows a statement has changed. Sent as soon as it is polled.
     ///
     /// # Errors
     ///
     /// When the connection ends, or the server refuses the statement.
-    pub async fn execute(&self, step: Step, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
+    pub async fn execute(&self, statement: CallStatement, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
         match &self.prepared {
-            Some(prepared) => self.client.execute(prepared.of(step), parameters).await,
+            Some(prepared) => self.client.execute(prepared.of(statement), parameters).await,
             None => {
-                let Statement { text, types } = self.steps.of(step);
+                let Statement { text, types } = self.statements.of(statement);
                 let typed: Vec<_> = parameters.iter().copied().zip(types.iter().cloned()).collect();
                 self.client.execute_typed(text, &typed).await
             }
@@ -111,25 +115,33 @@ impl Session {
     }
 }
 
-async fn prepare(client: &Client, steps: &Steps<Statement>) -> Result<Steps<tokio_postgres::Statement>, Error> {
-    let prepare = |step: Step| {
-        let Statement { text, types } = steps.of(step);
+async fn prepare(
+    client: &Client,
+    statements: &CallStatements<Statement>,
+) -> Result<CallStatements<tokio_postgres::Statement>, Error> {
+    let prepare = |statement: CallStatement| {
+        let Statement { text, types } = statements.of(statement);
         client.prepare_typed(text, types)
     };
     let (insert, lock, clock, write, remove) = tokio::try_join!(
-        prepare(Step::Insert),
-        prepare(Step::Lock),
-        prepare(Step::Clock),
-        prepare(Step::Write),
-        prepare(Step::Remove),
+        prepare(CallStatement::Insert),
+        prepare(CallStatement::Lock),
+        prepare(CallStatement::Clock),
+        prepare(CallStatement::Write),
+        prepare(CallStatement::Remove),
     )?;
-    Ok(Steps { insert, lock, clock, write, remove })
+    Ok(CallStatements { insert, lock, clock, write, remove })
 }
 
 /// Whether the server sees the same connection: both ends of it are the same there. A pooler's connection to the server has at
 /// least one other end.
-async fn leads_to_the_server(client: &Client, Ends { local, peer }: Ends) -> Result<bool, Error> {
-    let rows = client.query_typed(ENDS, &[]).await?;
+async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
+    let rows = match client.query_typed(ENDS, &[]).await {
+        Ok(rows) => rows,
+        // It does not say, or not to everybody.
+        Err(error) if error.as_db_error().is_some() => return Ok(false),
+        Err(error) => return Err(error),
+    };
     let Some(row) = rows.first() else { return Ok(false) };
     let seen = |index: usize| {
         let address: IpAddr = row.try_get::<_, Option<&str>>(index).ok()??.parse().ok()?;

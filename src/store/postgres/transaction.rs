@@ -11,7 +11,7 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
-use super::session::{Session, Statement, Step, Steps};
+use super::session::{CallStatement, CallStatements, Session, Statement};
 use super::settings::{Durability, Settings, TableName};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::bucket_key::BucketKey;
@@ -36,7 +36,7 @@ const QUIET: u8 = 16;
 #[derive(Debug)]
 pub struct Statements {
     begin: String,
-    pub steps: Arc<Steps<Statement>>,
+    pub texts: Arc<CallStatements<Statement>>,
     timeout: Micros,
 }
 
@@ -92,14 +92,14 @@ impl Statements {
             "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
         );
         let remove = format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL");
-        let steps = Steps {
+        let texts = CallStatements {
             insert: Statement { text: insert, types: KEYS },
             lock: Statement { text: lock(&settings.table), types: KEYS },
             clock: Statement { text: CLOCK.to_owned(), types: &[] },
             write: Statement { text: write(&settings.table), types: ROWS },
             remove: Statement { text: remove, types: KEYS },
         };
-        Statements { begin: begin(settings), steps: Arc::new(steps), timeout: settings.timeout }
+        Statements { begin: begin(settings), texts: Arc::new(texts), timeout: settings.timeout }
     }
 
     /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
@@ -175,14 +175,14 @@ impl Statements {
         let keys = batch.keys();
         let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
         let insert = new_rows.are_likely();
-        let inserted = async { if insert { session.execute(Step::Insert, &parameters).await } else { Ok(0) } };
+        let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
         // Sent in this order, without waiting for each other's answers.
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
             session.client.batch_execute(&self.begin),
             inserted,
-            session.query(Step::Lock, &parameters),
-            session.query(Step::Clock, &[]),
+            session.query(CallStatement::Lock, &parameters),
+            session.query(CallStatement::Clock, &[]),
         );
         begun?;
         let inserted = inserted?;
@@ -213,11 +213,11 @@ impl Statements {
             if unused.is_empty() {
                 return Ok(0);
             }
-            session.execute(Step::Remove, &[unused]).await
+            session.execute(CallStatement::Remove, &[unused]).await
         };
         let (written, removed, committed) = tokio::join!(
             biased;
-            session.execute(Step::Write, &parameters),
+            session.execute(CallStatement::Write, &parameters),
             removed,
             session.client.batch_execute("COMMIT"),
         );
