@@ -7,10 +7,13 @@ pub const NAME: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Keeps what matches `[A-Za-z0-9._-]{1,128}`.
 pub fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
-    match sent {
+    let mut id = match sent {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),
         _ => make(),
-    }
+    };
+    // HTTP/2 keeps such a value out of its table of fields, in which no other response would find it.
+    id.set_sensitive(true);
+    id
 }
 
 fn is_harmless(id: &[u8]) -> bool {
@@ -26,10 +29,7 @@ fn make() -> HeaderValue {
     for (pair, byte) in id.as_chunks_mut().0.iter_mut().zip(fastrand::u128(..).to_be_bytes()) {
         *pair = [digit(byte >> 4), digit(byte & 15)];
     }
-    let mut value = HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"));
-    // HTTP/2 keeps such a value out of its table of fields, in which no other response would find it.
-    value.set_sensitive(true);
-    value
+    HeaderValue::from_bytes(&id).unwrap_or_else(|_| HeaderValue::from_static("0"))
 }
 
 #[cfg(test)]
@@ -47,6 +47,7 @@ mod tests {
         }
         let (one, two) = (keep_or_make(None), keep_or_make(None));
         assert_ne!(one, two);
+        assert!(one.is_sensitive() && keep_or_make(Some(&HeaderValue::from_static("a"))).is_sensitive());
         assert!(is_harmless(one.as_bytes()) && one.len() == 32);
     }
 }

@@ -138,7 +138,7 @@ impl ConnectionHandle {
         self.0.forwarded.store(now.0, Ordering::Relaxed);
     }
 
-    /// When a request was sent to its upstream that may be this one; a later one otherwise. At most once for each.
+    /// The latest time at which a request of this connection was sent to its upstream, if no wait has begun with it.
     pub fn take_forwarded(&self) -> Option<Timestamp> {
         known(self.0.forwarded.swap(0, Ordering::Relaxed))
     }

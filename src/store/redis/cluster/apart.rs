@@ -253,7 +253,10 @@ impl Cluster {
                         self.give_back_late(late, &request);
                         return Ok(Some(charging.whole.into_reply()));
                     }
-                    Next::ClientLeft => return Ok(None),
+                    Next::ClientLeft => {
+                        self.give_back_late(late, &request);
+                        return Ok(None);
+                    }
                 },
                 None => late.push(asking),
             }
@@ -268,13 +271,16 @@ impl Cluster {
                     self.give_back_late(late, &request);
                     return Ok(Some(charging.whole.into_reply()));
                 }
-                Next::ClientLeft => return Ok(None),
+                Next::ClientLeft => {
+                    self.give_back_late(late, &request);
+                    return Ok(None);
+                }
             }
         }
         charging.finish()
     }
 
-    /// Gives back what these groups of a refused request still charge. The answer to the client does not wait for it.
+    /// Gives back what these groups of a request that is refused, or whose client has left, still charge. The answer to the client does not wait for it.
     fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
         request.is_refused.store(true, Ordering::Relaxed);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
