@@ -26,7 +26,7 @@ MEASURED = rig.TARGET / "measured"
 # By the name of its section in docs/performance.md, in the order in which they run.
 BENCHMARKS = {
     "proxy": "python3 benches/proxy.py --rounds 16",
-    "tls": "python3 benches/tls.py --rounds 12 --seconds 1",
+    "tls": "python3 benches/tls.py --rounds 24 --seconds 1",
     "decision": "python3 benches/decision.py --rounds 12 --seconds 1",
     "envoy": "python3 benches/envoy.py --rounds 6 --seconds 1",
     "redis": "python3 benches/redis.py --rounds 12 --seconds 1 --json target/redis.json",
