@@ -242,11 +242,12 @@ pub fn begin(settings: &Settings) -> String {
         Durability::None | Durability::Async => "off",
         Durability::Sync => "on",
     };
-    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer.
+    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer. Where it has no other way, that
+    // makes a plan look so expensive that the server compiles it first, for longer than `timeout`: hence without JIT.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; SET LOCAL statement_timeout = {timeout}; \
-         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}{planner}"
+         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}; SET LOCAL jit = off{planner}"
     )
 }
 
