@@ -3,12 +3,14 @@
 //! The upstream might read another value than the one that was verified or charged. So this is checked first, and for
 //! every request, whether or not the rule that reads the attribute would apply.
 
+use std::borrow::Cow;
+
 use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
 
 use super::attribute::{Attribute, is_alias, is_nominated};
-use super::path;
 use super::request::Request;
 use super::rule::{Action, Condition, Mode, Policy, Price};
+use super::{cookie, path, query};
 
 /// The parts of a request that must not be ambiguous.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +23,7 @@ pub struct AmbiguityCheck {
 /// Why a request has more than one reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// It repeats an attribute that is read, or has it removed on the way.
+    /// It repeats an attribute that is read, has it removed on the way, or has another name that may be read as the same.
     Ambiguous,
     /// Its path has no single reading.
     Path,
@@ -48,14 +50,28 @@ impl AmbiguityCheck {
     /// The attribute that a request repeats, has removed on the way, or sends under another name that may be read as
     /// the same.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
-        self.repeatable.iter().find(|attribute| attribute.is_ambiguous(request) || self.has_alias(attribute, request))
+        let mut attributes = self.repeatable.iter();
+        attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
     }
 
-    /// A name that the file also reads does not count as an alias: the file distinguishes the two.
-    fn has_alias(&self, attribute: &Attribute, request: &Request<'_>) -> bool {
-        let Attribute::Header(name) = attribute else { return false };
-        let read = |other: &HeaderName| self.repeatable.contains(&Attribute::Header(other.clone()));
-        request.head.headers.keys().any(|other| is_alias(other, name) && !read(other))
+    /// The name that a request has and that may be read as the one of `attribute`. A name that the file also reads does
+    /// not count: the file distinguishes the two.
+    pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
+        match attribute {
+            Attribute::Header(name) => {
+                let read = |other: &HeaderName| is_read(&|one| matches!(one, Attribute::Header(name) if name == other));
+                let alias = request.head.headers.keys().find(|other| is_alias(other, name) && !read(other))?;
+                Some(Cow::Borrowed(alias.as_str().as_bytes()))
+            }
+            Attribute::Query(name) => query::alias(request, name.as_bytes(), |other| {
+                is_read(&|one| matches!(one, Attribute::Query(name) if name.as_bytes() == other))
+            }),
+            Attribute::Cookie(name) => cookie::alias(request, name.as_bytes(), |other| {
+                is_read(&|one| matches!(one, Attribute::Cookie(name) if name.as_bytes() == other))
+            }),
+            _ => None,
+        }
     }
 
     /// Checks that a request has only one reading.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::header::COOKIE;
 
+use super::folded_name::is_folded;
 use super::percent;
 use super::request::Request;
 use crate::base::split::split_once;
@@ -24,6 +25,21 @@ pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
     let first = values.next();
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
+}
+
+/// The name of a cookie that upstreams may take for this one; but not one that `is_known`, which is another cookie. Some
+/// frameworks decode escapes in names.
+pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
+    pairs(request).find_map(|(found, _)| {
+        let inner = without_edges(found);
+        // Nothing that is done to a name makes it longer.
+        if inner.len() < name.len() || found == name {
+            return None;
+        }
+        let decoded = percent::decode(inner);
+        let is_alias = !is_known(found) && (*decoded == *name || is_folded(&decoded, name));
+        is_alias.then_some(decoded)
+    })
 }
 
 /// A cookie's name without the bytes around it that are not ASCII. Frameworks decode the field as Latin-1 or as UTF-8 and

@@ -24,6 +24,7 @@ pub mod denier;
 pub mod diff;
 pub mod door;
 pub mod explanation;
+mod folded_name;
 pub mod grpc_timeout;
 pub mod identity;
 pub mod index;

@@ -123,9 +123,9 @@ impl RuleSet {
         self.ambiguity.check(request)
     }
 
-    /// The attribute that makes a request ambiguous, if an attribute does.
-    pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
-        self.ambiguity.ambiguous(request)
+    /// What must not be ambiguous.
+    pub fn ambiguity(&self) -> &AmbiguityCheck {
+        &self.ambiguity
     }
 
     /// The attributes that rules read.

@@ -7,8 +7,8 @@ use crate::decision::order_of_answers::RulesDecision;
 use crate::decision::refusal::Refusal;
 use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::gateway::bucket_levels::Levels;
-use crate::limit::ambiguity::Ambiguity;
-use crate::limit::attribute::{Attribute, is_alias, is_nominated};
+use crate::limit::ambiguity::{Ambiguity, AmbiguityCheck};
+use crate::limit::attribute::{Attribute, is_nominated};
 use crate::limit::charge::{Charge, Plan, Settlement, settle};
 use crate::limit::door::Door;
 use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
@@ -61,19 +61,25 @@ pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
         .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
-/// Why a request has more than one reading. `attribute` is what makes it ambiguous, if an attribute does.
-pub fn ambiguity_detail(ambiguity: Ambiguity, attribute: Option<&Attribute>, request: &Request<'_>) -> String {
-    match (ambiguity, attribute) {
+/// Why a request has more than one reading. `check` has found that.
+pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
+    match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
         (Ambiguity::Ambiguous, Some(attribute)) => {
-            let what = match attribute {
-                Attribute::Header(name) if is_nominated(request, name) => {
+            let what = match (attribute, check.alias(attribute, request)) {
+                (Attribute::Header(name), _) if is_nominated(request, name) => {
                     "is named in Connection, so that it is removed".to_owned()
                 }
-                Attribute::Header(name) if !attribute.is_ambiguous(request) => {
-                    let alias = request.head.headers.keys().find(|other| is_alias(other, name));
-                    let alias = alias.map_or("another name", |alias| alias.as_str());
-                    format!("is there as header:{alias}, which servers may read as the same name")
+                (_, Some(alias)) if !attribute.is_ambiguous(request) => {
+                    let alias = String::from_utf8_lossy(&alias);
+                    let shown = attribute.to_string();
+                    match shown.split_once(':') {
+                        Some((_, name)) if name == alias => "is beside a `;`, which servers may read as `&`".to_owned(),
+                        Some((kind, _)) => {
+                            format!("is there as {kind}:{alias}, which servers may read as the same name")
+                        }
+                        None => "is there under another name".to_owned(),
+                    }
                 }
                 _ => "is there more than once".to_owned(),
             };

@@ -223,7 +223,7 @@ fn by_stages(
     claims: Option<Arc<Claims>>,
 ) -> Result<Report, Failure> {
     if let Err(ambiguity) = config.rules.read(bare) {
-        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguous(bare), bare);
+        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguity(), bare);
         let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
         return Ok(before_rules(arguments, described, &refusal));
     }

@@ -117,7 +117,7 @@ impl RequestRecord {
     fn detail(&self, head: &Parts) -> Option<Cow<'_, str>> {
         match self.refusal? {
             (Reason::AmbiguousRequest, _) => {
-                let attribute = self.snapshot.config.rules.ambiguous(&self.request(head));
+                let attribute = self.snapshot.config.rules.ambiguity().ambiguous(&self.request(head));
                 Some(attribute.map_or(Cow::Borrowed("connection"), |attribute| attribute.to_string().into()))
             }
             _ => self.invalid_token.map(|invalid| invalid.name().into()),

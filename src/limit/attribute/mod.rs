@@ -16,9 +16,8 @@ use http::header::{CONNECTION, COOKIE, HeaderName};
 use super::attribute_value::AttributeValue;
 use super::client_certificate_field::ClientCertificateField;
 use super::door::Door;
-use super::query::query_pairs;
 use super::request::Request;
-use super::{cookie, path};
+use super::{cookie, path, query};
 
 /// A property of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -194,10 +193,7 @@ impl Attribute {
             Attribute::KeyPlan => Some(Cow::Borrowed(request.key?.plan.as_bytes())),
             Attribute::KeyColumn(name) => request.key?.column(name).map(|text| Cow::Borrowed(text.as_bytes())),
             Attribute::Header(name) => filled(head.headers.get(name)?.as_bytes().trim_ascii()),
-            Attribute::Query(name) => {
-                let (_, value) = query_pairs(request).find(|(found, _)| **found == *name.as_bytes())?;
-                (!value.is_empty()).then_some(value)
-            }
+            Attribute::Query(name) => query::value(request, name.as_bytes()),
             Attribute::Cookie(name) => cookie::value(request, name.as_bytes()),
             Attribute::Address => Some(Cow::Owned(request.client.text().into_bytes())),
             Attribute::Method => Some(Cow::Borrowed(head.method.as_str().as_bytes())),
@@ -233,9 +229,7 @@ impl Attribute {
                 let mut values = request.head.headers.get_all(name).iter();
                 values.next().is_some() && values.next().is_some() || is_nominated(request, name)
             }
-            Attribute::Query(name) => {
-                query_pairs(request).filter(|(found, _)| **found == *name.as_bytes()).nth(1).is_some()
-            }
+            Attribute::Query(name) => query::is_repeated(request, name.as_bytes()),
             Attribute::Cookie(name) => cookie::is_ambiguous(request, name.as_bytes()) || is_nominated(request, &COOKIE),
             // Credentials are checked, and refused if they are repeated, before any rule is asked.
             Attribute::Claim(_)

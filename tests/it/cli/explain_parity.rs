@@ -77,6 +77,8 @@ fn explain_predicts_the_answer_of_the_gateway() {
         row("/a%2fb", &[], 400, "bad_request"),
         row("/", &[("X-Partner", "a"), ("X-Partner", "b")], 400, "ambiguous_request"),
         row("/?door=a&door=b", &[], 400, "ambiguous_request"),
+        row("/closed?door[]=open", &[], 400, "ambiguous_request"),
+        row("/closed?x=1;door=open", &[], 400, "ambiguous_request"),
         row("/", &[("Authorization", &ann), ("Connection", "authorization")], 400, "ambiguous_request"),
         // Credentials, before any rule.
         row("/", &[("Authorization", "Bearer nonsense"), ("X-Partner", "bad")], 401, "token_invalid"),

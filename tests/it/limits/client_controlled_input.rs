@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use tollgate::auth::api_key_file;
+use tollgate::limit::identity::KnownKey;
+
 use crate::support::{Client, Gateway, Redis, Response, Upstream};
 
 /// In memory, and in a Redis that lives as long as its test.
@@ -223,6 +226,50 @@ fn a_cookie_has_one_bucket_however_it_is_spelt() {
     }
     assert_eq!(send("sid=abc").0, 429);
     assert_eq!(upstream.count(), 3);
+}
+
+#[test]
+fn a_name_that_becomes_one_that_is_read_is_ambiguous() {
+    let upstream = Upstream::start();
+    let rules = "
+api_keys: {from: query:api_key, file: keys.txt}
+rules:
+  - {name: keyed, limit_keys: [key:id], algorithm_config: {rate: 100/day}}
+  - {name: session, limit_keys: [cookie:sid_x], algorithm_config: {rate: 100/day}}
+  - {name: dotted, match: {query:a.b: x, query:a_b: y}, action: deny}
+  - {name: anybody, limit_keys: [], algorithm_config: {rate: 100/day}}";
+    let keys = api_key_file::line(b"the-key-of-acme-is-long", &KnownKey::new("acme", "free"));
+    let gateway = Gateway::before(&upstream).with(rules).file("keys.txt", &keys).start();
+    let mut client = gateway.client();
+    let mut send = |target: &str, cookie: &str| {
+        let response = client.get(target, &[("Cookie", cookie)]);
+        (response.status, response.field("x-tollgate-reason"))
+    };
+    // To PHP 8.2 (`$_GET`, `$_COOKIE`) or to Rack 2.2 each is the name that is read.
+    let names = ["api.key", "+api_key", "%20%20api.key", "api+key", "api[key", "api%5bkey", "api_key%00x", "api_key[]"];
+    let names = names.into_iter().chain(["api_key[x]", "[api_key]", "api_key]", "%61pi.key"]);
+    let mut targets: Vec<String> = names.map(|name| format!("/?{name}=k")).collect();
+    targets.extend(
+        ["/?x=1;api_key=k", "/?;api_key=k", "/?api_key=k;x", "/?api_key;x=k", "/?x;api.key"].map(str::to_owned),
+    );
+    targets.push("/?api_key=k&api.key=k".to_owned());
+    for target in targets {
+        assert_eq!(send(&target, "a=b"), (400, Some("ambiguous_request".to_owned())), "{target}");
+    }
+    for cookie in
+        ["sid.x=k", "sid x=k", "sid[x=k", "sid_x[]=k", "a=b; sid.x=k", "sid%5Fx=k", "sid%2Ex=k", "sid_x=k; sid.x=k"]
+    {
+        assert_eq!(send("/", cookie), (400, Some("ambiguous_request".to_owned())), "{cookie}");
+    }
+    assert_eq!(upstream.count(), 0);
+    // The file reads both, so it distinguishes them; what is in a value, or in other names, is no name.
+    let others =
+        ["/?a.b=1&a_b=2", "/?x.y=1&x[]=2;b", "/?x=api.key;y&api-key=1&Api_key=2&api_keys=1", "/?x=%3Bapi_key=1"];
+    for target in others {
+        assert_eq!(send(target, "a=b; x=sid.x"), (200, None), "{target}");
+    }
+    assert_eq!(send("/", "a.b=1; sid_x=k; sid_xy=1; SID.x=2; a=[sid_x]"), (200, None));
+    assert_eq!(upstream.count(), others.len() + 1);
 }
 
 #[test]
