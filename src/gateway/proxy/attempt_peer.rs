@@ -22,7 +22,7 @@ use crate::limit::grpc_timeout::is_grpc;
 pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchange) -> Result<Box<HttpPeer>> {
     let clock = &proxy.gateway.clock;
     // First without waiting, which is enough for every request but the first few.
-    let window = proxy.window();
+    let window = proxy.window(exchange);
     let select = |upstream: &Upstream| {
         let failed_at = |address: &EndpointAddress| exchange.failed.iter().any(|failed| failed.endpoint == *address);
         let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };

@@ -437,8 +437,10 @@ impl ProxyHttp for Proxy {
 
 impl Proxy {
     /// How far ahead of its client a response is read.
-    fn window(&self) -> Window {
-        if self.write_backpressure.is_above_threshold() { Window::Narrow } else { Window::Whole }
+    fn window(&self, exchange: &Exchange) -> Window {
+        let of_connection = exchange.connection.as_ref().and_then(ConnectionHandle::write_backpressure);
+        let write_backpressure = of_connection.unwrap_or(&self.write_backpressure);
+        if write_backpressure.is_above_threshold() { Window::Narrow } else { Window::Whole }
     }
 
     /// Responses close their connections while the process drains.

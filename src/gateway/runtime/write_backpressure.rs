@@ -16,21 +16,37 @@ use tokio::time::Sleep;
 /// How many may stall while others are still read as fast as the upstream sends them.
 const THRESHOLD: usize = 64;
 
-/// The number of stalled responses, on all threads.
+/// How many of them one connection can have. Beyond, its own responses are read through the small window, and no others.
+const SHARE: usize = 8;
+
+/// The number of stalled responses, on all threads, and that of one connection.
 #[derive(Clone, Debug, Default)]
-pub struct WriteBackpressure(Arc<AtomicUsize>);
+pub struct WriteBackpressure {
+    all: Arc<AtomicUsize>,
+    /// Of a connection of HTTP/2. Any other has one at most.
+    own: Option<Arc<AtomicUsize>>,
+}
 
 /// One stalled response, counted until it is dropped.
 #[derive(Debug)]
 pub struct WriteStall {
-    number: Arc<AtomicUsize>,
+    counts: WriteBackpressure,
+    /// Whether it is counted among all of them.
+    is_counted: bool,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl WriteBackpressure {
+    /// The same for the responses of one connection of HTTP/2.
+    #[must_use]
+    pub fn of_connection(&self) -> WriteBackpressure {
+        WriteBackpressure { all: Arc::clone(&self.all), own: Some(Arc::default()) }
+    }
+
     /// Whether so many stall that little may be read ahead for each.
     pub fn is_above_threshold(&self) -> bool {
-        self.0.load(Ordering::Relaxed) >= THRESHOLD
+        let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
+        self.all.load(Ordering::Relaxed) >= THRESHOLD || has_share()
     }
 
     /// After a write that the client is not ready for: counts the response as stalled, in `stall`, and is ready when the
@@ -40,13 +56,57 @@ impl WriteBackpressure {
     }
 
     fn begin(&self, timeout: Duration) -> WriteStall {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        WriteStall { number: Arc::clone(&self.0), deadline: Box::pin(tokio::time::sleep(timeout)) }
+        let is_counted = self.own.as_ref().is_none_or(|own| own.fetch_add(1, Ordering::Relaxed) < SHARE);
+        if is_counted {
+            self.all.fetch_add(1, Ordering::Relaxed);
+        }
+        WriteStall { counts: self.clone(), is_counted, deadline: Box::pin(tokio::time::sleep(timeout)) }
     }
 }
 
 impl Drop for WriteStall {
     fn drop(&mut self) {
-        self.number.fetch_sub(1, Ordering::Relaxed);
+        if let Some(own) = &self.counts.own {
+            own.fetch_sub(1, Ordering::Relaxed);
+        }
+        if self.is_counted {
+            self.counts.all.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn stalls(of: &WriteBackpressure, count: usize) -> Vec<WriteStall> {
+        (0..count).map(|_| of.begin(LONG)).collect()
+    }
+
+    #[tokio::test]
+    async fn the_unread_responses_of_one_connection_make_the_windows_of_no_other_small() {
+        let all = WriteBackpressure::default();
+        let (many, few) = (all.of_connection(), all.of_connection());
+        let hundred = stalls(&many, 100);
+        assert_eq!([&all, &many, &few].map(WriteBackpressure::is_above_threshold), [false, true, false]);
+        drop(hundred);
+        assert!(!many.is_above_threshold());
+    }
+
+    #[tokio::test]
+    async fn those_of_many_connections_do_until_they_are_read() {
+        let all = WriteBackpressure::default();
+        let connections: Vec<_> = (0..THRESHOLD / SHARE).map(|_| all.of_connection()).collect();
+        let unread: Vec<_> = connections.iter().map(|connection| stalls(connection, 100)).collect();
+        assert!(all.is_above_threshold());
+        drop(unread);
+        assert!(!all.is_above_threshold());
+        // Of HTTP/1.1, each is of a connection of its own.
+        let unread = stalls(&all, THRESHOLD);
+        assert!(all.is_above_threshold());
+        drop(unread);
+        assert_eq!(all.all.load(Ordering::Relaxed), 0);
     }
 }

@@ -137,7 +137,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
             }
             _ => {
                 guard.speaks(&http2.gauge);
-                let handle = ConnectionHandle::http2(self.listener, scheme, session, &self.limits);
+                let backpressure = &http2.server.write_backpressure;
+                let handle = ConnectionHandle::http2(self.listener, scheme, session, &self.limits, backpressure);
                 http2.server.serve(stream, read.freeze(), guard, handle, shutdown).await;
             }
         }

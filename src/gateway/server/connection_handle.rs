@@ -14,6 +14,7 @@ use super::tunnel_cut::TunnelCut;
 use crate::base::time::{Micros, Timestamp};
 use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 use crate::limit::scheme::Scheme;
@@ -45,7 +46,14 @@ struct HandleState {
 #[derive(Debug)]
 enum ProtocolState {
     Http1(Http1State),
-    Http2(UpstreamConnections),
+    Http2(Http2State),
+}
+
+/// What the streams of a connection share.
+#[derive(Debug)]
+struct Http2State {
+    upstream_connections: UpstreamConnections,
+    write_backpressure: WriteBackpressure,
 }
 
 /// What the requests of a connection share that have it for themselves, one after the other.
@@ -70,9 +78,13 @@ impl ConnectionHandle {
         scheme: Scheme,
         tls: Option<Arc<Session>>,
         limits: &Arc<ConnectionLimits>,
+        write_backpressure: &WriteBackpressure,
     ) -> ConnectionHandle {
-        let upstream_connections = UpstreamConnections::new(limits);
-        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http2(upstream_connections))
+        let state = Http2State {
+            upstream_connections: UpstreamConnections::new(limits),
+            write_backpressure: write_backpressure.of_connection(),
+        };
+        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http2(state))
     }
 
     fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, protocol: ProtocolState) -> ConnectionHandle {
@@ -100,7 +112,15 @@ impl ConnectionHandle {
     pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         match &self.0.protocol {
             ProtocolState::Http1(_) => None,
-            ProtocolState::Http2(upstream_connections) => Some(upstream_connections),
+            ProtocolState::Http2(http2) => Some(&http2.upstream_connections),
+        }
+    }
+
+    /// Where the connection's unread responses are counted; `None` in HTTP/1, which has one at a time.
+    pub fn write_backpressure(&self) -> Option<&WriteBackpressure> {
+        match &self.0.protocol {
+            ProtocolState::Http1(_) => None,
+            ProtocolState::Http2(http2) => Some(&http2.write_backpressure),
         }
     }
 
@@ -209,7 +229,8 @@ mod tests {
     use crate::gateway::runtime::fd_limit::FdBudget;
 
     fn http2() -> ConnectionHandle {
-        ConnectionHandle::http2(0, Scheme::Https, None, &Arc::new(ConnectionLimits::new(FdBudget::here())))
+        let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
+        ConnectionHandle::http2(0, Scheme::Https, None, &limits, &WriteBackpressure::default())
     }
 
     #[test]

@@ -22,6 +22,16 @@ const NARROW: usize = 8 << 10;
 
 /// Requests at the same time on one connection of HTTP/2. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
+
+/// How many bytes of one response an upstream of HTTP/2 may send before they are read, and of one on a narrow connection.
+const STREAM_WINDOW: u32 = 256 << 10;
+const NARROW_STREAM_WINDOW: u32 = 16 << 10;
+
+/// The same of all responses of a connection: the most that HTTP/2 knows. So a response that no client reads is held back by its own
+/// window alone, and delays no other. It also decides how many small frames may wait: the h2 crate closes a connection on which they
+/// are, with the 256 bytes that it counts for each, more than half of this.
+const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
+
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An address that requests may be sent to.
@@ -90,7 +100,11 @@ impl Endpoint {
             tls.apply(&mut peer, &host);
         }
         let mut narrow = peer.clone();
-        narrow.options.tcp_recv_buf = Some(NARROW);
+        match connecting.protocol {
+            Protocol::Http1 => narrow.options.tcp_recv_buf = Some(NARROW),
+            // Whatever arrives is read at once: how much that is, the windows decide.
+            Protocol::H2 | Protocol::H2c => narrow.options.h2_stream_window_size = Some(NARROW_STREAM_WINDOW),
+        }
         // In a pool of its own: a narrow connection is not reused for a wide one.
         narrow.group_key |= 1;
         Ok(Endpoint { hash: endpoint_hash(&address), address, host, scheme, weight, peer, narrow, condition })
@@ -154,6 +168,8 @@ fn options(Connecting { timeouts, protocol, .. }: &Connecting) -> PeerOptions {
     if *protocol != Protocol::Http1 {
         options.set_http_version(2, 2);
         options.max_h2_streams = MAX_STREAMS;
+        options.h2_stream_window_size = Some(STREAM_WINDOW);
+        options.h2_connection_window_size = Some(CONNECTION_WINDOW);
         // Without it a connection to a server that has stopped gets further requests.
         options.h2_ping_interval = Some(PING_INTERVAL);
     }

@@ -9,6 +9,7 @@ mod floods;
 mod grpc;
 mod heads;
 mod refusals;
+mod shared_connections;
 mod upstream_timeouts;
 
 use crate::support::{Gateway, GatewayBuilder, Upstream};

@@ -87,7 +87,10 @@ impl Http2Client {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         authority: &str,
     ) -> Http2Client {
-        let (sender, connection) = runtime.block_on(h2::client::handshake(stream)).unwrap();
+        let mut options = h2::client::Builder::new();
+        // It may leave any number of small parts unread.
+        options.data_frame_budget(1 << 30);
+        let (sender, connection) = runtime.block_on(options.handshake(stream)).unwrap();
         let (closes, closed) = tokio::sync::watch::channel(false);
         runtime.spawn(async move {
             // What it fails with, its requests fail with too.
@@ -161,6 +164,11 @@ impl Http2Request {
     /// If the stream is closed.
     pub fn write(&mut self, part: &[u8], end: bool) -> Result<(), h2::Error> {
         write(&self.runtime, &mut self.body, part, end)
+    }
+
+    /// Hands over a part of the body, which is sent as the server takes it.
+    pub fn write_ahead(&mut self, part: &[u8], end: bool) {
+        self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
 
     pub fn reset(mut self) {

@@ -15,6 +15,7 @@ mod gateway;
 mod gateway_builder;
 pub mod http2;
 pub mod http2_frames;
+pub mod http2_upstream;
 pub mod https;
 mod lateness;
 mod load;

@@ -29,6 +29,8 @@ pub struct FrameCounts {
     /// How many of them are the first of their stream.
     opened: AtomicU32,
     resets: AtomicU32,
+    /// Parts of bodies.
+    data: AtomicU32,
     /// Frames that carry neither a part of a message nor credit for one: SETTINGS, PING, PRIORITY and unknown ones.
     idle_frames: AtomicU32,
     /// Frames since the last turn.
@@ -54,6 +56,11 @@ impl FrameCounts {
     /// How many streams the client has reset.
     pub fn resets(&self) -> u32 {
         self.resets.load(Ordering::Relaxed)
+    }
+
+    /// How many parts of bodies have begun.
+    pub fn data(&self) -> u32 {
+        self.data.load(Ordering::Relaxed)
     }
 
     /// How many frames have carried nothing.
@@ -139,7 +146,8 @@ impl FrameCounter {
         let add = |count: &AtomicU32| count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         add(&self.counts.turn);
         match kind {
-            DATA | WINDOW_UPDATE => {}
+            DATA => add(&self.counts.data),
+            WINDOW_UPDATE => {}
             HEADERS | CONTINUATION => {
                 if kind == HEADERS {
                     add(&self.counts.blocks);
@@ -232,7 +240,7 @@ mod tests {
         for sizes in [&[1][..], &[5, 6], &[1 << 10]] {
             let counts = count(&bytes, sizes);
             assert_eq!((counts.blocks(), counts.opened(), counts.resets(), counts.idle_frames()), (5, 2, 2, 2));
-            assert_eq!(counts.of_this_turn(), 11);
+            assert_eq!((counts.data(), counts.of_this_turn()), (1, 11));
         }
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! A stream that ends is reset while its client is still sending. Clients such as curl then discard the response.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
-use h2::RecvStream;
-
+use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
 use crate::base::time;
 
@@ -14,14 +14,14 @@ const LONGEST: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 64 << 20;
 
 /// Discards what arrives of this body for a while, and holds `guard` as long.
-pub fn linger(mut body: RecvStream, guard: Option<StreamGuard>) {
+pub fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         let discarding = async {
             let mut left = MAX_BYTES;
-            while let Some(Ok(part)) = body.data().await {
+            while let Some(Ok(part)) = poll_fn(|cx| body.poll_part(cx)).await {
                 left = left.saturating_sub(part.len());
-                if left == 0 || body.flow_control().release_capacity(part.len()).is_err() {
+                if left == 0 {
                     return;
                 }
             }

@@ -12,6 +12,7 @@ mod frame_watch;
 mod lingering_stream;
 mod pingora_session;
 pub mod preface;
+mod received_body;
 mod request_head;
 mod session;
 mod streams;
@@ -55,6 +56,7 @@ use crate::limit::grpc_timeout::is_grpc;
 use flood_limit::FloodLimit;
 use frame_counts::FrameCounts;
 use frame_watch::FrameWatch;
+use received_body::{ReceivedBody, WaitingBody};
 use session::{Http2Session, StreamLimits};
 use streams::Streams;
 
@@ -69,9 +71,13 @@ const MOST_STREAMS: u32 = 100;
 /// The fields of a request, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// How many bytes of a body a client may send before they are read: of one stream, and of all streams of a connection.
+/// How many bytes of a body a client may send before they are read: of one stream, and of all streams of a connection. No stream
+/// can use up what others have.
 const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
+
+/// After how many parts of bodies those that nobody reads are taken out of the h2 crate.
+const PARTS_PER_SWEEP: u32 = 64;
 
 /// How many bytes of a response wait in a stream for its client.
 const SEND_BUFFER: usize = 64 << 10;
@@ -126,6 +132,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             frames,
             accepted: 0,
             rejected: 0,
+            bodies: Vec::new(),
+            swept_at: 0,
             streams: Streams::new(guard, &self.state.clock, handle.clone()),
             handle,
             digest,
@@ -148,6 +156,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
+            // It counts small parts of bodies that are not read, whosever they are, and those of streams that have ended, for good. None
+            // stays there for long: see `take_out_bodies`.
+            .data_frame_budget(usize::MAX)
             .max_local_error_reset_streams(Some(MOST_ERRORS))
             .max_pending_accept_reset_streams(MOST_ERRORS);
         let mut handshake = pin!(time::timeout(timeout.into(), options.handshake(stream)));
@@ -183,6 +194,10 @@ struct Http2Connection<'s, A> {
     accepted: u32,
     /// The streams that have been counted as rejected by the h2 crate.
     rejected: u32,
+    /// The bodies of open streams, and of some that have ended.
+    bodies: Vec<WaitingBody>,
+    /// How many parts of bodies there had been when they were taken out last.
+    swept_at: u32,
     streams: Streams,
     handle: ConnectionHandle,
     digest: Arc<Digest>,
@@ -263,8 +278,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
                     return Poll::Ready(Event::Broken);
                 }
                 Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Closed),
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.take_out_bodies();
+                    break;
+                }
             }
+            self.take_out_bodies();
         }
         // Without a stream under way nothing waits to be written, so all that was read has been looked at.
         if self.streams.open() == 0 {
@@ -289,6 +308,28 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         }
         let deadline = self.deadline(&state.snapshot.load().config.bounds, now);
         timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
+    }
+
+    /// Takes what has arrived of bodies out of the h2 crate, once it may be much. In a turn of the loop no more arrives than
+    /// [`FrameWatch`] lets through.
+    fn take_out_bodies(&mut self) {
+        let parts = self.frames.data();
+        if parts.wrapping_sub(self.swept_at) >= PARTS_PER_SWEEP {
+            self.swept_at = parts;
+            self.bodies.retain(WaitingBody::is_wanted);
+            self.bodies.iter().for_each(WaitingBody::take_out);
+        }
+    }
+
+    /// The body of a stream, which is known from then on.
+    fn receive(&mut self, body: RecvStream) -> ReceivedBody {
+        let body = ReceivedBody::new(body);
+        // Those of streams that have ended would fill it.
+        if self.bodies.len() == self.bodies.capacity() {
+            self.bodies.retain(WaitingBody::is_wanted);
+        }
+        self.bodies.push(body.waiting());
+        body
     }
 
     /// When the connection is looked at again, if nothing happens on it.
@@ -358,6 +399,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
                     }
                 }
                 if !body.is_end_stream() {
+                    let body = self.receive(body);
                     lingering_stream::linger(body, Some(self.streams.begin(counted.ok().flatten())));
                 }
                 return;
@@ -368,10 +410,9 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         // Already on the heap: what starts a task moves its future several times.
         let session = Box::new(Http2Session::new(
             RequestHeader::from(head),
-            body,
+            (!body.is_end_stream()).then(|| self.receive(body)),
             respond,
             StreamLimits { client_timeout: client_timeout.into(), body_bytes: most, deadline },
-            self.server.write_backpressure.clone(),
             Arc::clone(&self.digest),
             self.streams.begin(count),
         ));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
+use h2::{Reason, SendStream};
 use http::header::{CONTENT_LENGTH, DATE, HeaderName};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 use pingora::http::{RequestHeader, ResponseHeader};
@@ -23,9 +23,10 @@ use pingora::{Error, ErrorType, Result};
 use tokio::time::Sleep;
 
 use super::lingering_stream::linger;
+use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
 use super::upstream_wait::UpstreamWait;
-use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
+use crate::gateway::runtime::write_backpressure::WriteStall;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
@@ -43,8 +44,8 @@ pub struct StreamLimits {
 
 pub struct Http2Session {
     head: RequestHeader,
-    /// `None` once the session ends.
-    body: Option<RecvStream>,
+    /// `None` for a request without one, and once the session ends.
+    body: Option<ReceivedBody>,
     /// Whether the whole body has been read.
     body_done: bool,
     /// When the client has to have sent more of the body.
@@ -59,7 +60,6 @@ pub struct Http2Session {
     /// Whether the response is complete.
     response_done: bool,
     body_sent: usize,
-    write_backpressure: WriteBackpressure,
     write_stall: Option<WriteStall>,
     digest: Arc<Digest>,
     guard: Option<StreamGuard>,
@@ -85,17 +85,16 @@ enum Responder {
 impl Http2Session {
     pub fn new(
         head: RequestHeader,
-        body: RecvStream,
+        body: Option<ReceivedBody>,
         respond: SendResponse<Bytes>,
         limits: StreamLimits,
-        write_backpressure: WriteBackpressure,
         digest: Arc<Digest>,
         guard: StreamGuard,
     ) -> Http2Session {
         Http2Session {
             head,
-            body_done: body.is_end_stream(),
-            body: Some(body),
+            body_done: body.is_none(),
+            body,
             body_deadline: None,
             body_read: 0,
             limits,
@@ -105,7 +104,6 @@ impl Http2Session {
             response: None,
             response_done: false,
             body_sent: 0,
-            write_backpressure,
             write_stall: None,
             digest,
             guard: Some(guard),
@@ -203,13 +201,11 @@ impl Http2Session {
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
         loop {
-            let Some(body) = self.body.as_mut().filter(|_| !self.body_done) else { return Poll::Ready(Ok(None)) };
-            match body.poll_data(cx) {
+            let Some(body) = self.body.as_ref().filter(|_| !self.body_done) else { return Poll::Ready(Ok(None)) };
+            match body.poll_part(cx) {
                 Poll::Ready(Some(Ok(part))) => {
                     self.body_deadline = None;
-                    // Of a stream that has ended, no more is read.
-                    let _ = body.flow_control().release_capacity(part.len());
-                    self.body_done = body.is_end_stream();
+                    self.body_done = body.is_at_end();
                     self.body_read += part.len();
                     if u64::try_from(self.body_read).is_ok_and(|read| read > self.limits.body_bytes) {
                         return Poll::Ready(Err(invalid_body(BodyError::TooLong)));
@@ -316,8 +312,9 @@ impl Http2Session {
                     if let Poll::Ready(expired) = self.poll_deadline(cx) {
                         return Poll::Ready(Err(expired));
                     }
-                    let timeout = self.limits.client_timeout;
-                    ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, timeout, cx));
+                    let backpressure = self.guard.as_ref().and_then(|guard| guard.handle().write_backpressure());
+                    let Some(backpressure) = backpressure else { return Poll::Pending };
+                    ready!(backpressure.poll_stalled(&mut self.write_stall, self.limits.client_timeout, cx));
                     let error = Error::explain(ErrorType::WriteTimedout, "response not read by the client");
                     return Poll::Ready(Err(error.into_down()));
                 }

@@ -1,0 +1,117 @@
+//! Holds the body of a request as its client sends it, until somebody reads it.
+//!
+//! The h2 crate keeps every frame by itself, with some 270 bytes beside what it carries, and the memory that it was read into.
+//! So the loop of a connection [takes out](WaitingBody::take_out) what has arrived for requests that do not read it yet: those that
+//! wait for a store, for their turn or for their upstream. Small parts are joined, so that a body takes the memory of its bytes however
+//! its client has cut it. Its window stays used until it is read.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use parking_lot::Mutex;
+
+/// Parts below this length are copied, so that none of them holds the memory into which others were read.
+const SMALL: usize = 8 << 10;
+/// How much of small parts is one part.
+const JOINED: usize = 16 << 10;
+
+/// The body of one request, for the one who reads it.
+#[derive(Debug)]
+pub struct ReceivedBody(Arc<Mutex<State>>);
+
+/// The same for the loop of its connection. Nothing once nobody reads it any more.
+#[derive(Debug)]
+pub struct WaitingBody(Weak<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    stream: RecvStream,
+    /// What was taken out before it was read.
+    waiting: VecDeque<Bytes>,
+    /// The small parts after that, joined.
+    small: BytesMut,
+    /// Who was told last that there is nothing to read.
+    reader: Option<Waker>,
+}
+
+impl ReceivedBody {
+    pub fn new(stream: RecvStream) -> ReceivedBody {
+        let state = State { stream, waiting: VecDeque::new(), small: BytesMut::new(), reader: None };
+        ReceivedBody(Arc::new(Mutex::new(state)))
+    }
+
+    pub fn waiting(&self) -> WaitingBody {
+        WaitingBody(Arc::downgrade(&self.0))
+    }
+
+    /// The next part, for which the client may send as much again; `None` at the end.
+    pub fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+        let mut state = self.0.lock();
+        let part = match state.pop() {
+            Some(part) => part,
+            None => match state.stream.poll_data(cx) {
+                Poll::Ready(Some(Ok(part))) => part,
+                Poll::Ready(end) => return Poll::Ready(end),
+                Poll::Pending => {
+                    if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+                        state.reader = Some(cx.waker().clone());
+                    }
+                    return Poll::Pending;
+                }
+            },
+        };
+        // Of a stream that has ended, no more is read.
+        let _ = state.stream.flow_control().release_capacity(part.len());
+        Poll::Ready(Some(Ok(part)))
+    }
+
+    /// Whether the whole body has been read, as far as is known without reading on.
+    pub fn is_at_end(&self) -> bool {
+        let state = self.0.lock();
+        state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()
+    }
+}
+
+impl WaitingBody {
+    /// Whether somebody may still read it.
+    pub fn is_wanted(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
+    /// Takes out what has arrived, for its reader.
+    pub fn take_out(&self) {
+        let Some(body) = self.0.upgrade() else { return };
+        let state = &mut *body.lock();
+        // The h2 crate knows one waker of a stream: that of its reader, whom whatever comes next has to wake.
+        let reader = state.reader.clone();
+        let mut cx = Context::from_waker(reader.as_ref().unwrap_or(Waker::noop()));
+        // An end or an error is found again by the reader.
+        while let Poll::Ready(Some(Ok(part))) = state.stream.poll_data(&mut cx) {
+            state.push(part);
+        }
+    }
+}
+
+impl State {
+    fn push(&mut self, part: Bytes) {
+        if part.len() < SMALL {
+            if self.small.len() + part.len() > JOINED {
+                self.waiting.push_back(self.small.split().freeze());
+            }
+            self.small.extend_from_slice(&part);
+        } else {
+            if !self.small.is_empty() {
+                self.waiting.push_back(self.small.split().freeze());
+            }
+            self.waiting.push_back(part);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let small = || (!self.small.is_empty()).then(|| std::mem::take(&mut self.small).freeze());
+        self.waiting.pop_front().or_else(small)
+    }
+}

@@ -1,0 +1,139 @@
+//! Connections that requests of several clients share: what one of them does not read, or does not send, delays no other.
+
+use std::time::Duration;
+
+use super::before;
+use crate::support::http2::Http2Client;
+use crate::support::http2_frames::{DATA, END_STREAM, FrameClient, frame, get, request};
+use crate::support::http2_upstream::{Http2Upstream, MESSAGE};
+use crate::support::{Gateway, GatewayBuilder, Upstream, eventually, now, short_or_long};
+
+/// A call of gRPC.
+const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
+
+/// A gateway with one thread, whose requests share a connection to this upstream.
+fn before_http2(upstream: &Http2Upstream) -> GatewayBuilder {
+    Gateway::before_url("").with(&format!(
+        "threads: 1\n\
+         listeners: [{{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}}]\n\
+         upstreams: {{api: {{endpoints: [\"http://{}\"], protocol: h2c}}}}\n\
+         routes: [{{name: all, upstream: api}}]\n",
+        upstream.address
+    ))
+}
+
+/// Waits until a number has not changed for a while.
+fn settled(number: impl Fn() -> usize) -> usize {
+    let (mut last, mut since) = (number(), now());
+    eventually("the number stays", || {
+        let current = number();
+        if current != last {
+            (last, since) = (current, now());
+        }
+        since.elapsed() > Duration::from_millis(300)
+    });
+    last
+}
+
+#[test]
+fn responses_that_are_not_read_delay_none_of_the_same_connection_to_the_upstream() {
+    const LARGE: usize = 32 << 20;
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(&upstream).with("upstream_timeouts: {read: 3s}").start();
+    let mut clients = [Http2Client::connect(gateway.http), Http2Client::connect(gateway.http)];
+    let path = format!("/large/{LARGE}");
+    let unread = clients.each_mut().map(|client| client.begin("GET", &path, &[], true).streaming().unwrap());
+    let held = settled(|| upstream.sent());
+    assert!(held < LARGE, "{held} bytes were taken of responses that nobody reads");
+    let mut others = (Http2Client::connect(gateway.http), gateway.client());
+    for _ in 0..20 {
+        let response = others.0.send("POST", "/", &[], &[b"hello"]);
+        assert_eq!((response.status, response.text()), (200, "5".to_owned()));
+        assert_eq!(others.1.send("POST", "/", &[], "hello").body, "5");
+    }
+    assert_eq!(upstream.connections(), 1);
+    gateway.expect("tollgate_upstream_errors_total", &[], 0.0);
+    drop(unread);
+}
+
+#[test]
+fn messages_that_are_not_read_end_no_other_call_of_the_same_connection_to_the_upstream() {
+    const CALLS: usize = 6;
+    // More than the windows of a client admit, and not more than those of the gateway.
+    let messages = short_or_long(20_000, 40_000);
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(&upstream).start();
+    let mut clients: Vec<_> = (0..CALLS).map(|_| Http2Client::connect(gateway.http)).collect();
+    let path = format!("/messages/{messages}");
+    let begin = |client: &mut Http2Client| {
+        let mut call = client.begin("POST", &path, CALL, false);
+        call.write(b"", true).unwrap();
+        call.streaming().unwrap()
+    };
+    let unread: Vec<_> = clients.iter_mut().map(begin).collect();
+    eventually("the upstream has sent every message", || upstream.sent() == CALLS * messages * MESSAGE.len());
+    for client in &mut clients {
+        assert_eq!(client.send("POST", "/", CALL, &[b"hello"]).text(), "5");
+    }
+    for mut call in unread {
+        assert!(call.rest().unwrap() == MESSAGE.repeat(messages));
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[test]
+fn parts_of_bodies_that_wait_end_no_other_stream_of_their_connection() {
+    let parts = short_or_long(10_000, 60_000);
+    let upstream = Upstream::start();
+    let gateway = before(&upstream)
+        .with("rules: [{name: slow, match: {path: /slow}, limit_keys: [], expose: true, algorithm: leaky_bucket,\n")
+        .with("  algorithm_config: {rate: 30/min, queue: 9, max_wait: 1m}}]\n")
+        .start();
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&get(1, "/slow"));
+    assert_eq!(client.outcome(1), Ok(200));
+    // Two seconds, and four.
+    for stream in [3, 5] {
+        client.write(&request(stream, "POST", "/slow", &[], 0));
+        client.write(&frame(DATA, 0, stream, b"m").repeat(parts));
+    }
+    client.write(&get(7, "/"));
+    assert_eq!(client.outcome(7), Ok(200));
+    for stream in [3, 5] {
+        client.write(&frame(DATA, END_STREAM, stream, b"."));
+        assert_eq!(client.outcome(stream), Ok(200));
+        assert_eq!(upstream.last().body, [vec![b'm'; parts], vec![b'.']].concat());
+    }
+}
+
+#[test]
+fn uploads_that_are_stuck_stop_no_other_upload_of_their_connection() {
+    let (stuck, upstream) = (Http2Upstream::start(), Upstream::start());
+    let gateway = Gateway::before_url("")
+        .with(&format!(
+            "threads: 1\n\
+             listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}]\n\
+             upstreams: {{stuck: {{endpoints: [\"http://{}\"], protocol: h2c}}, api: {{endpoints: [\"http://{}\"]}}}}\n\
+             routes: [{{name: stuck, match: {{path: /stuck}}, upstream: stuck}}, {{name: all, upstream: api}}]\n\
+             limits: {{body_timeout: 3s}}\n",
+            stuck.address, upstream.address,
+        ))
+        .start();
+    let mut client = Http2Client::connect(gateway.http);
+    let body = vec![b'x'; 300_000];
+    // Each sends what its windows admit.
+    let _stuck: Vec<_> = (0..12)
+        .map(|_| {
+            let mut request = client.begin("POST", "/stuck", &[], false);
+            request.write_ahead(&body, true);
+            request
+        })
+        .collect();
+    eventually("all have begun", || stuck.begun() == 12);
+    for _ in 0..3 {
+        let mut request = client.begin("POST", "/", &[], false);
+        request.write_ahead(&body, true);
+        assert_eq!(request.response().unwrap().status, 200);
+        assert!(upstream.last().body == body);
+    }
+}

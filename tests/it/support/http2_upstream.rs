@@ -1,0 +1,122 @@
+//! An upstream of HTTP/2 without TLS that sends long responses, as far as the flow control of its connections lets it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use h2::SendStream;
+use h2::server::SendResponse;
+use http::{Request, Response};
+
+/// A message with its length in front, as gRPC sends them.
+pub const MESSAGE: &[u8] = &[0, 0, 0, 0, 1, b'm'];
+
+const PART: &[u8] = &[b'x'; 16 << 10];
+
+/// Answers `/large/N` with N bytes, `/messages/N` with N messages, each in a frame of its own, and `/stuck` never, of which it reads
+/// nothing. All else it answers with the length of its body.
+#[derive(Clone)]
+pub struct Http2Upstream {
+    pub address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    begun: Arc<AtomicUsize>,
+    /// Bytes of long responses.
+    sent: Arc<AtomicUsize>,
+}
+
+impl Http2Upstream {
+    pub fn start() -> Http2Upstream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstream =
+            Http2Upstream { address, connections: Arc::default(), begun: Arc::default(), sent: Arc::default() };
+        let serving = upstream.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    serving.connections.fetch_add(1, Ordering::Relaxed);
+                    let upstream = serving.clone();
+                    tokio::spawn(async move {
+                        let Ok(mut server) = h2::server::handshake(stream).await else { return };
+                        while let Some(Ok((request, respond))) = server.accept().await {
+                            let upstream = upstream.clone();
+                            // An error: the stream was reset.
+                            tokio::spawn(async move { drop(upstream.answer(request, respond).await) });
+                        }
+                    });
+                }
+            });
+        });
+        upstream
+    }
+
+    /// How many connections there have been.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many requests have begun.
+    pub fn begun(&self) -> usize {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of long responses flow control has let it send.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    async fn answer(
+        &self,
+        request: Request<h2::RecvStream>,
+        mut respond: SendResponse<Bytes>,
+    ) -> Result<(), h2::Error> {
+        let (head, mut body) = request.into_parts();
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        if head.uri.path() == "/stuck" {
+            return std::future::pending().await;
+        }
+        let (kind, number) = head.uri.path().trim_start_matches('/').split_once('/').unwrap_or_default();
+        let number: usize = number.parse().unwrap_or_default();
+        let part = match kind {
+            "large" => Bytes::from_static(PART),
+            "messages" => Bytes::from_static(MESSAGE),
+            _ => {
+                let mut length = 0;
+                while let Some(part) = body.data().await {
+                    let part = part?;
+                    length += part.len();
+                    body.flow_control().release_capacity(part.len())?;
+                }
+                let mut stream = respond.send_response(Response::new(()), false)?;
+                return stream.send_data(length.to_string().into(), true);
+            }
+        };
+        let mut stream = respond.send_response(Response::new(()), false)?;
+        let mut left = if kind == "large" { number } else { number * part.len() };
+        while left > 0 {
+            let length = left.min(part.len());
+            self.send(&mut stream, part.slice(..length)).await?;
+            left -= length;
+        }
+        stream.send_data(Bytes::new(), true)
+    }
+
+    async fn send(&self, stream: &mut SendStream<Bytes>, mut part: Bytes) -> Result<(), h2::Error> {
+        while !part.is_empty() {
+            stream.reserve_capacity(part.len());
+            while stream.capacity() == 0 {
+                let capacity = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+                capacity.unwrap_or(Err(h2::Reason::CANCEL.into()))?;
+            }
+            let sent = part.split_to(stream.capacity().min(part.len()));
+            self.sent.fetch_add(sent.len(), Ordering::Relaxed);
+            stream.send_data(sent, false)?;
+        }
+        Ok(())
+    }
+}
