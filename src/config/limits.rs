@@ -113,8 +113,9 @@ pub static LIMITS: Mapping = Mapping {
             "stream_idle_timeout",
             POSITIVE_DURATION,
             "5m",
-            "The longest pause of a WebSocket, and of a gRPC call over HTTP/2, in either direction, in place of `body_timeout`; and of \
-             its upstream, in place of `read` and `write` of `upstream_timeouts`.",
+            "The longest pause of a WebSocket, and of a gRPC call, in either direction, in place of `body_timeout`; and of \
+             its upstream, in place of `read` and `write` of `upstream_timeouts`. A call is a `POST` over HTTP/2 with `te: trailers`, \
+             as all clients of gRPC send it, to an upstream with `protocol: h2` or `h2c`.",
         ),
         Key::default(
             "body_bytes",

@@ -1,5 +1,7 @@
 //! Selects the endpoint for an attempt of a request, and prepares the connection to it.
 
+use http::header::TE;
+use http::{HeaderValue, Method};
 use pingora::proxy::Session;
 use pingora::upstreams::peer::{ALPN, HttpPeer};
 use pingora::{Error, ErrorType, Result};
@@ -56,9 +58,10 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
     let alternatives = exchange
         .overrides()
         .map_or(alternatives, |overrides| route_overrides::apply(overrides, &mut peer.options, alternatives));
-    if peer.options.alpn != ALPN::H1 && is_grpc(session.req_header()) {
+    if peer.options.alpn != ALPN::H1 && is_grpc_stream(session, exchange) {
         let idle = exchange.upstream().map(|one| one.stream_idle_timeout.into());
         (peer.options.read_timeout, peer.options.write_timeout) = (idle, idle);
+        session.set_write_timeout(idle);
     }
     if let Some(total) = exchange.total_timeout() {
         total_timeout::apply(exchange, total, &mut peer.options, session, clock.now());
@@ -82,6 +85,16 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
         }
     }
     Ok(peer)
+}
+
+/// Whether both sides may pause for as long as a stream: only what gRPC itself sends, and not whatever names its content type.
+fn is_grpc_stream(session: &Session, exchange: &Exchange) -> bool {
+    let head = session.req_header();
+    let accepts_trailers = |te: &HeaderValue| te.as_bytes().eq_ignore_ascii_case(b"trailers");
+    is_grpc(head)
+        && head.method == Method::POST
+        && exchange.connection.as_ref().is_some_and(ConnectionHandle::is_http2)
+        && head.headers.get(TE).is_some_and(accepts_trailers)
 }
 
 /// The request has a connection to its endpoint.

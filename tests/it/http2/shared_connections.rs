@@ -137,3 +137,38 @@ fn uploads_that_are_stuck_stop_no_other_upload_of_their_connection() {
         assert!(upstream.last().body == body);
     }
 }
+
+#[test]
+fn only_a_call_of_grpc_to_an_upstream_of_http2_may_pause_for_longer_than_a_body() {
+    let (http1, http2) = (Upstream::start(), Http2Upstream::start());
+    let gateway = Gateway::before_url("")
+        .with(&format!(
+            "listeners: [{{address: 127.0.0.1:0, protocols: [h2c]}}]\n\
+             upstreams: {{http1: {{endpoints: [\"http://{}\"]}}, http2: {{endpoints: [\"http://{}\"], protocol: h2c}}}}\n\
+             routes: [{{name: http1, match: {{path: /1}}, upstream: http1}}, {{name: http2, upstream: http2}}]\n\
+             limits: {{body_timeout: 500ms, stream_idle_timeout: 1m}}\n",
+            http1.address, http2.address,
+        ))
+        .start();
+    let mut client = Http2Client::connect(gateway.http);
+    let begin = |client: &mut Http2Client, (method, path, fields): (&str, &str, &[(&str, &str)])| {
+        let mut request = client.begin(method, path, fields, false);
+        request.write(b"begun", false).unwrap();
+        request
+    };
+    let mut call = begin(&mut client, ("POST", "/", CALL));
+    let others = [
+        ("POST", "/", &CALL[..1]),
+        ("GET", "/", CALL),
+        ("PUT", "/", CALL),
+        ("POST", "/", &[("content-type", "application/grpc-web"), CALL[1]]),
+        ("POST", "/1", CALL),
+    ];
+    let requests = others.map(|other| (other, begin(&mut client, other)));
+    for (other, request) in requests {
+        let response = request.response().unwrap();
+        assert_eq!(response.field("x-tollgate-reason"), "bad_request", "{other:?}");
+    }
+    call.write(b", ended", true).unwrap();
+    assert_eq!(call.response().unwrap().text(), "12");
+}

@@ -52,7 +52,6 @@ use crate::config::{Bounds, Config};
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
-use crate::limit::grpc_timeout::is_grpc;
 use flood_limit::FloodLimit;
 use frame_counts::FrameCounts;
 use frame_watch::FrameWatch;
@@ -406,13 +405,12 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             }
         };
         let deadline = snapshot.destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
-        let client_timeout = if is_grpc(&head) { bounds.stream_idle_timeout } else { bounds.body_timeout };
         // Already on the heap: what starts a task moves its future several times.
         let session = Box::new(Http2Session::new(
             RequestHeader::from(head),
             (!body.is_end_stream()).then(|| self.receive(body)),
             respond,
-            StreamLimits { client_timeout: client_timeout.into(), body_bytes: most, deadline },
+            StreamLimits { client_timeout: bounds.body_timeout.into(), body_bytes: most, deadline },
             Arc::clone(&self.digest),
             self.streams.begin(count),
         ));

@@ -96,7 +96,12 @@ impl Session for Http2Session {
         None
     }
 
-    fn set_write_timeout(&mut self, _: Option<Duration>) {}
+    /// That of the client, in both directions: longer than the limits of the listener say for what its upstream makes a stream.
+    fn set_write_timeout(&mut self, timeout: Option<Duration>) {
+        if let Some(timeout) = timeout {
+            self.set_client_timeout(timeout);
+        }
+    }
 
     fn get_write_timeout(&self) -> Option<Duration> {
         None

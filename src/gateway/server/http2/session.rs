@@ -149,6 +149,12 @@ impl Http2Session {
         poll_fn(|cx| self.poll_body(cx)).await
     }
 
+    /// How long the client may neither send more of its body nor read more of its response, from now on.
+    pub(super) fn set_client_timeout(&mut self, timeout: Duration) {
+        self.limits.client_timeout = timeout;
+        self.body_deadline = None;
+    }
+
     /// How long the upstream may send nothing while [`Http2Session::watch_reset`] is polled.
     pub(super) fn delegate_read_timeout(&mut self, timeout: Option<Duration>) {
         self.upstream_wait.delegate(timeout);
