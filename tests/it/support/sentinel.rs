@@ -31,6 +31,20 @@ pub const fn sooner(info_period: &str) -> [&str; 10] {
     ]
 }
 
+/// A command after which a sentinel has the intervals with which it is shipped.
+pub const AS_SHIPPED: [&str; 10] = [
+    "SENTINEL",
+    "DEBUG",
+    "info-period",
+    "10000",
+    "ask-period",
+    "1000",
+    "ping-period",
+    "1000",
+    "publish-period",
+    "2000",
+];
+
 /// Servers, of which one is the master, and sentinels.
 pub struct SentinelGroup {
     pub servers: Vec<Redis>,

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::Settings;
-use super::survey::{CurrentSentinels, PROMOTION, Succession, Survey};
+use super::sentinels::CurrentSentinels;
+use super::survey::{PROMOTION, Succession, Survey};
 use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::store::error::{Fault, StoreError};
@@ -96,7 +97,7 @@ impl MasterWatch {
             };
             let pause = match succession {
                 Succession::Stays => fixed_interval("sentinel_refresh", REFRESH),
-                Succession::Promotion => PROMOTION,
+                Succession::Open => PROMOTION,
                 Succession::By(successor) => {
                     master = successor;
                     self.publish(Ok(master.clone()));

@@ -6,6 +6,7 @@
 
 mod link;
 mod master_watch;
+mod sentinels;
 mod survey;
 
 pub use master_watch::{MasterWatch, find_master};

@@ -1,18 +1,17 @@
 //! Asks sentinels for the master, one after the other, and checks what they name.
 //!
 //! A sentinel may be out of date or cut off, so an address counts only if the server there says that it is a master. Two
-//! servers may say so for a while: the right one is then named with the higher configuration epoch.
+//! servers may say so for a while, because a master that is alive is not told of its successor for seconds: the right one has
+//! the higher [`Rank`].
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::Settings;
-use super::link::{Answer, SentinelLink};
+use super::link::Answer;
+use super::sentinels::{CurrentSentinels, Sentinels};
 use crate::base::host_port::HostPort;
 use crate::store::error::{Fault, StoreError};
 use crate::store::redis::handshake::check_role;
@@ -24,74 +23,55 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// How often a replica is asked that is about to become the master.
 pub const PROMOTION: Duration = Duration::from_millis(25);
-/// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
-const MAX_SENTINELS: usize = 16;
+/// For how many rounds a successor is kept that no sentinel names, while one of them does not answer: it may be the one that
+/// promotes it.
+const UNCONFIRMED_ROUNDS: u32 = 3;
 
 /// What becomes of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Succession {
     Stays,
-    /// A sentinel is about to put a replica in its place.
-    Promotion,
+    /// It is not known yet: a sentinel is about to put a replica in its place, or the one that promoted it does not answer.
+    Open,
     /// This server has taken its place.
     By(HostPort),
 }
 
-/// The sentinels in force, which a reload replaces.
-#[derive(Debug)]
-pub struct CurrentSentinels {
-    nodes: ArcSwap<Vec<HostPort>>,
-    login: CurrentLogin,
+/// Which of two masters is the right one: that of the higher configuration epoch, and within an epoch the replica that a sentinel
+/// promotes. The other sentinels learn of it up to some seconds later, with the next epoch, and name its predecessor until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    epoch: u64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    #[default]
+    Master,
+    PromotedReplica,
+}
+
+/// A server that a sentinel takes for the master.
+#[derive(Clone, Debug)]
+struct Candidate {
+    server: HostPort,
+    rank: Rank,
+    /// The index of the sentinel.
+    named_by: usize,
 }
 
 /// The sentinels, and what they have said so far.
 #[derive(Debug)]
 pub struct Survey {
-    master: String,
-    current: Arc<CurrentSentinels>,
+    sentinels: Sentinels,
     /// The login of the master.
     login: Arc<CurrentLogin>,
-    /// The configuration that `nodes` was made from.
-    configured: Arc<Vec<HostPort>>,
-    /// The one that answered is asked first the next time.
-    nodes: Vec<Node>,
-    /// The highest epoch of a master that was found.
-    epoch: u64,
-    switched: Arc<Notify>,
-}
-
-#[derive(Debug)]
-struct Node {
-    address: HostPort,
-    origin: Origin,
-    /// Kept open, so that announcements are heard.
-    link: Option<SentinelLink>,
-    /// Where it was last reached: others may call it by this address.
-    peer: Option<SocketAddr>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
-    Configured,
-    /// Named by another sentinel.
-    Learnt,
-}
-
-impl CurrentSentinels {
-    pub fn new(settings: &Settings) -> CurrentSentinels {
-        CurrentSentinels {
-            nodes: ArcSwap::from_pointee(settings.nodes.clone()),
-            login: CurrentLogin::new(settings.login.clone()),
-        }
-    }
-
-    /// From the next question on; connections to sentinels that are up stay as they are, unless the list has changed.
-    pub fn replace(&self, settings: &Settings) {
-        self.login.replace(&settings.login);
-        if **self.nodes.load() != settings.nodes {
-            self.nodes.store(Arc::new(settings.nodes.clone()));
-        }
-    }
+    /// The master that was found last, and its rank.
+    found: Option<HostPort>,
+    rank: Rank,
+    /// For how many rounds nobody has named it.
+    unconfirmed: u32,
 }
 
 impl Survey {
@@ -102,8 +82,8 @@ impl Survey {
         login: Arc<CurrentLogin>,
         switched: Arc<Notify>,
     ) -> Survey {
-        let configured = Arc::default();
-        Survey { master: master.to_owned(), current, login, configured, nodes: Vec::new(), epoch: 0, switched }
+        let sentinels = Sentinels::new(master, current, switched);
+        Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
     }
 
     /// Asks in turn, until a sentinel names a server that says that it is a master.
@@ -112,44 +92,56 @@ impl Survey {
     ///
     /// When no sentinel does: what each of them said, under the kind that tells an operator most.
     pub async fn find(&mut self) -> Result<HostPort, Fault> {
-        self.load_nodes();
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
         // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
-        let (mut silent, mut outdated, mut promoted) = (Vec::new(), Vec::new(), Vec::new());
-        for index in 0..self.nodes.len() {
-            match self.ask(index).await {
-                Ok(answer) if answer.epoch < self.epoch => outdated.push((index, answer)),
-                Ok(answer) => {
-                    // It may be a master already; a replica until then is no fault.
-                    if let Some(replica) = answer.promotion() {
-                        if self.try_out(index, &replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
-                            return Ok(replica.master);
-                        }
-                        promoted.push((index, replica));
-                    }
-                    let named =
-                        |answers: &[(usize, Answer)]| answers.iter().any(|(_, other)| other.master == answer.master);
-                    if named(&silent) {
-                        continue;
-                    }
-                    match self.try_out(index, &answer, FIRST_PATIENCE, &mut rejected).await {
-                        Ok(()) => return Ok(answer.master),
-                        Err(NotMaster::Silent) => silent.push((index, answer)),
-                        Err(NotMaster::Known) => {}
-                        Err(NotMaster::Fault(fault)) => faults.push(fault),
-                    }
+        let (mut silent, mut outdated, mut promoted) = (Vec::<Candidate>::new(), Vec::new(), Vec::new());
+        let mut answers = Answers::All;
+        for index in self.sentinels.begin_round() {
+            let answer = match self.sentinels.ask(index).await {
+                Ok(answer) => answer,
+                Err(fault) => {
+                    answers = Answers::Some;
+                    faults.push(fault);
+                    continue;
                 }
-                Err(fault) => faults.push(fault),
+            };
+            // It may be a master already; a replica until then is no fault.
+            if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
+                if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
+                    return Ok(replica.server);
+                }
+                promoted.push(replica);
             }
+            let named = Candidate::named(answer, index);
+            if named.rank < self.rank {
+                outdated.push(named);
+                continue;
+            }
+            if silent.iter().any(|other| other.server == named.server) {
+                continue;
+            }
+            match self.try_out(&named, FIRST_PATIENCE, &mut rejected).await {
+                Ok(()) => return Ok(named.server),
+                Err(NotMaster::Silent) => silent.push(named),
+                Err(NotMaster::Known) => {}
+                Err(NotMaster::Fault(fault)) => faults.push(fault),
+            }
+        }
+        if !outdated.is_empty()
+            && self.may_be_unconfirmed(answers)
+            && let Some(found) = self.found.clone()
+            && let Ok(Ok(())) = timeout(FIRST_PATIENCE, check_role(&found, &self.login)).await
+        {
+            return Ok(found);
         }
         // Epochs begin again when an operator makes sentinels forget the master.
         silent.append(&mut outdated);
         let promotion = await_promotion(promoted, Arc::clone(&self.login));
         tokio::select! {
             biased;
-            (index, replica) = promotion => {
-                self.accept(index, replica.epoch);
-                Ok(replica.master)
+            replica = promotion => {
+                self.accept(&replica);
+                Ok(replica.server)
             }
             found = self.try_out_all(silent, faults, rejected) => found,
         }
@@ -158,17 +150,17 @@ impl Survey {
     /// Tries out what sentinels named, with all patience.
     async fn try_out_all(
         &mut self,
-        named: Vec<(usize, Answer)>,
+        candidates: Vec<Candidate>,
         mut faults: Vec<Fault>,
         mut rejected: Vec<HostPort>,
     ) -> Result<HostPort, Fault> {
-        for (index, answer) in named {
-            match self.try_out(index, &answer, SERVER_TIMEOUT, &mut rejected).await {
-                Ok(()) => return Ok(answer.master),
+        for candidate in candidates {
+            match self.try_out(&candidate, SERVER_TIMEOUT, &mut rejected).await {
+                Ok(()) => return Ok(candidate.server),
                 Err(NotMaster::Silent) => {
                     let detail = format!("no answer within {SERVER_TIMEOUT:?}");
-                    faults.push(self.fault_of(index, &answer, Fault::new(StoreError::Unreachable, detail)));
-                    rejected.push(answer.master);
+                    faults.push(self.fault_of(&candidate, Fault::new(StoreError::Unreachable, detail)));
+                    rejected.push(candidate.server);
                 }
                 Err(NotMaster::Known) => {}
                 Err(NotMaster::Fault(fault)) => faults.push(fault),
@@ -179,143 +171,97 @@ impl Survey {
 
     /// Asks all sentinels whether another server has taken the place of `master`, and for sentinels not known so far.
     pub async fn succession(&mut self, master: &HostPort) -> Succession {
-        self.load_nodes();
-        let (mut named, mut others_named, mut promoting) = (false, false, false);
-        for index in 0..self.nodes.len() {
-            let Ok(answer) = self.ask(index).await else { continue };
-            let promoted = answer.promotion();
-            let is_ours = promoted.as_ref().is_some_and(|promoted| promoted.master == *master);
-            if let Some(promoted) = promoted.filter(|_| !is_ours) {
-                promoting = true;
-                if self.try_out(index, &promoted, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok() {
-                    return Succession::By(promoted.master);
+        // Of those that name `master`.
+        let mut highest: Option<Rank> = None;
+        let (mut others_named, mut promoting, mut answers) = (false, false, Answers::All);
+        for index in self.sentinels.begin_round() {
+            let Ok(answer) = self.sentinels.ask(index).await else {
+                answers = Answers::Some;
+                continue;
+            };
+            let promoted = Candidate::promoted(&answer, index);
+            let named = Candidate::named(answer, index);
+            if let Some(own) = promoted.iter().chain([&named]).find(|candidate| candidate.server == *master) {
+                highest = highest.max(Some(own.rank));
+                continue;
+            }
+            others_named = true;
+            let known = self.rank;
+            for candidate in promoted.into_iter().chain([named]).filter(|candidate| candidate.rank > known) {
+                promoting |= candidate.rank.place == Place::PromotedReplica;
+                if self.try_out(&candidate, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok() {
+                    return Succession::By(candidate.server);
                 }
             }
-            if is_ours || answer.master == *master {
-                named = true;
-                self.epoch = self.epoch.max(answer.epoch);
-            } else {
-                others_named = true;
-                if answer.epoch > self.epoch
-                    && self.try_out(index, &answer, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok()
-                {
-                    return Succession::By(answer.master);
-                }
-            }
+        }
+        if let Some(highest) = highest {
+            self.unconfirmed = 0;
+            // Epochs begin again when an operator makes sentinels forget the master.
+            self.rank = if others_named { self.rank.max(highest) } else { highest };
         }
         if promoting {
-            return Succession::Promotion;
+            return Succession::Open;
         }
-        if !named && others_named {
-            self.epoch = 0;
+        if highest.is_none() && others_named {
+            if self.may_be_unconfirmed(answers) {
+                return Succession::Open;
+            }
+            self.rank = Rank::default();
             return match self.find().await {
                 Ok(found) if found != *master => Succession::By(found),
                 _ => Succession::Stays,
             };
         }
-        self.learn().await;
+        self.sentinels.learn().await;
         Succession::Stays
     }
 
-    /// Before a round: uses a changed list, and forgets what belonged to the previous one.
-    fn load_nodes(&mut self) {
-        let configured = self.current.nodes.load_full();
-        if !Arc::ptr_eq(&configured, &self.configured) {
-            self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
-            self.configured = configured;
-        }
-        // One that does not answer delays the others: it comes last. The order is otherwise the same.
-        self.nodes.sort_by_key(|node| node.link.is_none());
-    }
-
-    /// Asks one sentinel, over its open connection if that still works.
-    async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
-        let Some(node) = self.nodes.get_mut(index) else {
-            return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
-        };
-        let name = &*self.master;
-        let address = node.address.to_string();
-        let located = |fault: Fault| Fault::new(fault.error, format!("sentinel {address}: {}", fault.detail));
-        if let Some(mut link) = node.link.take() {
-            match link.master(name).await {
-                Ok(answer) => {
-                    node.link = Some(link);
-                    return Ok(answer);
-                }
-                // It hangs; over a new connection it would as well.
-                Err(fault) if fault.error == StoreError::Timeout => return Err(located(fault)),
-                Err(_) => {}
-            }
-        }
-        let opened = SentinelLink::open(&node.address, &self.current.login, name, &self.switched).await;
-        let mut link = opened.map_err(located)?;
-        node.peer = Some(link.peer);
-        let answer = link.master(name).await.map_err(located)?;
-        node.link = Some(link);
-        Ok(answer)
+    /// Whether the server that was found last may be the master although no sentinel has named it in this round. Only for a few
+    /// rounds: the sentinel that promoted it may have died, and the others put its predecessor back.
+    fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
+        self.unconfirmed += 1;
+        answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
     }
 
     /// Checks the server that a sentinel names, unless that has been rejected in this round.
     async fn try_out(
         &mut self,
-        index: usize,
-        answer: &Answer,
+        candidate: &Candidate,
         patience: Duration,
         rejected: &mut Vec<HostPort>,
     ) -> Result<(), NotMaster> {
-        if rejected.contains(&answer.master) {
+        if rejected.contains(&candidate.server) {
             return Err(NotMaster::Known);
         }
-        let checked = timeout(patience, check_role(&answer.master, &self.login)).await;
+        let checked = timeout(patience, check_role(&candidate.server, &self.login)).await;
         if let Err(fault) = checked.map_err(|_| NotMaster::Silent)? {
-            rejected.push(answer.master.clone());
-            return Err(NotMaster::Fault(self.fault_of(index, answer, fault)));
+            rejected.push(candidate.server.clone());
+            return Err(NotMaster::Fault(self.fault_of(candidate, fault)));
         }
-        self.accept(index, answer.epoch);
+        self.accept(candidate);
         Ok(())
     }
 
     /// What is wrong with a server, and which sentinel named it.
-    fn fault_of(&self, index: usize, answer: &Answer, Fault { error, detail, .. }: Fault) -> Fault {
-        let sentinel = self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default();
-        Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", answer.master))
+    fn fault_of(&self, candidate: &Candidate, Fault { error, detail, .. }: Fault) -> Fault {
+        let sentinel = self.sentinels.named(candidate.named_by);
+        Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", candidate.server))
     }
 
-    /// Believes this sentinel, and asks it first the next time.
-    fn accept(&mut self, index: usize, epoch: u64) {
-        self.epoch = epoch;
-        if let Some(first) = self.nodes.get_mut(..=index) {
-            first.rotate_right(1);
-        }
+    /// Believes the sentinel that named this server, and asks it first the next time.
+    fn accept(&mut self, candidate: &Candidate) {
+        self.rank = candidate.rank;
+        self.found = Some(candidate.server.clone());
+        self.unconfirmed = 0;
+        self.sentinels.prefer(candidate.named_by);
     }
+}
 
-    /// Adds the sentinels that others can reach, so that the configured ones may all go away later, and forgets those that they
-    /// cannot reach any more: a sentinel may come back with another address.
-    async fn learn(&mut self) {
-        let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
-        let Ok(others) = link.others(&self.master).await else { return };
-        let is_known = |nodes: &[Node], address: &HostPort| {
-            let same = |node: &Node| {
-                let peer = node.peer.map(|peer| HostPort::new(peer.ip().to_string(), peer.port()));
-                node.address == *address || peer.as_ref() == Some(address)
-            };
-            nodes.iter().any(same)
-        };
-        self.nodes
-            .retain(|node| node.origin == Origin::Configured || node.link.is_some() || others.contains(&node.address));
-        for address in others {
-            if self.nodes.len() < MAX_SENTINELS && !is_known(&self.nodes, &address) {
-                self.nodes.push(Node::new(&address, Origin::Learnt));
-            }
-        }
-        // A configured one that could not be reached before may be among the learnt ones.
-        let configured: Vec<Option<SocketAddr>> =
-            self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
-        self.nodes.retain(|node| {
-            let address = node.address.ip().map(|ip| SocketAddr::new(ip, node.address.port));
-            node.origin == Origin::Configured || address.is_none() || !configured.contains(&address)
-        });
-    }
+/// How many sentinels have answered in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    All,
+    Some,
 }
 
 /// Why a server that a sentinel names is not the master.
@@ -328,31 +274,32 @@ enum NotMaster {
 }
 
 /// Returns the first of these replicas that has become a master.
-async fn await_promotion(replicas: Vec<(usize, Answer)>, login: Arc<CurrentLogin>) -> (usize, Answer) {
+async fn await_promotion(replicas: Vec<Candidate>, login: Arc<CurrentLogin>) -> Candidate {
     if replicas.is_empty() {
         return std::future::pending().await;
     }
     loop {
-        for (index, replica) in &replicas {
-            if let Ok(Ok(_)) = timeout(SERVER_TIMEOUT, check_role(&replica.master, &login)).await {
-                return (*index, replica.clone());
+        for replica in &replicas {
+            if let Ok(Ok(())) = timeout(SERVER_TIMEOUT, check_role(&replica.server, &login)).await {
+                return replica.clone();
             }
         }
         tokio::time::sleep(PROMOTION).await;
     }
 }
 
-impl Answer {
-    /// The replica that is promoted, in the place of the master.
-    fn promotion(&self) -> Option<Answer> {
-        let master = self.promoted.clone()?;
-        Some(Answer { master, promoted: None, epoch: self.epoch })
+impl Candidate {
+    fn named(answer: Answer, named_by: usize) -> Candidate {
+        let rank = Rank { epoch: answer.epoch, place: Place::Master };
+        Candidate { server: answer.master, rank, named_by }
     }
-}
 
-impl Node {
-    fn new(address: &HostPort, origin: Origin) -> Node {
-        Node { address: address.clone(), origin, link: None, peer: None }
+    /// The replica that the sentinel promotes.
+    fn promoted(answer: &Answer, named_by: usize) -> Option<Candidate> {
+        let server = answer.promoted.clone()?;
+        // It is named as the master before it loses this mark.
+        let place = if server == answer.master { Place::Master } else { Place::PromotedReplica };
+        Some(Candidate { server, rank: Rank { epoch: answer.epoch, place }, named_by })
     }
 }
 

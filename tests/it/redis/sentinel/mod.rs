@@ -4,3 +4,4 @@ mod discovery;
 mod failover;
 mod logins;
 mod moved_name;
+mod ordered_failover;
