@@ -1,4 +1,5 @@
-//! Tests of what only a build without features can show: a release has no test hooks, and says that it has no traces.
+//! Tests of what only a build without features can show: a release has no test hooks, runs the script that is tested, and says
+//! that it has no traces.
 //!
 //! They are apart from `tests/it`, so that `.ci/run` need not compile all of it a second time.
 
@@ -11,6 +12,8 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "../it/redis/released_script.rs"]
+mod released_script;
 #[allow(dead_code, unused_imports, reason = "these tests need a part of it")]
 #[path = "../it/support/mod.rs"]
 mod support;

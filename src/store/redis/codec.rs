@@ -79,7 +79,7 @@ impl<'p> Call<'p> {
     }
 
     /// The Redis command. `sha` names the script, which the server has loaded. `near` is about what its clock shows.
-    /// `now` is used only in builds with `test-hooks`.
+    /// `now` is for a script at a moment that a test chooses, and ignored in a build without `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, .. } = &self.tables;
         let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
@@ -95,8 +95,10 @@ impl<'p> Call<'p> {
             command.arg(&key_name(prefix, key)[..]);
         }
         command.arg(&text[..]);
-        if cfg!(feature = "test-hooks") {
-            command.arg(now.map_or(String::new(), |now| now.0.to_string()));
+        if cfg!(feature = "test-hooks")
+            && let Some(now) = now
+        {
+            command.arg(now.0);
         }
         command
     }

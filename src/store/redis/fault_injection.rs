@@ -6,24 +6,35 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::handshake::send;
+#[cfg(feature = "test-hooks")]
+use super::script;
 use crate::base::time::{Clock, Timestamp};
 pub use crate::store::remote::fault_injection::*;
 #[cfg(feature = "test-hooks")]
 pub use edits::AHEAD;
 
 impl Hooks {
-    /// The text of the script.
-    pub fn script(&self, text: String) -> String {
+    /// The text of the script that takes. It is that of a release, unless a test has asked for a flaw or chooses the time.
+    pub fn script(&self, text: String, clock: &Clock) -> String {
+        #[cfg(feature = "test-hooks")]
+        if let Some(flaw) = self.flaw {
+            return self.timed(flaw.script(text), clock);
+        }
+        self.timed(text, clock)
+    }
+
+    /// The text of a script that asks for the time. What changes that precedes a release's text.
+    pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
             let text = self.server_clock.script(text);
-            match self.flaw {
-                Some(flaw) => flaw.script(text),
-                None => text,
-            }
+            if self.moment(clock).is_some() { script::at_chosen_moment(&text) } else { text }
         }
         #[cfg(not(feature = "test-hooks"))]
-        text
+        {
+            let _ = clock;
+            text
+        }
     }
 
     /// About what the server's clock shows, for which the call names the periods of calendars.
@@ -36,7 +47,7 @@ impl Hooks {
         heard
     }
 
-    /// The time that the call passes to the script; `None` where the server's clock is used.
+    /// The time that the call passes to the script, for all calls or for none; `None` where the server's clock is used.
     pub fn moment(&self, clock: &Clock) -> Option<Timestamp> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientTime { ahead }) = self.flaw {
@@ -91,13 +102,22 @@ mod edits {
         pub fn script(self, text: String) -> String {
             match self {
                 ServerClock::Real => text,
-                ServerClock::Movable => {
-                    let moved = format!("time[2] + (redis.call('GET', '{AHEAD}') or 0)");
-                    replace(text, &[("time[1] * 1000000 + time[2]", &format!("time[1] * 1000000 + {moved}"))])
-                }
+                ServerClock::Movable => MOVABLE.replace("AHEAD", AHEAD) + &text,
             }
         }
     }
+
+    /// Precedes the script.
+    const MOVABLE: &str = "
+local redis = (function(server)
+  local function call(command, ...)
+    if command ~= 'TIME' then return server.call(command, ...) end
+    local time = server.call('TIME')
+    return {time[1], time[2] + (server.call('GET', 'AHEAD') or 0)}
+  end
+  return {call = call, pcall = server.pcall}
+end)(redis)
+";
 
     /// Pieces of the script, and their replacements.
     type Edits<'t> = &'t [(&'t str, &'t str)];

@@ -52,7 +52,7 @@ impl Server {
             resolver: Arc::new(Resolver::new(&settings, &login)),
             login,
             settings,
-            script: hooks.script(script::take()),
+            script: hooks.script(script::take(), &clock),
             clock,
             hooks,
         }

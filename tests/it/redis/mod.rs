@@ -18,6 +18,7 @@ mod lua_parity;
 mod lying_redis;
 mod outage;
 mod persistence_under_load;
+mod released_script;
 mod secrets;
 mod sentinel;
 #[cfg(feature = "test-hooks")]

@@ -45,17 +45,18 @@ fn plan(charge: Charge) -> Plan {
     plan_of(charge)
 }
 
-fn undo_command(charge: &Charge, charged: Timestamp, near: Timestamp) -> redis::Cmd {
+fn undo_command(script: String, charge: &Charge, charged: Timestamp, near: Timestamp) -> redis::Cmd {
     let mut text = Vec::new();
     add_undone(&mut text, charge, charged, near);
     let mut command = redis::cmd("EVAL");
-    command.arg(script::undo()).arg(1).arg(key_name("test", &charge.key)).arg(text);
+    command.arg(script).arg(1).arg(key_name("test", &charge.key)).arg(text);
     command
 }
 
 /// How many of the charges were undone, wholly or in part.
 fn undo(redis: &Redis, charge: &Charge, charged: Timestamp, now: Timestamp) -> u64 {
-    undo_command(charge, charged, now).arg(now.0).query(&mut redis.connection()).unwrap()
+    let script = script::at_chosen_moment(&script::undo());
+    undo_command(script, charge, charged, now).arg(now.0).query(&mut redis.connection()).unwrap()
 }
 
 fn remaining(algorithm: &Algorithm, state: Option<&[u64]>, now: Timestamp) -> u64 {
@@ -167,7 +168,7 @@ fn a_log_is_kept_for_the_longer_window_although_a_charge_of_the_shorter_one_is_u
     };
     take(&long);
     let charged = take(&short);
-    let undone: u64 = undo_command(&short, charged, charged).arg("").query(&mut redis.connection()).unwrap();
+    let undone: u64 = undo_command(script::undo(), &short, charged, charged).query(&mut redis.connection()).unwrap();
     assert_eq!(undone, 1);
     let left: i64 = redis::cmd("PTTL").arg(key_name("test", &short.key)).query(&mut redis.connection()).unwrap();
     assert!(left > 50_000, "{left}");

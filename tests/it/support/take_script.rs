@@ -32,7 +32,8 @@ impl TakeScript {
 
     /// With a script whose text was changed.
     pub fn with(redis: &Redis, script: &str) -> TakeScript {
-        TakeScript { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", script]) }
+        let script = script::at_chosen_moment(script);
+        TakeScript { connection: redis.connection(), sha: redis.command(&["SCRIPT", "LOAD", &script]) }
     }
 
     #[track_caller]

@@ -59,7 +59,7 @@ impl NodeServer {
         clock: Clock,
         hooks: Hooks,
     ) -> NodeServer {
-        let script = hooks.script(script::take());
+        let script = hooks.script(script::take(), &clock);
         NodeServer {
             id,
             address,

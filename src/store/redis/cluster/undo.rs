@@ -72,7 +72,8 @@ impl Nodes {
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
         let Err(error) = reply else { return UndoResult::Done };
         if error.code() == Some("NOSCRIPT") {
-            if let Ok(sha) = load(&mut link.connection, &script::undo()).await {
+            let text = self.state.hooks.timed(script::undo(), &self.clock);
+            if let Ok(sha) = load(&mut link.connection, &text).await {
                 *node.remote.transport.undo_script.lock() = sha;
             }
             return UndoResult::Again;
@@ -94,9 +95,8 @@ impl Nodes {
             add_undone(&mut text, charge, self.state.hooks.charged(*at), near);
         }
         command.arg(text);
-        if cfg!(feature = "test-hooks") {
-            let moment = self.state.hooks.moment(&self.clock);
-            command.arg(moment.map_or(String::new(), |moment| moment.0.to_string()));
+        if let Some(moment) = self.state.hooks.moment(&self.clock) {
+            command.arg(moment.0);
         }
         command
     }
