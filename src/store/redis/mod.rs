@@ -11,6 +11,7 @@ mod gateway_heartbeat;
 mod handshake;
 pub mod inspect;
 mod read_limit;
+mod readiness;
 pub mod script;
 pub mod sentinel;
 mod server;

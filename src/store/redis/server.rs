@@ -13,6 +13,7 @@ use super::eviction_policy;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat;
 use super::handshake::{connect, load};
+use super::readiness::Readiness;
 use super::script;
 use super::settings::Settings;
 use crate::base::time::{Clock, Timestamp};
@@ -30,6 +31,7 @@ pub struct Server {
     login: Arc<CurrentLogin>,
     settings: Settings,
     resolver: Arc<Resolver>,
+    readiness: Readiness,
     script: String,
     clock: Clock,
     hooks: Hooks,
@@ -50,6 +52,7 @@ impl Server {
         let login = Arc::new(CurrentLogin::new(settings.login.clone()));
         Server {
             resolver: Arc::new(Resolver::new(&settings, &login)),
+            readiness: Readiness::new(),
             login,
             settings,
             script: hooks.script(script::take(), &clock),
@@ -63,15 +66,8 @@ impl Server {
         self.login.replace(&settings.login);
         self.resolver.replace(settings);
     }
-}
 
-impl Transport for Server {
-    type Link = Link;
-
-    // A script blocks the server's other clients.
-    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: false };
-
-    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+    async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
         let address = self.resolver.resolve().await?;
         let connecting = connect(&self.settings, &address, &self.login, &self.script);
         let (opened, take) = tokio::select! {
@@ -98,13 +94,29 @@ impl Transport for Server {
         };
         Ok(DrivenLink { link, driver, server: Some(server) })
     }
+}
+
+impl Transport for Server {
+    type Link = Link;
+
+    // A script blocks the server's other clients.
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: false };
+
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+        let connected = self.connect_now().await;
+        self.readiness.attempted(&connected);
+        connected
+    }
 
     async fn run(&self, _events: &EventSink) {
         self.resolver.run().await;
     }
 
     async fn found_again(&self) {
-        self.resolver.found_again().await;
+        tokio::select! {
+            () = self.resolver.found_again() => {}
+            () = self.readiness.retry() => {}
+        }
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {

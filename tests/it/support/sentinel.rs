@@ -16,7 +16,8 @@ pub const MASTER: &str = "mymaster";
 /// A command after which a sentinel decides as ever, and sooner: intervals in milliseconds. A replica becomes the master only if
 /// its state is known from the time of the last five pings, and that is asked for once in a second. A former master becomes a
 /// replica only while the state of the new one is known from the time of the last two INFO.
-pub const fn sooner(info_period: &str) -> [&str; 10] {
+/// One that has stood still for two seconds trusts nothing for another half minute, which is shortened too.
+pub const fn sooner(info_period: &str) -> [&str; 12] {
     [
         "SENTINEL",
         "DEBUG",
@@ -28,6 +29,8 @@ pub const fn sooner(info_period: &str) -> [&str; 10] {
         "500",
         "publish-period",
         "200",
+        "tilt-period",
+        "1000",
     ]
 }
 
@@ -148,6 +151,15 @@ impl Redis {
     /// its connections.
     pub fn role(&self) -> String {
         role_at(self.port, None)
+    }
+}
+
+impl Redis {
+    /// Whether it is a master, with the replicas that it needs. Of a cluster, only the master of the last third of the slots is.
+    pub fn accepts_writes(&self) -> bool {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
+        let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return false };
+        redis::cmd("SET").arg("foo").arg("").arg("PX").arg(1).exec(&mut connection).is_ok()
     }
 }
 

@@ -17,6 +17,7 @@ use crate::store::redis::codec::Call;
 use crate::store::redis::dial::step;
 use crate::store::redis::fault_injection::Hooks;
 use crate::store::redis::handshake::{connect, load, send};
+use crate::store::redis::readiness::Readiness;
 use crate::store::redis::server::Link;
 use crate::store::redis::settings::{Settings, Target};
 use crate::store::redis::{eviction_policy, gateway_heartbeat, script};
@@ -36,6 +37,7 @@ pub struct NodeServer {
     script: String,
     clock: Clock,
     hooks: Hooks,
+    readiness: Readiness,
     /// The SHA-1 of the script that undoes; empty before it was loaded.
     pub undo_script: Mutex<String>,
     /// The connection that was made last, for what is undone.
@@ -69,6 +71,7 @@ impl NodeServer {
             script,
             clock,
             hooks,
+            readiness: Readiness::new(),
             undo_script: Mutex::default(),
             latest: Mutex::default(),
         }
@@ -142,14 +145,8 @@ impl NodeServer {
         }
         Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
     }
-}
 
-impl Transport for NodeServer {
-    type Link = Link;
-
-    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: true };
-
-    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+    async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
         // The probe needs a key that this node has.
         let target = Target::Address { address: self.address.clone(), database: 0 };
         let settings = Settings { target, prefix: self.own_prefix(), ..self.settings.clone() };
@@ -178,6 +175,22 @@ impl Transport for NodeServer {
             Fault::new(StoreError::Closed, format!("{address}: the connection was closed"))
         });
         Ok(DrivenLink { link, driver, server: None })
+    }
+}
+
+impl Transport for NodeServer {
+    type Link = Link;
+
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: true };
+
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+        let connected = self.connect_now().await;
+        self.readiness.attempted(&connected);
+        connected
+    }
+
+    async fn found_again(&self) {
+        self.readiness.retry().await;
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::discovery::{RULES, STEADY, is_decided, store};
-use crate::exactness::failover::{Failover, SOON, token_bucket};
+use crate::exactness::failover::{Failover, token_bucket};
 use crate::exactness::history::{Sample, rules, short_samples};
 use crate::redis::faults_under_load::{Load, pause};
 use crate::support::sentinel::{Sentinel, SentinelGroup, SentinelSetup};
@@ -11,8 +11,8 @@ use crate::support::{
     Answers, Client, Gateway, Redis, Relay, Upstream, eventually, now, print_measured, short_or_long,
 };
 
-/// Waits until another server than `from` is a master, and until a sentinel names it. Returns when it was a master, in
-/// microseconds since the start of the load.
+/// Waits until another server than `from` accepts writes, and until a sentinel names it. Returns when both was so, in microseconds
+/// since the start of the load.
 #[track_caller]
 fn promotion(group: &SentinelGroup, from: usize, load: &Load) -> i64 {
     promotion_after(|| (), group, from, load)
@@ -29,7 +29,7 @@ fn ordered_promotion(group: &SentinelGroup, load: &Load) -> i64 {
 fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &Load) -> i64 {
     let deadline = now() + Duration::from_secs(20);
     let others = || (0..group.servers.len()).filter(move |index| *index != from);
-    let (mut promoted, mut named) = (None, None);
+    let (mut promoted, mut writes, mut named) = (None, None, None);
     let mut next_order = now();
     loop {
         assert!(now() < deadline, "no sentinel has moved the master");
@@ -40,12 +40,20 @@ fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &
         if promoted.is_none() && others().any(|index| group.servers[index].role() == "master") {
             promoted = Some(load.micros());
         }
+        if promoted.is_some() && writes.is_none() && others().any(|index| group.servers[index].accepts_writes()) {
+            writes = Some(load.micros());
+        }
         if named.is_none() && others().any(|index| group.is_named(index)) {
             named = Some(load.micros());
         }
-        if let (Some(promoted), Some(named)) = (promoted, named) {
-            print_measured(&format!("named {} ms after the promotion", (named - promoted) / 1000));
-            return promoted;
+        if let (Some(promoted), Some(writes), Some(named)) = (promoted, writes, named) {
+            let [writes, named] = [writes - promoted, named - promoted];
+            print_measured(&format!(
+                "accepts writes {} ms after the promotion, named {} ms after it",
+                writes / 1000,
+                named / 1000
+            ));
+            return promoted + writes.max(named);
         }
         pause(2);
     }
@@ -56,15 +64,13 @@ fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &
 fn survive(
     fault: &str,
     mut group: SentinelGroup,
-    within: i64,
     samples: &[Sample],
     happens: impl FnOnce(&mut SentinelGroup, &Load) -> i64,
 ) -> i128 {
     let upstream = Upstream::start();
     let text = group.store("deny") + &rules(samples);
     let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
-    let failover = Failover { within, ..Failover::of_one_server(fault, &gateways, samples) };
-    failover.survive(|load| Some(happens(&mut group, load)))
+    Failover::of_one_server(fault, &gateways, samples).survive(|load| Some(happens(&mut group, load)))
 }
 
 fn group(replicas: usize, server: &[&str]) -> SentinelGroup {
@@ -74,7 +80,7 @@ fn group(replicas: usize, server: &[&str]) -> SentinelGroup {
 #[test]
 fn a_killed_master_is_left_for_its_successor() {
     for _ in 0..short_or_long(1, 5) {
-        survive("kill -9 of the master", group(2, &[]), SOON, &token_bucket(), |group, load| {
+        survive("kill -9 of the master", group(2, &[]), &token_bucket(), |group, load| {
             group.servers[0].kill();
             promotion(group, 0, load)
         });
@@ -84,19 +90,13 @@ fn a_killed_master_is_left_for_its_successor() {
 #[test]
 fn a_master_that_hangs_is_left_and_stays_left_when_it_goes_on() {
     for _ in 0..short_or_long(1, 5) {
-        survive(
-            "SIGSTOP of the master, SIGCONT after the failover",
-            group(1, &[]),
-            SOON,
-            &token_bucket(),
-            |group, load| {
-                group.servers[0].signal("STOP");
-                let promoted = promotion(group, 0, load);
-                pause(300);
-                group.servers[0].signal("CONT");
-                promoted
-            },
-        );
+        survive("SIGSTOP of the master, SIGCONT after the failover", group(1, &[]), &token_bucket(), |group, load| {
+            group.servers[0].signal("STOP");
+            let promoted = promotion(group, 0, load);
+            pause(300);
+            group.servers[0].signal("CONT");
+            promoted
+        });
     }
 }
 
@@ -104,9 +104,7 @@ fn a_master_that_hangs_is_left_and_stays_left_when_it_goes_on() {
 fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
     // Sentinels do not wait until the successor has everything, and the old master goes on until it is demoted.
     for _ in 0..short_or_long(1, 5) {
-        survive("SENTINEL FAILOVER", group(1, &[]), SOON, &token_bucket(), |group, load| {
-            ordered_promotion(group, load)
-        });
+        survive("SENTINEL FAILOVER", group(1, &[]), &token_bucket(), |group, load| ordered_promotion(group, load));
     }
 }
 
@@ -115,7 +113,7 @@ fn a_master_that_is_alive_is_left_when_the_sentinels_move_it() {
 #[test]
 fn a_master_that_changes_places_with_its_replica_is_left_when_the_sentinels_have_noticed() {
     for _ in 0..short_or_long(1, 5) {
-        survive("FAILOVER, without the sentinels", group(1, &[]), 9_000, &token_bucket(), |group, load| {
+        survive("FAILOVER, without the sentinels", group(1, &[]), &token_bucket(), |group, load| {
             group.servers[0].command::<()>(&["FAILOVER"]);
             promotion(group, 0, load)
         });
@@ -128,7 +126,7 @@ fn a_master_that_needs_a_replica_stops_when_that_is_promoted() {
     let server = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"];
     for _ in 0..short_or_long(1, 5) {
         let fault = "SENTINEL FAILOVER, min-replicas-to-write 1";
-        survive(fault, group(1, &server), 9_000, &token_bucket(), |group, load| ordered_promotion(group, load));
+        survive(fault, group(1, &server), &token_bucket(), |group, load| ordered_promotion(group, load));
     }
 }
 
@@ -153,7 +151,7 @@ fn a_replica_that_lags_behind_grants_again_what_it_has_not_heard_of() {
             let (group, relay) = group_with_relay();
             relay.set(Answers::Late(lag));
             let fault = "a replica that is 300 ms behind is promoted";
-            let excess = survive(fault, group, SOON, &token_bucket(), |group, load| {
+            let excess = survive(fault, group, &token_bucket(), |group, load| {
                 group.servers[0].kill();
                 group.promote_by_hand(1);
                 promotion(group, 0, load)
@@ -170,7 +168,7 @@ fn a_replica_that_has_heard_nothing_for_a_window_grants_each_limit_once_more() {
     for _ in 0..short_or_long(1, 5) {
         let (group, relay) = group_with_relay();
         let fault = "a replica that has heard nothing for 2.2 s is promoted";
-        let excess = survive(fault, group, SOON, &samples, |group, load| {
+        let excess = survive(fault, group, &samples, |group, load| {
             relay.set(Answers::Lost);
             pause(2_200);
             group.servers[0].kill();
