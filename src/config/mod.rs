@@ -75,6 +75,7 @@ mod rules;
 mod schema;
 mod sentinel;
 mod settings;
+mod several_buckets;
 mod size;
 mod socket_mode;
 mod socket_path;

@@ -20,7 +20,6 @@ use crate::base::pseudonym::PseudonymKey;
 use crate::decision::cors::Cors;
 use crate::decision::error_pages::ErrorPages;
 use crate::decision::retry_after::Jitter;
-use crate::limit::door::Door;
 use crate::limit::request::ONLY_LISTENER;
 use crate::limit::rule_set::RuleSet;
 use crate::route::UpstreamId;
@@ -66,13 +65,6 @@ pub struct Config {
     pub warnings: Warnings,
     /// Tells files apart: a hash of the text.
     pub hash: String,
-}
-
-impl Config {
-    /// Whether a request may have to pay several buckets: by several limits, or by several descriptors in one call.
-    pub fn may_charge_several(&self) -> bool {
-        self.rules.may_charge_several() || self.listeners.iter().any(|listener| listener.doors().contains(&Door::Rls))
-    }
 }
 
 impl Config {

@@ -177,9 +177,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::clone(&events));
     let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
-    if config.may_charge_several() {
-        store.expect_undone_charges();
-    }
+    store.expect_undone_charges(config.limits_charged_beside_others());
     Ok(GatewayState {
         store,
         store_health,

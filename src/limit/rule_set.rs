@@ -146,10 +146,12 @@ impl RuleSet {
         &self.limits
     }
 
-    /// Whether a request may have to pay several buckets, unless it is a call with several descriptors: none does with a single
-    /// limit.
-    pub fn may_charge_several(&self) -> bool {
-        self.limits.iter().filter(|limit| limit.mode == Mode::Enforce).count() > 1
+    /// The limits that a rule charges, by the index of its policy and its own.
+    pub fn charged_by(&self, policy: usize, rule: usize) -> &[LimitId] {
+        match self.policies.get(policy).and_then(|policy| policy.rules.get(rule)) {
+            Some(CompiledRule { action: CompiledAction::Charge(limits), .. }) => limits,
+            _ => &[],
+        }
     }
 
     pub fn limit(&self, id: LimitId) -> Option<&CompiledLimit> {

@@ -22,10 +22,11 @@ mod store_clock;
 mod take_failure;
 mod worker;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::limit::charge::Plan;
+use crate::limit::charge::{LimitId, Plan};
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
@@ -156,10 +157,10 @@ impl Store {
         }
     }
 
-    /// Prepares for requests that charge several buckets, at this gateway or at others with the same file.
-    pub fn expect_undone_charges(&self) {
+    /// Prepares for requests that charge buckets of these limits beside others, at this gateway or at others with the same file.
+    pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
-            cluster.expect_undone_charges();
+            cluster.expect_undone_charges(limits);
         }
     }
 

@@ -6,7 +6,7 @@
 mod access;
 mod certificates;
 mod client_chosen_cost;
-mod constraints;
+pub(super) mod constraints;
 mod doors;
 mod double_first_period;
 mod example;

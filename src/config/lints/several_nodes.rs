@@ -1,12 +1,9 @@
 //! Finds policies whose requests may charge buckets on several nodes of a Redis Cluster, which no call can do at once.
 
-use super::constraints::Constraints;
 use super::file::{File, LocatedRule};
 use super::location::Finding;
+use crate::config::several_buckets::{is_spread, may_meet};
 use crate::limit::rule::Action;
-use crate::store::redis::Target;
-use crate::store::redis::cluster::Place;
-use crate::store::{Endpoint, Settings};
 
 /// With `place: spread`: a policy of which a request may charge several buckets, its own or those of another policy.
 pub fn several_nodes(file: &File<'_>) -> Vec<Finding> {
@@ -19,7 +16,7 @@ pub fn several_nodes(file: &File<'_>) -> Vec<Finding> {
     let meets_another = |policy: usize, rules: &[LocatedRule<'_>]| {
         let others = charging.iter().enumerate().filter(|(other, _)| *other != policy);
         let mut others = others.flat_map(|(_, rules)| rules);
-        others.any(|other| rules.iter().any(|rule| may_meet(rule, other)))
+        others.any(|other| rules.iter().any(|rule| may_meet((rule.policy, rule.rule), (other.policy, other.rule))))
     };
     let concerned = charging
         .iter()
@@ -40,21 +37,10 @@ pub fn several_nodes(file: &File<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn is_spread(store: &Settings) -> bool {
-    let Some(Endpoint::Redis { target: Target::Cluster(cluster), .. }) = store.endpoint() else { return false };
-    matches!(cluster.place, Place::Spread { hash_tags } if hash_tags > 1)
-}
-
 /// How many limits a rule charges before a request is let through.
 fn limits(located: &LocatedRule<'_>) -> usize {
     match &located.rule.action {
         Action::Charge(limits) if located.is_enforced() => limits.len(),
         Action::Charge(_) | Action::Deny | Action::Allow => 0,
     }
-}
-
-/// Whether nothing excludes that both rules apply to one request.
-fn may_meet(one: &LocatedRule<'_>, other: &LocatedRule<'_>) -> bool {
-    let constraints = Constraints::under(one.policy, one.rule);
-    !other.policy.conditions.iter().chain(&other.rule.conditions).any(|condition| constraints.excludes(condition))
 }

@@ -140,9 +140,7 @@ impl Reload {
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
         self.gateway.store.replace_login(&snapshot.config.store);
         self.gateway.metrics.registry.reloaded(snapshot.number);
-        if snapshot.config.may_charge_several() {
-            self.gateway.store.expect_undone_charges();
-        }
+        self.gateway.store.expect_undone_charges(snapshot.config.limits_charged_beside_others());
         self.gateway.store.invalidate();
         if let Some(log) = relog {
             (self.relog)(log);

@@ -9,9 +9,12 @@
 //! The rates of two clocks differ by far less than the thousandth by which the store's clock is assumed to run faster; and after
 //! a second the store is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
 
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 
@@ -19,7 +22,7 @@ use crate::base::interval::fixed_interval;
 use crate::base::time::{Micros, Timestamp};
 use crate::limit::algorithm::{ChargeResult, State};
 use crate::limit::bucket_key::BucketKey;
-use crate::limit::charge::{Plan, Settlement};
+use crate::limit::charge::{LimitId, Plan, Settlement};
 use crate::limit::outcome::{Outcome, Verdict};
 use crate::store::remote::undone_charges::UndoneCharges;
 
@@ -56,9 +59,9 @@ pub struct SendStamp {
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
     undone: UndoneCharges,
-    /// How long an entry is valid, in microseconds.
-    max_age: AtomicU64,
-    /// The same where charges are undone.
+    /// The limits of whose buckets other gateways may undo charges: those that a request may have to pay beside others.
+    undoable: ArcSwap<HashSet<LimitId>>,
+    /// How long an entry for a bucket of theirs is valid.
     max_age_with_undone: Micros,
     /// The number of invalidations.
     epoch: AtomicU64,
@@ -69,7 +72,7 @@ impl DenyCache {
         DenyCache {
             short: Cache::new(MAX_BUCKETS),
             undone: UndoneCharges::default(),
-            max_age: AtomicU64::new(MAX_AGE.0),
+            undoable: ArcSwap::default(),
             max_age_with_undone: fixed_interval("undone_levels", MAX_AGE_WITH_UNDONE).into(),
             epoch: AtomicU64::new(0),
         }
@@ -92,9 +95,24 @@ impl DenyCache {
         self.short.remove(&key);
     }
 
-    /// Shortens the age of entries: other gateways undo charges, which no reply tells.
-    pub fn expect_undone_charges(&self) {
-        self.max_age.store(self.max_age_with_undone.0, Ordering::Relaxed);
+    /// Shortens the age of entries for buckets of these limits alone: other gateways undo charges, which no reply tells.
+    pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
+        self.undoable.store(Arc::new(limits));
+    }
+
+    /// The same for the limits of this plan too, if they are not known for that.
+    pub fn expect_undone_charges_of(&self, plan: &Plan) {
+        let limits = || plan.enforced.iter().map(|charge| charge.limit);
+        let known = self.undoable.load();
+        if !limits().all(|limit| known.contains(&limit)) {
+            self.undoable.rcu(|known| known.iter().copied().chain(limits()).collect::<HashSet<_>>());
+        }
+    }
+
+    /// How long an entry for a bucket of this limit is valid.
+    fn max_age(&self, limit: LimitId) -> Micros {
+        let undoable = self.undoable.load();
+        if !undoable.is_empty() && undoable.contains(&limit) { self.max_age_with_undone } else { MAX_AGE }
     }
 
     /// Adds a bucket that could not pay its last charge, or could not pay it again.
@@ -110,12 +128,12 @@ impl DenyCache {
         if self.short.is_empty() {
             return None;
         }
-        let max_age = Micros(self.max_age.load(Ordering::Relaxed));
         let mut refused = None;
         let mut enforced: SmallVec<[Outcome; 2]> = SmallVec::new();
         for charge in &plan.enforced {
             let known = charge.algorithm.frees_only_with_time().then(|| self.short.get(&charge.key)).flatten();
-            let known = known.and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), max_age, now));
+            let known = known
+                .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
                 // Others may have refilled it at a higher rate, with which it must be short as well.
                 let bound = charge.algorithm.at_fastest();
@@ -255,9 +273,28 @@ mod tests {
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
         remember(sent.plus(Micros(11)));
         assert!(wait(&deny_cache, &one, sent.plus(Micros(20))).is_some());
-        deny_cache.expect_undone_charges();
+        deny_cache.expect_undone_charges_of(&one);
         assert!(wait(&deny_cache, &one, sent.plus(Micros(10_011))).is_some());
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(10_012))), None);
+    }
+
+    #[test]
+    fn an_entry_is_used_for_a_shorter_time_only_where_charges_may_be_undone() {
+        let (deny_cache, sent) = drained();
+        let (alone, beside) = (LimitId(1), LimitId(2));
+        let of = |limit| plan([Charge { limit, ..charge(1, 1, 1, 1000) }]);
+        let late = sent.plus(Micros(900_000));
+        let is_refused = || [alone, beside].map(|limit| wait(&deny_cache, &of(limit), late).is_some());
+        assert_eq!(is_refused(), [true, true]);
+        deny_cache.expect_undone_charges(HashSet::from([beside]));
+        assert_eq!(is_refused(), [true, false]);
+        assert!(wait(&deny_cache, &of(beside), sent.plus(MAX_AGE_WITH_UNDONE.into())).is_some());
+        // A request has charged both although no file says so.
+        deny_cache.expect_undone_charges_of(&of(alone));
+        assert_eq!(is_refused(), [false, false]);
+        // Those of another file.
+        deny_cache.expect_undone_charges(HashSet::new());
+        assert_eq!(is_refused(), [true, true]);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::redis::connection::says;
-use crate::support::{Certificates, Client, Gateway, Lateness, RedisCluster, Replicas, Upstream, eventually, tollgate};
+use crate::support::{
+    Certificates, Client, Gateway, Lateness, RedisCluster, Replicas, Upstream, eventually, now, tollgate,
+};
 
 const RULES: &str = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 10/day}}\n";
 
@@ -195,4 +197,28 @@ fn a_dead_master_stops_its_own_buckets_and_is_named() {
     assert!(denies.metric("rate_limiter_fallback_decisions_total", &["rule=\"org\"", "action=\"deny\""]) >= 15.0);
     assert_eq!(denies.metric("rate_limiter_fallback_decisions_total", &["rule=\"user\"", "action=\"deny\""]), 1.0);
     says(&denies, &["store is down", &format!("server={}", cluster.addresses()[0])]);
+}
+
+/// Of two rules of which each request pays one, nothing is ever given back.
+#[test]
+fn a_bucket_that_is_charged_alone_is_asked_once_a_second_whatever_else_the_file_limits() {
+    let (cluster, upstream) = (RedisCluster::start(Replicas::None), Upstream::start());
+    let rules = "rules:
+  - {name: pro, match: {header:x-plan: pro}, limit_keys: [header:x-user], algorithm_config: {rate: 1000/day}}
+  - {name: free, limit_keys: [header:x-user], algorithm_config: {rate: 10/day}}
+";
+    let gateway = Gateway::start(&upstream, &(cluster.store("deny", "") + rules));
+    is_up(&gateway, &cluster);
+    let calls = || gateway.metric("rate_limiter_store_calls_total", &[]);
+    let mut client = gateway.client();
+    eventually("the bucket is empty", || client.get("/", &[("X-User", "a")]).status == 429);
+    let (begun, before) = (now(), calls());
+    let mut refused = 0.0;
+    while refused < 300.0 || begun.elapsed() < Duration::from_millis(500) {
+        assert_eq!(client.get("/", &[("X-User", "a")]).status, 429);
+        refused += 1.0;
+    }
+    // The first may be made at once.
+    let (made, most) = (calls() - before, 2.0 + begun.elapsed().as_secs_f64());
+    assert!(made <= most, "{made} calls for {refused} refusals in {:?}", begun.elapsed());
 }

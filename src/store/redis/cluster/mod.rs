@@ -20,11 +20,12 @@ mod slots;
 mod topology;
 mod undo;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::time::{Clock, Micros, Timestamp};
-use crate::limit::charge::{Charge, Plan, Settlement};
+use crate::limit::charge::{Charge, LimitId, Plan, Settlement};
 use crate::limit::outcome::Verdict;
 use crate::store::caller::Caller;
 use crate::store::error::StoreError;
@@ -225,12 +226,16 @@ impl Cluster {
         self.nodes.state.store_clock.at(ours)
     }
 
-    /// Requests charge several buckets, here or at another gateway: where these may be on several nodes, some are undone.
-    pub fn expect_undone_charges(&self) {
-        let Nodes { directory, state, .. } = &*self.nodes;
-        if directory.tags.iter().nth(1).is_some() && state.hooks.drops_undone() {
-            state.deny_cache.expect_undone_charges();
+    /// Requests charge several buckets, of which some are of these limits, here or at another gateway: where the buckets may be
+    /// on several nodes, some charges are undone.
+    pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
+        if self.is_spread() && self.nodes.state.hooks.drops_undone() {
+            self.nodes.state.deny_cache.expect_undone_charges(limits);
         }
+    }
+
+    fn is_spread(&self) -> bool {
+        self.nodes.directory.tags.iter().nth(1).is_some()
     }
 
     /// Drops the cached levels: the nodes are asked about every bucket again.
