@@ -192,6 +192,11 @@ fn a_dead_master_stops_its_own_buckets_and_is_named() {
     let statuses: Vec<u16> = (0..6).map(|_| client.get("/", &both).status).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
     assert!(denies.metric("rate_limiter_store_errors_total", &[&first]) > 0.0);
+    eventually("the whole has counted what its nodes have", || {
+        let errors = |labels: &[&str]| denies.metric("rate_limiter_store_errors_total", labels);
+        let (of_nodes, all) = (errors(&["node=\""]), errors(&[]));
+        of_nodes > 0.0 && all == 2.0 * of_nodes && errors(&["node=\""]) == of_nodes
+    });
     assert_eq!(denies.metric("rate_limiter_store_errors_total", &[&other]), 0.0);
     assert_eq!(denies.metric("rate_limiter_breaker_open", &[&other]), 0.0);
     assert!(denies.metric("rate_limiter_fallback_decisions_total", &["rule=\"org\"", "action=\"deny\""]) >= 15.0);

@@ -74,7 +74,7 @@ impl Registry {
         self.series.lock().reloaded(config);
     }
 
-    /// Forgets every series with this label.
+    /// What this label names is gone: its counters are scraped twice more, its other series are forgotten at once.
     pub fn forget(&self, label: &str, value: &str) {
         self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
     }

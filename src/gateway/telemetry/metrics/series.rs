@@ -22,6 +22,8 @@ pub struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
     /// What the forgotten counters of a metric had counted.
     forgotten: BTreeMap<&'static str, u64>,
+    /// The number of the configuration in force.
+    config: u32,
 }
 
 #[derive(Debug)]
@@ -93,7 +95,7 @@ impl SeriesTable {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
         });
         let all = all.collect();
-        self.retain(|_, lifetime| match lifetime {
+        self.retain(|_, _, lifetime| match lifetime {
             Lifetime::Removed { scrapes, .. } => {
                 *scrapes = scrapes.saturating_sub(1);
                 *scrapes > 0
@@ -108,6 +110,7 @@ impl SeriesTable {
     /// Of those that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
     /// force, or [`WAITING`].
     pub fn reloaded(&mut self, config: u32) {
+        self.config = config;
         let (mut in_force, mut removed) = (0, BTreeMap::<u32, usize>::new());
         for series in self.by_name.values_mut().flat_map(HashMap::values_mut) {
             if matches!(series.lifetime, Lifetime::Config(number) if number != config) {
@@ -128,18 +131,30 @@ impl SeriesTable {
             }
             oldest = by;
         }
-        self.retain(|_, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
+        self.retain(|_, _, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    /// Forgets series at once.
+    /// Removes the counters of something that is gone, like those that a reload removes, and forgets its other series at once:
+    /// they would tell a state that nothing has any more.
     pub fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
-        self.retain(|key, _| !goes(key));
+        let by = self.config;
+        let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });
+        let mut waiting = self.by_name.values().flat_map(HashMap::values).filter(is_removed).count();
+        self.retain(|key, cells, lifetime| {
+            if !goes(key) {
+                return true;
+            }
+            let is_kept = matches!(cells, Cells::Counter(_)) && waiting < WAITING;
+            waiting += usize::from(is_kept);
+            *lifetime = Lifetime::Removed { by, scrapes: SCRAPES };
+            is_kept
+        });
     }
 
-    fn retain(&mut self, mut stays: impl FnMut(&Key, &mut Lifetime) -> bool) {
+    fn retain(&mut self, mut stays: impl FnMut(&Key, &Cells, &mut Lifetime) -> bool) {
         for (name, by_labels) in &mut self.by_name {
             by_labels.retain(|key, series| {
-                let stays = stays(key, &mut series.lifetime);
+                let stays = stays(key, &series.cells, &mut series.lifetime);
                 if let (false, Cells::Counter(cell)) = (stays, &series.cells) {
                     *self.forgotten.entry(name).or_default() += cell.load(Ordering::Relaxed);
                 }
@@ -197,6 +212,41 @@ mod tests {
         // When the rule is back, it begins at 0.
         reload(&mut table, 2, &["stays", "goes"]);
         assert_eq!(counter(&mut table, Lifetime::Config(2), "goes").load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn counters_of_what_is_gone_are_scraped_twice_more_and_go_on_if_it_returns() {
+        let mut table = SeriesTable::default();
+        counter(&mut table, Lifetime::Process, "stays");
+        counter(&mut table, Lifetime::Process, "node").store(3, Ordering::Relaxed);
+        table.get_or_add("up", Key::from_name("node"), Lifetime::Process, || Cells::Gauge(Arc::default()));
+        table.forget(|key| key.name() == "node");
+        assert_eq!((names(&table), table.of("up").count()), (vec!["node", "stays"], 0));
+        table.scrape();
+        // It is back.
+        assert_eq!(counter(&mut table, Lifetime::Process, "node").load(Ordering::Relaxed), 3);
+        for _ in 0..5 {
+            table.scrape();
+        }
+        assert_eq!(names(&table), ["node", "stays"]);
+        table.forget(|key| key.name() == "node");
+        table.scrape();
+        table.scrape();
+        assert_eq!((names(&table), table.forgotten("total")), (vec!["stays"], 3));
+    }
+
+    #[test]
+    fn however_much_goes_without_a_scrape_little_is_kept() {
+        let mut table = SeriesTable::default();
+        for number in 0..1_000 {
+            let name = format!("node{number}");
+            counter(&mut table, Lifetime::Process, &name);
+            table.forget(|key| key.name() == name);
+        }
+        assert_eq!(names(&table).len(), WAITING);
+        table.scrape();
+        table.scrape();
+        assert_eq!(names(&table), [""; 0]);
     }
 
     #[test]

@@ -77,14 +77,12 @@ impl StoreMetrics {
         }
     }
 
-    /// One of a server of several is counted with its address.
+    /// One of a server of several is counted for the whole, which outlives the server, and with its address.
     pub fn count_error(&self, Fault { error, node, .. }: &Fault) {
-        match node {
-            None => self.errors.increment(error),
-            Some(node) => {
-                let labels = [("store", self.store), ("kind", error.name()), ("node", node)];
-                self.registry.counter("rate_limiter_store_errors_total", &labels).increment(1);
-            }
+        self.errors.increment(error);
+        if let Some(node) = node {
+            let labels = [("store", self.store), ("kind", error.name()), ("node", node)];
+            self.registry.counter("rate_limiter_store_errors_total", &labels).increment(1);
         }
     }
 
@@ -99,7 +97,7 @@ impl StoreMetrics {
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).set(open);
     }
 
-    /// A server has no buckets any more: its series go.
+    /// A server has no buckets any more: its series go, those that count after two scrapes.
     pub fn forget_node(&self, node: &str) {
         self.registry.forget("node", node);
     }
