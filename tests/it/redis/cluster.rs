@@ -366,14 +366,26 @@ fn a_node_that_hangs_makes_no_answer_late_and_stops_no_other_node() {
         cluster.masters[0].signal("CONT");
         eventually_async(async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await.is_ok()).await;
         // The node that hangs is asked first, and leaves the other one enough time.
-        cluster.masters[0].signal("STOP");
-        let started = now();
-        let failure = store.take(Worker(0), &plan([charge(3, 15, 5), charge(3, 0, 5)]), None).await.unwrap_err();
-        assert!(started.elapsed() < TIMEOUT + LATE + late.of_a_request(), "{:?}", started.elapsed());
-        assert_eq!(failure.error, StoreError::Timeout);
-        let answered = failure.partial.expect("the other node has answered");
-        assert_eq!(answered.unanswered().enforced[0].key, charge(3, 0, 5).key);
-        cluster.masters[0].signal("CONT");
+        let mut shortest = Duration::MAX;
+        for bucket in 3..8 {
+            cluster.masters[0].signal("STOP");
+            let started = now();
+            let both = plan([charge(bucket, 15, 5), charge(bucket, 0, 5)]);
+            let failure = store.take(Worker(0), &both, None).await.unwrap_err();
+            let took = started.elapsed();
+            assert!(took < TIMEOUT + LATE + late.of_a_request(), "{took:?}");
+            assert_eq!(failure.error, StoreError::Timeout);
+            let answered = failure.partial.expect("the other node has answered");
+            assert_eq!(answered.unanswered().enforced[0].key, charge(bucket, 0, 5).key);
+            cluster.masters[0].signal("CONT");
+            // However busy the machine is, it is not so all the time.
+            shortest = shortest.min(took);
+            if shortest < TIMEOUT * 3 / 2 {
+                return;
+            }
+            eventually_async(async || store.take(Worker(0), &plan([charge(1, 0, 100)]), None).await.is_ok()).await;
+        }
+        panic!("longer than half of the timeout beyond it: {shortest:?}");
     });
 }
 
