@@ -38,6 +38,8 @@ pub struct DescriptorPart {
     pub charges: Range<usize>,
     /// Whose `deny` refuses it, and so the call.
     pub denied_by: Option<DenierId>,
+    /// A rule says of it that nothing limits it.
+    pub is_unlimited: bool,
 }
 
 impl RuleSet {
@@ -52,9 +54,10 @@ impl RuleSet {
         let (mut unmatched, mut shadow_denials, mut claims) = (SmallVec::new(), DenierIds::new(), ClaimResults::new());
         for (request, hits) in descriptors {
             let begin = plan.enforced.len();
-            let mut denied_by = None;
+            let (mut denied_by, mut is_unlimited) = (None, false);
             if hits != Hits::Ignore {
                 let ruling: Ruling = self.plan(&request, at);
+                is_unlimited = ruling.is_unlimited;
                 unmatched.extend(ruling.unmatched);
                 shadow_denials.extend(ruling.shadow_denials);
                 claims.extend(ruling.claims);
@@ -66,8 +69,11 @@ impl RuleSet {
                     (Answer::Charge(_) | Answer::TooLarge(_), Hits::Ignore) => {}
                 }
             }
-            parts.push(DescriptorPart { charges: begin..plan.enforced.len(), denied_by });
+            let charges = begin..plan.enforced.len();
+            is_unlimited &= charges.is_empty() && denied_by.is_none();
+            parts.push(DescriptorPart { charges, denied_by, is_unlimited });
         }
+        let is_unlimited = !parts.is_empty() && parts.iter().all(|part| part.is_unlimited);
         let answer = match parts.iter().find_map(|part| part.denied_by) {
             Some(by) => {
                 shadow_denials.clear();
@@ -76,7 +82,7 @@ impl RuleSet {
             None if exempt > 0 && exempt == parts.len() => Answer::Exempt,
             None => Answer::for_plan(plan),
         };
-        CallRuling { ruling: Ruling { answer, unmatched, shadow_denials, claims }, parts }
+        CallRuling { ruling: Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }, parts }
     }
 }
 
@@ -128,7 +134,8 @@ mod tests {
     }
 
     fn plan(descriptors: &[(&str, Hits)]) -> CallRuling {
-        let rules = vec![rule("one", limit()), rule("two", limit()), rule("no", Action::Deny)];
+        let rules =
+            vec![rule("one", limit()), rule("two", limit()), rule("no", Action::Deny), rule("all", Action::Allow)];
         let policy = Policy {
             name: "p".to_owned(),
             conditions: Vec::new(),
@@ -144,8 +151,7 @@ mod tests {
         let rules = RuleSet::compile(RuleSource { policies: vec![policy], exempt: vec![free] });
         let (head, ()) = http::Request::new(()).into_parts();
         let nobody = ClientAddress::new([0, 0, 0, 0].into(), 64);
-        let sent: Vec<_> =
-            descriptors.iter().map(|(value, _)| SentDescriptor::new("", vec![("a", *value)]).unwrap()).collect();
+        let sent: Vec<_> = descriptors.iter().map(|(value, _)| SentDescriptor::new("", vec![("a", *value)])).collect();
         let request = |sent| Request::new(&head, nobody).with_door(Door::Rls).with_descriptor(Some(sent));
         rules.plan_call(sent.iter().map(request).zip(descriptors.iter().map(|(_, hits)| *hits)), Timestamp(1))
     }
@@ -183,5 +189,14 @@ mod tests {
         assert_eq!(costs(&plan(&[("free", Hits::Charge(1)), ("one", Hits::Charge(1))])), [2]);
         assert!(matches!(plan(&[("free", Hits::Charge(1))]).ruling.answer, Answer::Exempt));
         assert!(matches!(plan(&[]).ruling.answer, Answer::Charge(plan) if plan.is_empty()));
+    }
+
+    #[test]
+    fn what_a_rule_allows_is_unlimited_and_what_none_knows_is_not() {
+        let all =
+            [("all", Hits::Charge(1)), ("free", Hits::Charge(1)), ("unknown", Hits::Charge(1)), ("one", Hits::Check)];
+        let unlimited = |call: CallRuling| call.parts.iter().map(|part| part.is_unlimited).collect::<Vec<_>>();
+        assert_eq!(unlimited(plan(&all)), [true, true, false, false]);
+        assert_eq!(unlimited(plan(&[("all", Hits::Ignore), ("no", Hits::Charge(1))])), [false, false]);
     }
 }

@@ -30,13 +30,15 @@ pub struct Values<'s, 'r> {
     pub at: Timestamp,
     /// What was read of each number of a limit that is the request's.
     pub claims: ClaimResults,
+    /// Whether something that applies says that nothing limits the request.
+    pub is_unlimited: bool,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }
 
 impl<'s, 'r> Values<'s, 'r> {
     pub fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
         let resolved = SmallVec::from_elem(None, attributes.len());
-        Values { attributes, request, at, claims: ClaimResults::new(), resolved }
+        Values { attributes, request, at, claims: ClaimResults::new(), is_unlimited: false, resolved }
     }
 
     #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]

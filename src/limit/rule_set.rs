@@ -178,11 +178,12 @@ impl RuleSet {
         let (mut unmatched, mut shadow_denials) = (SmallVec::new(), DenierIds::new());
         let mut values = Values::new(&self.attributes, request, at);
         let answer = self.answer(&mut values, &mut unmatched, &mut shadow_denials);
+        let is_unlimited = values.is_unlimited || matches!(answer, Answer::Exempt);
         let claims = match &answer {
             Answer::TooLarge(_) | Answer::Charge(_) => values.claims,
             Answer::Denied(_) | Answer::Exempt => SmallVec::new(),
         };
-        Ruling { answer, unmatched, shadow_denials, claims }
+        Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }
     }
 
     fn answer(
@@ -234,7 +235,7 @@ impl RuleSet {
                 }
                 CompiledAction::Deny(by) if !shadow => return PolicyResult::Denied(*by),
                 CompiledAction::Deny(by) => shadow_denials.push(*by),
-                CompiledAction::Allow => {}
+                CompiledAction::Allow => values.is_unlimited |= !shadow,
             }
             // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
             if rule.mode == Mode::Enforce || policy.mode == Mode::Shadow {
@@ -255,6 +256,7 @@ impl RuleSet {
         let Some(limit) = self.limit(id) else { return };
         let variant = limit.overrides.variant(&described.picked, values);
         if limit.is_unlimited(variant) {
+            values.is_unlimited |= limit.mode == Mode::Enforce;
             return;
         }
         let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };

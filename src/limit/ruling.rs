@@ -10,6 +10,8 @@ use super::denier::{DenierId, DenierIds};
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub answer: Answer,
+    /// A rule that allows, an override without a limit or `exempt` applied. Other policies may limit the request all the same.
+    pub is_unlimited: bool,
     /// The policies that let the request pass because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
     /// The shadows that would have denied the request. Empty if it was denied: shadows see what is let pass.

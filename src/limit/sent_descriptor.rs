@@ -1,7 +1,6 @@
 //! Holds a descriptor that another proxy has sent: names and values, in place of a request or along with one.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// The attribute that is the domain of the call, whatever entry has this name.
 pub const DOMAIN: &str = "domain";
@@ -26,33 +25,27 @@ enum EntryOrder {
     Map,
 }
 
-/// Two entries of one descriptor have this name: which of the values counts is open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepeatedEntry(pub String);
-
-impl fmt::Display for RepeatedEntry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "two entries of a descriptor have the key {:?}", self.0)
+/// The attribute that is the entry of this key which comes after `before` others of it: the second `k` is `k#2`.
+pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
+    match before {
+        0 => Cow::Borrowed(key),
+        before => Cow::Owned(format!("{key}#{}", before + 1)),
     }
 }
 
-impl std::error::Error for RepeatedEntry {}
+/// The key and the number of entries of it before the one that a name like `k#2` means.
+fn repeated(name: &str) -> Option<(&str, usize)> {
+    let (key, number) = name.rsplit_once('#')?;
+    // Each entry has one name: not `k#02` as well.
+    let is_canonical = number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0');
+    let number: usize = number.parse().ok().filter(|number| is_canonical && *number > 1)?;
+    Some((key, number - 1))
+}
 
 impl<'a> SentDescriptor<'a> {
     /// A descriptor of the rate limit service: entries in order, in a domain.
-    ///
-    /// # Errors
-    /// If two entries have the same name.
-    pub fn new<V: Into<Cow<'a, str>>>(
-        domain: &'a str,
-        entries: Vec<(&'a str, V)>,
-    ) -> Result<SentDescriptor<'a>, RepeatedEntry> {
-        for (index, (name, _)) in entries.iter().enumerate() {
-            if entries.iter().skip(index + 1).any(|(other, _)| other == name) {
-                return Err(RepeatedEntry((*name).to_owned()));
-            }
-        }
-        Ok(SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List })
+    pub fn new<V: Into<Cow<'a, str>>>(domain: &'a str, entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
+        SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
     /// What is sent along with a request: a map, without a domain.
@@ -64,7 +57,8 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// The value of `descriptor:<name>`. A value that is there may be empty.
+    /// The value of `descriptor:<name>`. A value that is there may be empty. Of entries that repeat a key, the second is `<key>#2`,
+    /// unless an entry has that as its key.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             DOMAIN => self.domain.as_deref().map(Cow::Borrowed),
@@ -76,8 +70,17 @@ impl<'a> SentDescriptor<'a> {
                     Some(Cow::Owned(names.join("/")))
                 }
             },
-            _ => self.entries.iter().find(|(found, _)| found == name).map(|(_, value)| Cow::Borrowed(&**value)),
+            _ => self.entry(name, 0).or_else(|| {
+                let (key, before) = repeated(name)?;
+                self.entry(key, before)
+            }),
         }
+    }
+
+    /// The value of the entry with this key that comes after so many others of it.
+    fn entry(&self, key: &str, before: usize) -> Option<Cow<'_, str>> {
+        let mut of_key = self.entries.iter().filter(|(found, _)| found == key);
+        of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
     }
 
     /// The same, for longer than the call that has sent it.
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn entries_are_attributes_and_so_are_the_domain_and_the_shape() {
-        let sent = SentDescriptor::new("edge", vec![("a", "1"), ("b", ""), ("domain", "x"), ("entries", "y")]).unwrap();
+        let sent = SentDescriptor::new("edge", vec![("a", "1"), ("b", ""), ("domain", "x"), ("entries", "y")]);
         let value = |name| sent.value(name).map(Cow::into_owned);
         assert_eq!(value("a").as_deref(), Some("1"));
         assert_eq!(value("b").as_deref(), Some(""));
@@ -113,12 +116,28 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_entry_is_an_error_and_a_map_has_no_order() {
-        let repeated = SentDescriptor::new("edge", vec![("a", "1"), ("b", "2"), ("a", "1")]);
-        assert_eq!(repeated, Err(RepeatedEntry("a".to_owned())));
+    fn entries_that_repeat_a_key_are_numbered_in_their_order() {
+        let entries =
+            vec![("a", "1"), ("b", "2"), ("a", "3"), ("domain", "4"), ("a", "5"), ("domain", "6"), ("b#2", "7")];
+        let sent = SentDescriptor::new("edge", entries);
+        let value = |name| sent.value(name).map(Cow::into_owned);
+        let names = ["a", "a#2", "a#3", "b", "domain#2", "b#2", "entries"];
+        let values = ["1", "3", "5", "2", "6", "7", "a/b/a/domain/a/domain/b#2"];
+        assert_eq!(names.map(value), values.map(|value| Some(value.to_owned())));
+        for name in ["a#4", "a#1", "a#0", "a#02", "a#+2", "a#", "#2", "domain#3", "a#99999999999999999999"] {
+            assert_eq!(value(name), None, "{name}");
+        }
+        // A key of its own comes before a number.
+        let own = SentDescriptor::new("edge", vec![("a", "1"), ("a", "2"), ("a#2", "3")]);
+        assert_eq!(own.value("a#2").as_deref(), Some("3"));
+        assert_eq!([attribute_name("a", 0), attribute_name("a", 1)], ["a", "a#2"]);
+    }
+
+    #[test]
+    fn a_map_has_no_order() {
         let map = SentDescriptor::of_request(vec![("a", "1"), ("domain", "x")]);
         assert_eq!((map.value("a").as_deref(), map.value("entries"), map.value("domain")), (Some("1"), None, None));
-        let empty = SentDescriptor::new::<&str>("edge", Vec::new()).unwrap();
+        let empty = SentDescriptor::new::<&str>("edge", Vec::new());
         assert_eq!(empty.value("entries").as_deref(), Some(""));
     }
 }

@@ -1,11 +1,10 @@
 //! Properties of the calls of Envoy, on any body: frames, messages, and what is read of them.
 
-use std::collections::HashSet;
-
 use super::mutation::{fuzz, is_bug_planted};
 use tollgate::gateway::grpc::frame::{FrameError, LONGEST, PREFIX, read, write};
 use tollgate::gateway::grpc::messages::{CheckRequest, RateLimitRequest};
 use tollgate::gateway::grpc::{authorization, rate_limit};
+use tollgate::limit::sent_descriptor::attribute_name;
 
 /// Checks what holds for every body of which a message was read.
 fn check_frame<M: prost::Message + Default + PartialEq>(body: &[u8], read_body: &Result<M, FrameError>) {
@@ -50,15 +49,18 @@ pub fn rate_limit_call() {
         check_frame(body, &message);
         let Ok(message) = message else { return (message.err().map(|error| format!("{error:?}")), 0, 0) };
         let descriptors = rate_limit::descriptors(&message);
-        let repeats = message.descriptors.iter().any(|descriptor| {
-            let mut keys = HashSet::new();
-            !descriptor.entries.iter().all(|entry| keys.insert(&entry.key))
-        });
-        assert_eq!(descriptors.is_err(), repeats, "a key that is there twice has two values");
-        for (asked, descriptor) in descriptors.iter().flatten().zip(&message.descriptors) {
+        assert_eq!(descriptors.len(), message.descriptors.len());
+        for (asked, descriptor) in descriptors.iter().zip(&message.descriptors) {
             assert_eq!(asked.sent.value("domain").as_deref(), Some(&*message.domain), "an entry poses as the domain");
             let keys: Vec<&str> = descriptor.entries.iter().map(|entry| &*entry.key).collect();
             assert_eq!(asked.sent.value("entries").as_deref(), Some(&*keys.join("/")), "an entry poses as the shape");
+            for (index, entry) in descriptor.entries.iter().enumerate() {
+                let before = keys[..index].iter().filter(|key| **key == entry.key).count();
+                let name = attribute_name(&entry.key, before);
+                let is_taken = ["domain", "entries"].contains(&&*name) || (before > 0 && keys.contains(&&*name));
+                let value = String::from_utf8_lossy(&entry.value);
+                assert!(is_taken || asked.sent.value(&name).as_deref() == Some(&*value), "{name} is another entry");
+            }
         }
         (None, message.descriptors.len(), message.descriptors.iter().map(|one| one.entries.len()).max().unwrap_or(0))
     });

@@ -30,7 +30,7 @@ pub struct Entry {
 /// The report on the descriptor of the arguments.
 ///
 /// # Errors
-/// When an entry is no `key=value`, two have the same key, or the store cannot be read.
+/// When an entry is no `key=value`, or the store cannot be read.
 pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
     let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
     if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
@@ -38,7 +38,7 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
     }
     let entries = entries(arguments)?;
     let domain = arguments.domain.as_deref().unwrap_or_default();
-    let sent = SentDescriptor::new(domain, entries).map_err(|error| format!("--descriptor: {error}"))?;
+    let sent = SentDescriptor::new(domain, entries);
     let listener = listener(arguments.listener.as_deref(), config)?;
     // No rule reads anything of them at this door.
     let (head, ()) = http::Request::new(()).into_parts();

@@ -48,7 +48,7 @@ pub fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
 }
 
 fn write_rule(text: &mut String, rule: &ImportedRule) {
-    let ImportedRule { name, shape, values, counted, action, mode, file, line } = rule;
+    let ImportedRule { name, shape, values, counted, action, mode, file, line, .. } = rule;
     let file: String = file.chars().map(|char| if char.is_control() { ' ' } else { char }).collect();
     let _ = writeln!(text, "      # {file}:{line}");
     let _ = writeln!(text, "      - name: {}", quoted(name));

@@ -6,13 +6,13 @@
 //! of keys becomes a run of rules, in which what comes first there comes first here ([`shapes`]).
 
 mod gateway_yaml;
+mod names;
 mod shapes;
 mod tree;
 
 use super::problem::{Problem, Problems, Report};
 use super::remarks::Remark;
 use crate::base::position::Position;
-use shapes::TakenNames;
 use tree::Domain;
 
 /// A file to read: its name in messages, and its text.
@@ -78,8 +78,7 @@ pub fn import(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
         let file = files.first().map_or("", |file| file.name).to_owned();
         return Err(Problems { file, problems, warnings: Vec::new() });
     }
-    let mut names = TakenNames::default();
-    let policies: Vec<_> = domains.iter().map(|domain| shapes::policy(domain, &mut names, &mut losses)).collect();
+    let policies = shapes::policies(&domains, &mut losses);
     let order = |loss: &Loss| files.iter().position(|file| file.name == loss.file);
     let mut losses = losses.0;
     losses.sort_by_key(|loss| (order(loss), loss.remark.position));

@@ -4,11 +4,12 @@
 //! gets rules of its own, in the order in which the service looks its nodes up. Where it would stop without a limit although
 //! a later node matches as well, a rule that allows ends the policy.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 
 use super::Losses;
-use super::tree::{Domain, Node, NodeLimit, NodeMode, PatternCounting};
-use crate::limit::sent_descriptor::{DOMAIN, ENTRIES};
+use super::names::give_names;
+use super::tree::{Domain, LimitName, Node, NodeLimit, NodeMode, PatternCounting};
+use crate::limit::sent_descriptor::{DOMAIN, ENTRIES, attribute_name};
 
 /// The rules of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +23,11 @@ pub struct ImportedPolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportedRule {
     pub name: String,
+    /// The name that the file gives to the limit.
+    pub limit_name: Option<LimitName>,
     /// The keys of all entries, with `/` between.
     pub shape: String,
-    /// Of entries with these keys.
+    /// Of entries with these names.
     pub values: Vec<(String, ValueCondition)>,
     /// The entries whose values have buckets of their own.
     pub counted: Vec<String>,
@@ -71,15 +74,15 @@ enum Coverage {
     Partial,
 }
 
-/// The names that policies and rules have already.
-#[derive(Debug, Default)]
-pub struct TakenNames {
-    policies: HashSet<String>,
-    rules: HashSet<String>,
+/// The rules that decide as the descriptors of the domains, a policy for each.
+pub fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
+    let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
+    give_names(&mut policies, losses);
+    policies
 }
 
-/// The rules that decide as the descriptors of a domain.
-pub fn policy(domain: &Domain, names: &mut TakenNames, losses: &mut Losses) -> ImportedPolicy {
+/// The rules of a domain, with the names that they would like to have.
+fn policy(domain: &Domain, losses: &mut Losses) -> ImportedPolicy {
     let mut shapes: Vec<Vec<&str>> = Vec::new();
     add_shapes(&domain.nodes, &mut Vec::new(), &mut shapes, losses);
     let mut rules = Vec::new();
@@ -87,10 +90,7 @@ pub fn policy(domain: &Domain, names: &mut TakenNames, losses: &mut Losses) -> I
         let mut walk = Walk { shape, path: Vec::new(), rules: &mut rules };
         walk.level(&domain.nodes, 0, Later::Nothing);
     }
-    for rule in &mut rules {
-        rule.name = unique(&rule.name, &mut names.rules);
-    }
-    ImportedPolicy { name: unique(&domain.name, &mut names.policies), domain: domain.name.clone(), rules }
+    ImportedPolicy { name: domain.name.clone(), domain: domain.name.clone(), rules }
 }
 
 /// Collects the shapes at whose end a node has a limit.
@@ -112,8 +112,14 @@ fn add_shapes<'n>(nodes: &'n [Node], above: &mut Vec<&'n str>, shapes: &mut Vec<
 /// Why no rule can say what a node says.
 fn unwritable(node: &Node, above: &[&str]) -> Option<String> {
     let key = node.key.escape_debug();
-    if above.contains(&&*node.key) {
-        return Some(format!("not carried over: a descriptor in which two entries have the key `{key}` is an error"));
+    let names = attribute_names(&[above, &[&*node.key]].concat());
+    if let Some((own, others)) = names.split_last()
+        && others.contains(own)
+    {
+        return Some(format!(
+            "not carried over: `descriptor:{}` is two entries; give one another key",
+            own.escape_debug()
+        ));
     }
     if node.key.contains('*') {
         return Some(format!("not carried over: `{key}` is a pattern of keys"));
@@ -123,6 +129,12 @@ fn unwritable(node: &Node, above: &[&str]) -> Option<String> {
     }
     let is_written = node.key.trim() == node.key && !node.key.contains('|');
     (!is_written).then(|| format!("not carried over: `{key}` cannot be a limit key, with its space or `|`"))
+}
+
+/// The attributes that the entries with these keys are.
+fn attribute_names<'k>(keys: &[&'k str]) -> Vec<Cow<'k, str>> {
+    let before = |index: usize, key: &str| keys.iter().take(index).filter(|other| **other == key).count();
+    keys.iter().enumerate().map(|(index, key)| attribute_name(key, before(index, key))).collect()
 }
 
 /// A walk through the nodes of one shape.
@@ -191,7 +203,8 @@ impl<'n> Walk<'_, 'n> {
         let Some(last) = self.path.last() else { return };
         let is_charged = matches!(action, ImportedAction::Charge { .. });
         let (mut values, mut counted) = (Vec::new(), Vec::new());
-        for node in &self.path {
+        let attributes = attribute_names(self.shape);
+        for (node, attribute) in self.path.iter().zip(&attributes) {
             let condition = node.value.as_deref().and_then(condition);
             let is_counted = match (&node.value, node.counting) {
                 (None, _) => true,
@@ -199,19 +212,20 @@ impl<'n> Walk<'_, 'n> {
                 (Some(_), PatternCounting::Together) => false,
             };
             if is_charged && is_counted {
-                counted.push(node.key.clone());
+                counted.push(attribute.to_string());
             }
             let condition = condition
                 .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
-            values.extend(condition.map(|condition| (node.key.clone(), condition)));
+            values.extend(condition.map(|condition| (attribute.to_string(), condition)));
         }
         // The rest of the shape has any value.
-        for key in self.shape.iter().skip(self.path.len()).filter(|key| key.contains('/')) {
-            values.push(((*key).to_owned(), ValueCondition::Present));
+        for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
+            values.push((attribute.to_string(), ValueCondition::Present));
         }
         let names: Vec<String> = self.path.iter().map(|node| name(node)).collect();
         self.rules.push(ImportedRule {
             name: format!("{}{suffix}", names.join(".")),
+            limit_name: last.limit_name.clone().filter(|_| suffix.is_empty()),
             shape: self.shape.join("/"),
             values,
             counted,
@@ -243,21 +257,4 @@ fn condition(value: &str) -> Option<ValueCondition> {
             ValueCondition::Regex(format!("(?s)^{}$", escaped.join(".*")))
         }
     })
-}
-
-/// A valid name like the wanted one, which is not taken.
-fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
-    const LONGEST: usize = 58;
-    let valid = |char: char| if char.is_ascii_alphanumeric() || "_.-".contains(char) { char } else { '-' };
-    let mut base: String = wanted.chars().map(valid).take(LONGEST).collect();
-    if base.is_empty() {
-        base.push('-');
-    }
-    let mut name = base.clone();
-    let mut number = 2;
-    while !taken.insert(name.clone()) {
-        name = format!("{base}-{number}");
-        number += 1;
-    }
-    name
 }

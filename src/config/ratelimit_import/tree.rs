@@ -12,6 +12,8 @@ use crate::config::tree;
 pub struct Domain {
     pub name: String,
     pub nodes: Vec<Node>,
+    /// Where a file names it first.
+    pub place: Place,
 }
 
 /// A descriptor of a file: what one entry of a call may be, and what may follow it.
@@ -21,10 +23,20 @@ pub struct Node {
     /// `None`: any value. With a `*` it is a pattern.
     pub value: Option<String>,
     pub limit: Option<NodeLimit>,
+    /// The name that the file gives to the limit.
+    pub limit_name: Option<LimitName>,
     pub children: Vec<Node>,
     pub mode: NodeMode,
     pub counting: PatternCounting,
     pub place: Place,
+}
+
+/// `rate_limit.name`, which a status of the service has beside the numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitName {
+    pub text: String,
+    pub position: Position,
+    pub path: String,
 }
 
 /// Where a node is in the files.
@@ -131,12 +143,21 @@ pub fn read(
         section.wrong("domain", "must be a name, is missing or empty");
     }
     let nodes = section.get("descriptors").and_then(|field| reader.nodes(&field));
+    let position = section.get("domain").map_or(Position::default(), |field| field.position());
     section.close();
     let (Some(name), nodes) = (name, nodes.unwrap_or_default()) else { return Ok(()) };
+    let place = Place { file: file.name.to_owned(), position, path: "domain".to_owned() };
     match domains.iter_mut().find(|domain| domain.name == name) {
-        None => domains.push(Domain { name: name.to_owned(), nodes }),
+        None => domains.push(Domain { name: name.to_owned(), nodes, place }),
         // As the service does with MERGE_DOMAIN_CONFIG.
         Some(domain) => {
+            let Place { file: first, position: Position { line, .. }, .. } = &domain.place;
+            let name = name.escape_debug();
+            let what = format!(
+                "`{name}` is the domain of {first}:{line} too, and the descriptors of both hold here; there, this is an error \
+                 unless MERGE_DOMAIN_CONFIG is set"
+            );
+            reader.losses.add(file.name, place.position, &place.path, what);
             for node in nodes {
                 let composite = node.composite();
                 if let Some(first) = domain.nodes.iter().find(|other| other.composite() == composite) {
@@ -196,8 +217,8 @@ impl Reader<'_> {
             None => None,
         };
         let limit = match section.get("rate_limit").filter(|field| !field.is_null()) {
-            Some(field) => self.limit(field).map(Some),
-            None => Some(None),
+            Some(field) => self.limit(field).map(|(limit, name)| (Some(limit), name)),
+            None => Some((None, None)),
         };
         let children = section.get("descriptors").map_or(Some(Vec::new()), |field| self.nodes(&field));
         let [shadow, quota, detailed, value_to_metric, share] =
@@ -227,10 +248,11 @@ impl Reader<'_> {
         section.close();
         let mode = if shadow? { NodeMode::Shadow } else { NodeMode::Enforced };
         let counting = if share? { PatternCounting::Together } else { PatternCounting::Each };
-        Some(Node { key: key?, value, limit: limit?, children: children?, mode, counting, place })
+        let (limit, limit_name) = limit?;
+        Some(Node { key: key?, value, limit, limit_name, children: children?, mode, counting, place })
     }
 
-    fn limit(&mut self, field: Field<'_>) -> Option<NodeLimit> {
+    fn limit(&mut self, field: Field<'_>) -> Option<(NodeLimit, Option<LimitName>)> {
         let section = field.section(&RATE_LIMIT)?;
         let unlimited = flag(&section, "unlimited");
         let unit = section.get("unit").filter(|field| !field.is_null());
@@ -242,9 +264,13 @@ impl Reader<'_> {
             Some(field) => field.whole(0..=u64::from(u32::MAX)),
             None => Some(0),
         };
-        let name = section.get("name").and_then(|field| field.text_if_any().map(str::to_owned)).unwrap_or_default();
+        let name = section.get("name").and_then(|field| {
+            let text = field.text_if_any().filter(|name| !name.is_empty())?.to_owned();
+            Some(LimitName { text, position: field.position(), path: field.path().to_owned() })
+        });
+        let own = name.as_ref().map_or("", |name| &*name.text);
         let replaces = section.get("replaces").filter(|field| !field.is_null());
-        let replaced = replaces.as_ref().map_or(Some(Vec::new()), |field| self.replaced(field, &name));
+        let replaced = replaces.as_ref().map_or(Some(Vec::new()), |field| self.replaced(field, own));
         let result = match (unlimited?, window) {
             (true, Some(_)) => {
                 section.unwanted("unit", "must not be there with `unlimited`");
@@ -263,7 +289,7 @@ impl Reader<'_> {
         };
         section.close();
         replaced?;
-        result
+        Some((result?, name))
     }
 
     /// Limits that this one replaces, where a call has both.

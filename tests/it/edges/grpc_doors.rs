@@ -135,10 +135,6 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
     let entries: Vec<String> = (0..65).map(|number| format!("a{number}=b")).collect();
     let entries = entries.join(",");
     for (call, code) in [
-        (
-            json!({"method": "ShouldRateLimit", "message": {"descriptors": [descriptor("a=1,a=1", None)]}}),
-            "INVALID_ARGUMENT",
-        ),
         (json!({"method": "ShouldRateLimit", "message": {"descriptors": many}}), "INVALID_ARGUMENT"),
         (json!({"method": "ShouldRateLimit", "raw": "ff"}), "INVALID_ARGUMENT"),
         (
@@ -160,6 +156,50 @@ fn what_has_no_limit_passes_and_what_is_denied_does_not() {
     }
     // Other requests find nothing here.
     assert_eq!(gateway.client().get("/decide", &[]).status, 404);
+}
+
+/// As Envoy sends it for two `generic_key` actions of one limit.
+#[test]
+fn entries_that_repeat_a_key_are_attributes_each() {
+    let rules = r#"
+access_log: {to: stdout, when: [refused], values: ["descriptor:generic_key#2"]}
+policies:
+  - name: edge
+    rules:
+      - {name: free, match: {descriptor:generic_key: free}, action: allow}
+      - name: pair
+        match: {descriptor:entries: generic_key/generic_key, descriptor:generic_key: slow}
+        limit_keys: ["descriptor:generic_key#2"]
+        algorithm: fixed_window
+        algorithm_config: {limit: 1, window: 365d}
+"#;
+    let (mut gateway, mut caller) = gateway(rules);
+    let pair = |second: &str| format!("generic_key=slow,generic_key={second}");
+    for (second, level) in [("one", (OK, Some(0))), ("two", (OK, Some(0))), ("two", (OVER_LIMIT, Some(0)))] {
+        assert_eq!(levels(&caller.ask(&[(&pair(second), None)])), [level], "{second}");
+    }
+    // No entry of one descriptor makes an error of a whole call, for which Envoy would let the request pass.
+    let both = caller.ask(&[("a=1,a=1,a=1", None), (&pair("one"), None)]);
+    assert_eq!((&both["overall_code"], levels(&both)[0].0), (&json!(OVER_LIMIT), OK), "{both}");
+    // What is free has everything left, and what no rule knows has no level.
+    let free = caller.ask(&[("generic_key=free,generic_key=x", None), ("what=ever", None)]);
+    let statuses = free["statuses"].as_array().unwrap();
+    assert_eq!((&statuses[0], &statuses[1]), (&json!({"code": OK, "limit_remaining": u32::MAX}), &json!({"code": OK})));
+    let mut line = String::new();
+    gateway.output().read_line(&mut line).unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["values"]["descriptor:generic_key#2"], "two");
+    let checked = gateway.file("gateway.yaml");
+    let explained = tollgate(&[
+        "explain",
+        "-c",
+        checked.to_str().unwrap(),
+        "--descriptor",
+        "generic_key=slow",
+        "--descriptor",
+        "generic_key=one",
+    ]);
+    assert!(explained.out.contains("pair"), "{explained:?}");
 }
 
 fn check(headers: &[(&str, &str)], more: &Value) -> Value {

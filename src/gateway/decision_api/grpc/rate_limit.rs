@@ -11,7 +11,7 @@ use crate::limit::call::{DescriptorPart, Hits};
 use crate::limit::outcome::most_restrictive;
 use crate::limit::rule::{Expose, OnStoreFailure};
 use crate::limit::rule_set::RuleSet;
-use crate::limit::sent_descriptor::{RepeatedEntry, SentDescriptor};
+use crate::limit::sent_descriptor::SentDescriptor;
 
 /// A descriptor of a call, with how much it pays.
 #[derive(Debug)]
@@ -22,20 +22,13 @@ pub struct AskedDescriptor<'m> {
 
 /// The descriptors of a call, in order. In a value, bytes that are no text become U+FFFD: an error would let the requests pass of a
 /// client that sends them.
-///
-/// # Errors
-/// If one of them has two entries with the same key.
-pub fn descriptors(message: &RateLimitRequest) -> Result<Vec<AskedDescriptor<'_>>, RepeatedEntry> {
-    let asked = |descriptor| asked(message, descriptor);
-    message.descriptors.iter().map(asked).collect()
+pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
+    message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }
 
-fn asked<'m>(
-    message: &'m RateLimitRequest,
-    descriptor: &'m RateLimitDescriptor,
-) -> Result<AskedDescriptor<'m>, RepeatedEntry> {
+fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor) -> AskedDescriptor<'m> {
     let entries = descriptor.entries.iter().map(|entry| (&*entry.key, String::from_utf8_lossy(&entry.value))).collect();
-    let sent = SentDescriptor::new(&message.domain, entries)?;
+    let sent = SentDescriptor::new(&message.domain, entries);
     let hits = match descriptor.hits_addend {
         // Tokens that are given back: what was spent stays spent.
         _ if descriptor.is_negative_hits => Hits::Ignore,
@@ -43,7 +36,7 @@ fn asked<'m>(
         Some(hits) => Hits::Charge(hits),
         None => Hits::Charge(u64::from(message.hits_addend).max(1)),
     };
-    Ok(AskedDescriptor { sent, hits })
+    AskedDescriptor { sent, hits }
 }
 
 /// The status of each descriptor, in order. `payment` is `None` if no limit was asked.
@@ -61,6 +54,14 @@ pub fn statuses(
             true => answer.limit.on_store_failure == OnStoreFailure::Deny,
             false => answer.verdict.is_refusal(),
         };
+        if part.is_unlimited {
+            // As the protocol's own service says it: 0 would say that nothing is left.
+            return DescriptorStatus {
+                code: Code::Ok.into(),
+                limit_remaining: u32::MAX,
+                ..DescriptorStatus::default()
+            };
+        }
         let code = if part.denied_by.is_some() || own.iter().any(refuses) { Code::OverLimit } else { Code::Ok };
         DescriptorStatus { code: code.into(), ..numbers(own, now) }
     };
@@ -157,7 +158,7 @@ mod tests {
         let descriptors = vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }];
         let sent = RateLimitRequest { domain: "edge".to_owned(), descriptors, hits_addend: 0 };
         let read = frame::read::<RateLimitRequest>(&frame::write(&sent)).unwrap();
-        let asked = super::descriptors(&read).unwrap();
+        let asked = super::descriptors(&read);
         let [only] = &asked[..] else { panic!("{asked:?}") };
         assert_eq!(only.sent.value("key").as_deref(), Some("a\u{fffd}"));
     }

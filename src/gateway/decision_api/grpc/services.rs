@@ -120,9 +120,7 @@ impl CallContext<'_> {
         if message.descriptors.iter().any(|one| one.entries.len() > MOST_ENTRIES) {
             return invalid("a descriptor has more than 64 entries");
         }
-        let Ok(descriptors) = rate_limit::descriptors(message) else {
-            return invalid("a descriptor has two entries with the same key");
-        };
+        let descriptors = rate_limit::descriptors(message);
         metrics.ignored_limits.increment(count(message.descriptors.iter().filter(|one| one.limit.is_some())));
         metrics.ignored_refunds.increment(count(message.descriptors.iter().filter(|one| one.is_negative_hits)));
         // No rule reads anything of them at this door.

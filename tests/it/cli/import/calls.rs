@@ -33,7 +33,7 @@ impl Rules {
 
     fn is_over(&mut self, domain: &str, entries: &Entries, now: u64) -> bool {
         let entries = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
-        let sent = SentDescriptor::new(domain, entries).unwrap();
+        let sent = SentDescriptor::new(domain, entries);
         let (head, ()) = http::Request::new(()).into_parts();
         let client = ClientAddress::new([0, 0, 0, 0].into(), 64);
         let request = Request::new(&head, client).with_door(Door::Rls).with_descriptor(Some(&sent));
@@ -106,10 +106,6 @@ pub fn play(files: &[&str]) -> Vec<String> {
             2 => shape.push("unheard".to_owned()),
             3 => shape.reverse(),
             _ => {}
-        }
-        let is_repeated = (1..shape.len()).any(|index| shape[..index].contains(&shape[index]));
-        if is_repeated {
-            continue;
         }
         let entries: Entries = shape
             .into_iter()

@@ -26,6 +26,8 @@ descriptors:
     descriptors:
       - key: b
         rate_limit: {unit: minute, requests_per_unit: 3}
+        descriptors:
+          - {key: "b#2", rate_limit: {unit: minute, requests_per_unit: 3}}
       - {key: domain, rate_limit: {unit: minute, requests_per_unit: 3}}
       - {key: "k*", rate_limit: {unit: minute, requests_per_unit: 3}}
       - {key: "k|l", rate_limit: {unit: minute, requests_per_unit: 3}}
@@ -46,10 +48,10 @@ descriptors:
             "1.yaml:14:22 descriptors[1].value_to_metric",
             "1.yaml:15:17 descriptors[1].quota_mode",
             "1.yaml:17:15 descriptors[1].metadata",
-            "1.yaml:19:9 descriptors[1].descriptors[0]",
-            "1.yaml:21:9 descriptors[1].descriptors[1]",
-            "1.yaml:22:9 descriptors[1].descriptors[2]",
-            "1.yaml:23:9 descriptors[1].descriptors[3]",
+            "1.yaml:22:13 descriptors[1].descriptors[0].descriptors[0]",
+            "1.yaml:23:9 descriptors[1].descriptors[1]",
+            "1.yaml:24:9 descriptors[1].descriptors[2]",
+            "1.yaml:25:9 descriptors[1].descriptors[3]",
         ]
     );
     let text = read(&[file]).unwrap().text;
@@ -57,6 +59,30 @@ descriptors:
     assert!(losses.iter().all(|loss| text.contains(&format!("# {}\n", loss.line()))), "{text}");
     let kept = file.split("    descriptors:\n").next().unwrap();
     assert_eq!(play(&[kept]).len(), 5);
+}
+
+#[test]
+fn limits_keep_their_names_or_say_so() {
+    let limit = |key: &str, name: &str| {
+        format!("  - {{key: {key}, rate_limit: {{name: {name}, unit: minute, requests_per_unit: 3}}}}\n")
+    };
+    // The first descriptor would be named like the second one's limit.
+    let file = "domain: d\ndescriptors:\n  - {key: fast, rate_limit: {unit: minute, requests_per_unit: 1}}\n"
+        .to_owned()
+        + &limit("a", "fast")
+        + &limit("b", "fast")
+        + &limit("c", "two words");
+    let import = read(&[&file]).unwrap();
+    let names: Vec<&str> = import.text.lines().filter_map(|line| line.strip_prefix("      - name: ")).collect();
+    assert_eq!(names, ["\"fast-3\"", "\"fast\"", "\"fast-2\"", "\"two-words\""], "{}", import.text);
+    let losses: Vec<String> = import.losses.iter().map(|loss| loss.line()).collect();
+    for (loss, begin) in losses.iter().zip([
+        "1.yaml:5:33: descriptors[2].rate_limit.name: the rule is named `fast-2`",
+        "1.yaml:6:33: descriptors[3].rate_limit.name: the rule is named `two-words`",
+    ]) {
+        assert!(loss.starts_with(begin), "{loss}");
+    }
+    assert_eq!(losses.len(), 2, "{losses:?}");
 }
 
 #[test]

@@ -168,8 +168,39 @@ descriptors:
 fn files_of_one_domain_are_one_tree_and_domains_are_apart() {
     let more = "domain: shop\ndescriptors:\n  - {key: extra, rate_limit: {unit: minute, requests_per_unit: 2}}\n";
     let other = "domain: other\ndescriptors:\n  - {key: tenant, rate_limit: {unit: minute, requests_per_unit: 1}}\n";
-    check(&[TREE, more]);
+    let remarks = play(&[TREE, more]);
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].starts_with("2.yaml:1:9: domain: `shop` is the domain of 1.yaml:2 too"), "{remarks:?}");
+    assert!(remarks[0].ends_with("unless MERGE_DOMAIN_CONFIG is set"), "{remarks:?}");
     check(&[other, TREE, "domain: empty\ndescriptors:\n"]);
+}
+
+/// `generic_key` is the key of every entry whose name is written in a route.
+#[test]
+fn a_key_may_be_on_several_levels() {
+    let file = r#"
+domain: shop
+descriptors:
+  - key: generic_key
+    value: one
+    descriptors:
+      - key: generic_key
+        rate_limit: {unit: minute, requests_per_unit: 2}
+        descriptors:
+          - {key: generic_key, value: t*, rate_limit: {unit: minute, requests_per_unit: 3}}
+          - key: user
+            descriptors:
+              - {key: generic_key, rate_limit: {unit: minute, requests_per_unit: 1}}
+      - {key: generic_key, value: two}
+      - {key: generic_key, value: three, rate_limit: {unit: minute, requests_per_unit: 4}}
+  - key: generic_key
+    rate_limit: {unit: minute, requests_per_unit: 5}
+  - key: a/b
+    descriptors:
+      - {key: a/b, value: one, rate_limit: {unit: minute, requests_per_unit: 2}}
+      - {key: a/b}
+"#;
+    check(&[file]);
 }
 
 #[test]

@@ -1,0 +1,52 @@
+//! Gives the rules and policies of an import their names: those of the files, where they can be names here.
+
+use std::collections::HashSet;
+
+use super::Losses;
+use super::shapes::ImportedPolicy;
+
+/// Gives every policy and every rule a name of its own. What a file names has its name before others are named.
+pub fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
+    let (mut of_policies, mut of_rules) = (HashSet::new(), HashSet::new());
+    for rule in policies.iter_mut().flat_map(|policy| &mut policy.rules) {
+        let Some(given) = &rule.limit_name else { continue };
+        rule.name = unique(&given.text, &mut of_rules);
+        if rule.name != given.text {
+            let what = format!(
+                "the rule is named `{}`: names are of letters, digits, `_`, `.` and `-`, and unique",
+                rule.name
+            );
+            losses.add(&rule.file, given.position, &given.path, what);
+        }
+    }
+    for policy in policies {
+        policy.name = unique(&policy.name, &mut of_policies);
+        for rule in policy.rules.iter_mut().filter(|rule| rule.limit_name.is_none()) {
+            rule.name = unique(&rule.name, &mut of_rules);
+        }
+    }
+}
+
+/// A valid name like the wanted one, which is not taken.
+fn unique(wanted: &str, taken: &mut HashSet<String>) -> String {
+    const LONGEST: usize = 64;
+    /// Digits and a dash.
+    const NUMBER: usize = 6;
+    let is_valid = |char: char| char.is_ascii_alphanumeric() || "_.-".contains(char);
+    let is_name = (1..=LONGEST).contains(&wanted.len()) && wanted.chars().all(is_valid);
+    if is_name && taken.insert(wanted.to_owned()) {
+        return wanted.to_owned();
+    }
+    let valid = |char: char| if is_valid(char) { char } else { '-' };
+    let mut base: String = wanted.chars().map(valid).take(LONGEST - NUMBER).collect();
+    if base.is_empty() {
+        base.push('-');
+    }
+    let mut name = base.clone();
+    let mut number = 2;
+    while !taken.insert(name.clone()) {
+        name = format!("{base}-{number}");
+        number += 1;
+    }
+    name
+}
