@@ -50,15 +50,12 @@ impl Edge {
         gateways: &[SocketAddr],
         api: &Upstream,
     ) -> Edge {
-        let (directory, port) = (TempDir::new().unwrap(), free_port());
+        let (directory, port, inner_port) = (TempDir::new().unwrap(), free_port(), free_port());
         let folder = directory.path().to_str().unwrap().to_owned();
         for (name, text) in files {
-            let servers: String = gateways.iter().map(|gateway| format!("server {gateway};\n")).collect();
-            let text = text
-                .replace("server 127.0.0.1:9100;", &servers)
-                .replace("127.0.0.1:9100", &gateways[0].to_string())
+            let text = with_gateways(text, gateways)
+                .replace("127.0.0.1:9101", &format!("127.0.0.1:{inner_port}"))
                 .replace("127.0.0.1:9000", &api.address.to_string())
-                .replace("port_value: 9100", &format!("port_value: {}", gateways[0].port()))
                 .replace("port_value: 9000", &format!("port_value: {}", api.address.port()))
                 .replace("port_value: 8080", &format!("port_value: {port}"))
                 .replace(":8080", &format!(":{port}"))
@@ -99,6 +96,40 @@ impl Edge {
     pub fn output(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("output")).unwrap()
     }
+}
+
+/// A file of the page with all gateways, as its last section says for each of the edges.
+fn with_gateways(text: &str, gateways: &[SocketAddr]) -> String {
+    let of = |line: &str, index: usize, gateway: &SocketAddr| {
+        line.replace("server gateway ", &format!("server gateway{index} "))
+            .replace("127.0.0.1:9100", &gateway.to_string())
+            .replace("port_value: 9100", &format!("port_value: {}", gateway.port()))
+    };
+    let each = |text: &str, between: &str| {
+        let all: Vec<String> = gateways.iter().enumerate().map(|(index, gateway)| of(text, index, gateway)).collect();
+        all.join(between)
+    };
+    let (caddy, traefik) = ("127.0.0.1:9100 {", "{url: \"http://127.0.0.1:9100\"}");
+    let lines = text.lines().map(|line| {
+        if line.contains(caddy) {
+            line.replace(caddy, &format!("{} {{", each("127.0.0.1:9100", " ")))
+        } else if line.contains(traefik) {
+            line.replace(traefik, &each(traefik, ", "))
+        } else if line.contains("server ") && line.contains("9100") || line.contains("port_value: 9100") {
+            each(line, "\n")
+        } else {
+            of(line, 0, &gateways[0])
+        }
+    });
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
+/// A file of the page for a machine that may be slow: its edge would take a gateway that is late for one that is lost.
+pub fn patient(file: &str) -> String {
+    let longer = file.replace("250ms", "20s").replace("0.25s", "20s").replace("timeout = 1000", "timeout = 60000");
+    assert_ne!(longer, file);
+    // Of Traefik, a check may not take longer than its interval.
+    longer.replace("interval: 1s, timeout: 20s", "interval: 1s, timeout: 900ms")
 }
 
 impl Drop for Edge {

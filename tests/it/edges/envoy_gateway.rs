@@ -57,7 +57,7 @@ fn the_patches_for_an_envoy_gateway_make_its_envoy_ask() {
     let envoy = serde_yaml::to_string(&envoy).unwrap();
     let address = "address: tollgate-pods.default.svc.cluster.local\n";
     assert!(envoy.contains(address), "{envoy}");
-    let envoy = envoy.replace(address, "address: 127.0.0.1\n").replace("timeout: 0.25s", "timeout: 20s");
+    let envoy = envoy.replace(address, "address: 127.0.0.1\n").replace("0.25s", "20s");
     let text = map["data"]["gateway.yaml"].as_str().unwrap();
     let rules = &text[text.find("policies:").unwrap()..];
     let rules = rules.replace("{rps: 50, burst: 100}", "{rps: 0.001, burst: 2}");

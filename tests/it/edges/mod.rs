@@ -6,5 +6,6 @@ mod envoy_gateway;
 mod grpc_caller;
 mod grpc_doors;
 mod http_door;
+mod lost_gateways;
 mod proxies;
 mod store_deadlines;
