@@ -199,6 +199,18 @@ impl Breaker {
         }
     }
 
+    /// Forgets the failures before a new connection. If it is open, the next request probes: that there is a connection does not
+    /// show that the server decides.
+    pub fn begin_again(&self, now: Timestamp) {
+        let mut state = self.state.lock();
+        if let Some(open) = &mut state.open {
+            (open.until, open.reconnected) = (open.until.min(now), now);
+            return;
+        }
+        state.close();
+        self.troubled.store(false, Ordering::Release);
+    }
+
     /// Whether the failure of a probe on a connection that was made at this time says nothing: a newer one may lead to another
     /// server, and is to be probed.
     pub fn is_outdated(&self, connected: Timestamp) -> bool {
@@ -338,6 +350,24 @@ mod tests {
         assert!(breaker.is_outdated(Timestamp(now.0 - 1)) && !breaker.is_outdated(now));
         assert_eq!(breaker.record(Permit::Probe, CallResult::Success, now), Change::Closed);
         assert!(!breaker.is_outdated(Timestamp(now.0 - 1)));
+    }
+
+    #[test]
+    fn a_connection_that_shows_no_decision_forgets_a_row_and_leaves_an_open_breaker_to_a_probe() {
+        let breaker = breaker();
+        let now = Timestamp(1_000 * SECOND);
+        for _ in 0..4 {
+            breaker.record(Permit::Granted, CallResult::Failure, now);
+        }
+        breaker.begin_again(now);
+        for _ in 0..4 {
+            assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
+        }
+        assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::Opened);
+        assert_eq!(breaker.acquire(now), Permit::Refused);
+        breaker.begin_again(now);
+        assert_eq!((breaker.acquire(now), breaker.acquire(now)), (Permit::Probe, Permit::Refused));
+        assert_eq!(breaker.record(Permit::Probe, CallResult::Success, now), Change::Closed);
     }
 
     #[test]

@@ -113,6 +113,12 @@ impl StoreError {
     pub fn is_answer(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
+
+    /// Whether the server works and has refused a call for reasons of its own, such as a row that others hold. A breaker would
+    /// keep requests away from it that it can decide.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, StoreError::Busy)
+    }
 }
 
 /// An error with its detail: the first is counted, the second is logged.

@@ -39,6 +39,8 @@ pub enum Event {
     Node { address: Arc<str>, change: NodeChange },
     /// Which keys the server evicts when its memory is full, by its name for that.
     EvictionPolicy(String),
+    /// The server has warned of something, in its words.
+    ServerWarning(String),
     /// How large the table is in which a database keeps the buckets.
     TableMeasured(TableSize),
     /// The heartbeat was refused, so the number of gateways is unknown.

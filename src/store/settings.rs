@@ -62,6 +62,15 @@ impl Settings {
         self.endpoint().is_some()
     }
 
+    /// How many connections a gateway with so many workers has to a shared store.
+    pub fn connections(&self, workers: usize) -> usize {
+        match self {
+            Settings::Memory(_) => 0,
+            Settings::Redis(_) => workers,
+            Settings::Postgres(_) => postgres::connections(workers),
+        }
+    }
+
     /// The least number of gateways that share the buckets; 1 where they are not shared.
     pub fn gateways(&self) -> u64 {
         match self {

@@ -32,6 +32,7 @@ pub struct StoreHealth {
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
     healings: LogThrottle,
+    warnings: LogThrottle,
 }
 
 /// What other gateways run, as last announced.
@@ -50,7 +51,7 @@ enum NodeState {
 
 #[derive(Debug)]
 struct Links {
-    /// By worker: why its connection is down.
+    /// By worker that has a connection: why it is down.
     down: Vec<Option<StoreError>>,
     /// What was last reported; `None` at first.
     reported: Option<Result<(), StoreError>>,
@@ -64,8 +65,7 @@ impl StoreHealth {
         clock: Clock,
         events: Arc<Events>,
     ) -> StoreHealth {
-        // The embedded store has no connection.
-        let down = if settings.is_shared() { vec![Some(StoreError::Unreachable); workers] } else { Vec::new() };
+        let down = vec![Some(StoreError::Unreachable); settings.connections(workers)];
         let metrics = StoreMetrics::new(settings, &metrics.registry);
         metrics.gateways.set(whole_number(settings.gateways()));
         metrics.up.set(if down.is_empty() { 1.0 } else { 0.0 });
@@ -81,6 +81,7 @@ impl StoreHealth {
             links: Mutex::new(Links { down, reported: None }),
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
+            warnings: LogThrottle::default(),
         }
     }
 
@@ -133,6 +134,7 @@ impl StoreHealth {
                 *self.other_gateways.lock() = OtherGateways { at: self.clock.now(), others };
             }
             Event::EvictionPolicy(policy) => self.record_eviction_policy(policy),
+            Event::ServerWarning(detail) => self.record_warning(&detail),
             Event::TableMeasured(size) => self.metrics.set_table_size(&size),
             Event::HeartbeatError(fault) => self.record_failure(&fault),
             Event::Up { worker, server } => {
@@ -246,6 +248,12 @@ impl StoreHealth {
         if let Some(calls) = self.failures.admit(self.clock.now()) {
             let server = fault.node.as_deref().unwrap_or(&self.address);
             log::warn!(server, kind = fault.error.name(), calls, detail = fault.detail; "store call failed");
+        }
+    }
+
+    fn record_warning(&self, detail: &str) {
+        if let Some(warnings) = self.warnings.admit(self.clock.now()) {
+            log::warn!(server = self.address, warnings, detail; "store warns");
         }
     }
 

@@ -55,7 +55,7 @@ pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) 
         let every = fixed_interval("store_clean", EVERY);
         // Jittered, so that gateways that started together do not all try at the same time.
         sleep(every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        let Ok(connected) = connect(settings, login, Checks::Schema).await else { continue };
+        let Ok(connected) = connect(settings, login, Checks::Schema, events).await else { continue };
         tokio::select! {
             measured = clean_and_measure(&connected.client, &settings.table, &mut after) => {
                 if let Ok(size) = measured {

@@ -11,9 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{Client, Config, Connection, NoTls};
+use tokio_postgres::error::Severity;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 
 use super::cancellation::Cancellation;
+use super::errors;
 use super::schema;
 use super::session::SocketAddresses;
 use super::settings::Settings;
@@ -22,6 +24,7 @@ use crate::base::host_port::HostPort;
 use crate::base::interval::fixed_interval;
 use crate::base::secret::Secret;
 use crate::store::error::{Fault, StoreError};
+use crate::store::events::{Event, EventSink};
 use crate::store::remote::login::{Credentials, CurrentLogin, Tls};
 use crate::store::remote::transport::Driver;
 
@@ -61,17 +64,22 @@ pub enum Checks {
 /// # Errors
 ///
 /// Why none of the servers can be used.
-pub async fn connect(settings: &Settings, login: &CurrentLogin, checks: Checks) -> Result<ReadyConnection, Fault> {
+pub async fn connect(
+    settings: &Settings,
+    login: &CurrentLogin,
+    checks: Checks,
+    events: &EventSink,
+) -> Result<ReadyConnection, Fault> {
     let credentials = login.read(STEP).await?;
     if let [host] = &settings.hosts[..] {
-        return connect_to(settings, host, &credentials, checks).await;
+        return connect_to(settings, host, &credentials, checks, events).await;
     }
     let mut attempts = JoinSet::new();
     let attempt = |attempts: &mut JoinSet<_>, host: HostPort, after: Duration| {
-        let (settings, credentials) = (settings.clone(), credentials.clone());
+        let (settings, credentials, events) = (settings.clone(), credentials.clone(), events.clone());
         attempts.spawn(async move {
             tokio::time::sleep(after).await;
-            let connected = connect_to(&settings, &host, &credentials, checks).await;
+            let connected = connect_to(&settings, &host, &credentials, checks, &events).await;
             connected.map_err(|fault| (host, fault))
         });
     };
@@ -102,6 +110,7 @@ async fn connect_to(
     host: &HostPort,
     credentials: &Credentials,
     checks: Checks,
+    events: &EventSink,
 ) -> Result<ReadyConnection, Fault> {
     let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
     let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
@@ -131,13 +140,13 @@ async fn connect_to(
             config.ssl_mode(SslMode::Disable);
             let connected = step("logging in", config.connect_raw(stream, NoTls)).await?;
             let (client, connection) = connected.map_err(login_fault)?;
-            (client, Box::pin(ended(connection)))
+            (client, Box::pin(ended(connection, events.clone())))
         }
         Some(handshake) => {
             config.ssl_mode(SslMode::Require);
             let connected = step("logging in", config.connect_raw(stream, handshake)).await?;
             let (client, connection) = connected.map_err(login_fault)?;
-            (client, Box::pin(ended(connection)))
+            (client, Box::pin(ended(connection, events.clone())))
         }
     };
     let mut driver = until_moved(connection, host.clone(), ends.peer.ip());
@@ -177,17 +186,26 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection, and says why it ended.
-async fn ended<S, T>(connection: Connection<S, T>) -> Fault
+/// Moves the bytes of a connection, reports what the server warns of, and says why it ended. Notices of other kinds are dropped:
+/// they are for people who wait for a statement.
+async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let closed = || Fault::new(StoreError::Closed, "the connection was closed");
-    connection.await.map_or_else(Fault::from, |()| closed())
+    loop {
+        match std::future::poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notice(notice))) if notice.parsed_severity() == Some(Severity::Warning) => {
+                events.send(Event::ServerWarning(errors::text(&notice)));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return error.into(),
+            None => return Fault::new(StoreError::Closed, "the connection was closed"),
+        }
+    }
 }
 
-/// SocketAddresses when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
+/// Ends when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;

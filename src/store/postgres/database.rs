@@ -19,7 +19,7 @@ use crate::store::error::Fault;
 use crate::store::events::{EventSink, RunningGateway};
 use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::transport::{
-    CallLimits, CallReply, DrivenLink, LiveGateways, Overflow, PartReply, Transport,
+    CallLimits, CallReply, Connected, DrivenLink, LiveGateways, Overflow, PartReply, Transport,
 };
 
 /// A PostgreSQL database.
@@ -32,6 +32,7 @@ pub struct Database {
     /// Begins the transaction of a heartbeat.
     begin_heartbeat: String,
     clock: Clock,
+    events: EventSink,
 }
 
 /// A connection to it. Transactions on it take turns: what is sent during one belongs to it.
@@ -43,7 +44,7 @@ pub struct Link {
 }
 
 impl Database {
-    pub fn new(settings: Settings, clock: Clock) -> Database {
+    pub fn new(settings: Settings, clock: Clock, events: EventSink) -> Database {
         Database {
             login: CurrentLogin::new(settings.login.clone()),
             statements: Statements::new(&settings),
@@ -51,6 +52,7 @@ impl Database {
             begin_heartbeat: gateway_heartbeat::begin(&settings),
             settings,
             clock,
+            events,
         }
     }
 }
@@ -61,9 +63,12 @@ impl Transport for Database {
     // A larger transaction holds its locks for longer.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, overflow: Overflow::Waits, parted: false };
 
+    // It has written nothing.
+    const CONNECTED: Connected = Connected::Answers;
+
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let ReadyConnection { client, mut driver, server, ends, cancellation } =
-            connect(&self.settings, &self.login, Checks::Schema).await?;
+            connect(&self.settings, &self.login, Checks::Schema, &self.events).await?;
         let session = tokio::select! {
             biased;
             session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.texts))) => session??,

@@ -53,7 +53,7 @@ fn kind(code: &SqlState) -> StoreError {
 }
 
 /// The server's text with its code, by which its manual can be searched.
-fn text(answer: &DbError) -> String {
+pub fn text(answer: &DbError) -> String {
     let message = answer.message();
     let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())

@@ -36,8 +36,9 @@ SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELE
 
 /// Begins its transaction. Takes wait for it, so it must not wait for a lock on the table for long.
 pub fn begin(settings: &Settings) -> String {
-    let half = Duration::from(settings.timeout).as_millis() / 2;
-    format!("{}; SET LOCAL lock_timeout = {}", transaction::begin(settings), half.clamp(1, 2_147_483_647))
+    let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
+    let begin = transaction::begin(settings);
+    format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)
 }
 
 /// Sends one heartbeat, in a transaction that `begin` begins.

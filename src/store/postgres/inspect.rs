@@ -17,6 +17,7 @@ use crate::limit::algorithm::{AlgorithmKind, State};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::cost::Cost;
 use crate::store::error::{Fault, StoreError};
+use crate::store::events::EventSink;
 use crate::store::remote::login::CurrentLogin;
 use crate::store::reply::GivenBack;
 
@@ -44,7 +45,7 @@ impl Inspector {
     ///
     /// When no server can be reached, or none that has the tables lets the user in.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
-        let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Schema).await?;
+        let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
         // An operator waits for locks as long as for anything else.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
@@ -148,6 +149,11 @@ impl Inspector {
     }
 }
 
+/// Who runs a command reads no log.
+fn nobody() -> EventSink {
+    EventSink::new(|_| ())
+}
+
 async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {STATEMENT_TIMEOUT:?}"));
     tokio::time::timeout(STATEMENT_TIMEOUT, work).await.map_err(overdue)?
@@ -159,7 +165,7 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
 ///
 /// When no server can be reached, or it refuses a statement.
 pub async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
-    let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Login).await?;
+    let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Login, &nobody()).await?;
     tokio::spawn(ready.driver);
     let ran = tokio::time::timeout(Duration::from_secs(60), ready.client.batch_execute(statements)).await;
     ran.map_err(|_| unexpected_reply("the statements of the schema"))??;

@@ -24,6 +24,7 @@ use super::remote::fault_injection::Hooks;
 use super::remote::login::Login;
 use crate::base::time::Clock;
 use database::Database;
+pub(super) use settings::connections;
 pub use settings::{Durability, Settings, TableName};
 pub use url::{InvalidUrl, Url};
 
@@ -34,8 +35,9 @@ impl Postgres {
     /// With the faults that a test injects; the default has none.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
-        let database = Database::new(settings, clock.clone());
-        Remote::new(database, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)
+        let database = Database::new(settings, clock.clone(), events.clone());
+        let settings = remote::Settings { timeout, breaker, gateways };
+        Remote::new(database, settings, hooks, connections(workers), clock, events)
     }
 
     /// From the next connection on.

@@ -28,6 +28,8 @@ pub enum CallStatement {
     Clock,
     Write,
     Remove,
+    /// Commits by itself, and waits for all earlier commits.
+    Flush,
 }
 
 /// One for each statement of a call.
@@ -38,6 +40,7 @@ pub struct CallStatements<T> {
     pub clock: T,
     pub write: T,
     pub remove: T,
+    pub flush: T,
 }
 
 /// A statement with the types of its parameters.
@@ -52,7 +55,12 @@ pub struct Session {
     statements: Arc<CallStatements<Statement>>,
     /// `None` behind a pooler, or what may be one.
     prepared: Option<CallStatements<tokio_postgres::Statement>>,
+    can_flush: bool,
 }
+
+/// Whether the user may call what [`CallStatement::Flush`] does.
+const CAN_FLUSH: &str = "SELECT coalesce(has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean, text, text)'), \
+                         'EXECUTE'), false)";
 
 impl<T> CallStatements<T> {
     fn of(&self, statement: CallStatement) -> &T {
@@ -62,6 +70,7 @@ impl<T> CallStatements<T> {
             CallStatement::Clock => &self.clock,
             CallStatement::Write => &self.write,
             CallStatement::Remove => &self.remove,
+            CallStatement::Flush => &self.flush,
         }
     }
 }
@@ -77,9 +86,16 @@ impl Session {
         ends: SocketAddresses,
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
-        let prepared =
-            if leads_to_the_server(&client, ends).await? { Some(prepare(&client, &statements).await?) } else { None };
-        Ok(Session { client, statements, prepared })
+        let is_direct = leads_to_the_server(&client, ends).await?;
+        // Behind a pooler the second commit might be made after a crash, or by another server, which lack the first.
+        let can_flush = is_direct && can_flush(&client).await?;
+        let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
+        Ok(Session { client, statements, prepared, can_flush })
+    }
+
+    /// Whether a commit need not wait by itself, because a later one on this connection can wait for it.
+    pub fn can_flush(&self) -> bool {
+        self.can_flush
     }
 
     /// The rows that a statement returns. Sent as soon as it is polled.
@@ -118,19 +134,32 @@ impl Session {
 async fn prepare(
     client: &Client,
     statements: &CallStatements<Statement>,
+    can_flush: bool,
 ) -> Result<CallStatements<tokio_postgres::Statement>, Error> {
     let prepare = |statement: CallStatement| {
         let Statement { text, types } = statements.of(statement);
         client.prepare_typed(text, types)
     };
-    let (insert, lock, clock, write, remove) = tokio::try_join!(
+    // One that is not used stands in for what the server does not have.
+    let flush = if can_flush { CallStatement::Flush } else { CallStatement::Clock };
+    let (insert, lock, clock, write, remove, flush) = tokio::try_join!(
         prepare(CallStatement::Insert),
         prepare(CallStatement::Lock),
         prepare(CallStatement::Clock),
         prepare(CallStatement::Write),
         prepare(CallStatement::Remove),
+        prepare(flush),
     )?;
-    Ok(CallStatements { insert, lock, clock, write, remove })
+    Ok(CallStatements { insert, lock, clock, write, remove, flush })
+}
+
+async fn can_flush(client: &Client) -> Result<bool, Error> {
+    match client.query_typed(CAN_FLUSH, &[]).await {
+        Ok(rows) => Ok(rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false)),
+        // It is another kind of server, which does not know the question.
+        Err(error) if error.as_db_error().is_some() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the server sees the same connection: both ends of it are the same there. A pooler's connection to the server has at

@@ -13,6 +13,15 @@ const LONGEST_NAME: usize = 63;
 /// What follows the name of the table in the name of the one with heartbeats.
 const GATEWAYS: &str = "_gateway";
 
+/// The maximum number of connections of one gateway. Each has one transaction under way, and those on the same bucket wait for each
+/// other: more would not decide more, and a fleet would use up what the server admits.
+const MOST_CONNECTIONS: usize = 2;
+
+/// How many connections a gateway with so many workers has.
+pub fn connections(workers: usize) -> usize {
+    workers.min(MOST_CONNECTIONS)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The servers in the order in which they are tried; one of them accepts writes. At least one.

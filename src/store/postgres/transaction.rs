@@ -2,8 +2,13 @@
 //!
 //! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
 //! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
+//!
+//! The commit does not wait for the disk, so that the rows are locked for a moment only, whatever a disk or a replica takes. Where
+//! `durability` asks for that wait, a second commit follows at once that waits for everything that was logged before it: only then
+//! is anything answered. Who decides on the rows meanwhile waits in the same way before it answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
@@ -13,6 +18,7 @@ use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
 use super::session::{CallStatement, CallStatements, Session, Statement};
 use super::settings::{Durability, Settings, TableName};
+use crate::base::time;
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::bucket_key::BucketKey;
 use crate::limit::charge::Plan;
@@ -32,12 +38,23 @@ const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
 /// After so many transactions that found a row for every bucket, the next one does not insert any.
 const QUIET: u8 = 16;
 
+/// A commit by itself that waits for what was logged before it. Its record has no other content.
+const FLUSH: &str =
+    "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
+
 /// The statements of a call.
 #[derive(Debug)]
 pub struct Statements {
+    /// Begins a transaction whose commit waits for nothing.
     begin: String,
+    /// Begins one whose commit waits as `durability` says.
+    begin_durable: String,
     pub texts: Arc<CallStatements<Statement>>,
+    durability: Durability,
     timeout: Micros,
+    /// Whether a commit stays unanswered for longer than `timeout`, and none has succeeded since it was sent. Then an answer must
+    /// also show that commits succeed, even if it writes nothing.
+    in_doubt: AtomicBool,
 }
 
 /// Whether buckets may have no row yet, as far as one connection knows. A transaction that does not insert rows is shorter;
@@ -98,8 +115,16 @@ impl Statements {
             clock: Statement { text: CLOCK.to_owned(), types: &[] },
             write: Statement { text: write(&settings.table), types: ROWS },
             remove: Statement { text: remove, types: KEYS },
+            flush: Statement { text: FLUSH.to_owned(), types: &[] },
         };
-        Statements { begin: begin(settings), texts: Arc::new(texts), timeout: settings.timeout }
+        Statements {
+            begin: begin_until_committed(settings, Commit::AtOnce),
+            begin_durable: begin(settings),
+            texts: Arc::new(texts),
+            durability: settings.durability,
+            timeout: settings.timeout,
+            in_doubt: AtomicBool::new(false),
+        }
     }
 
     /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
@@ -132,7 +157,8 @@ impl Statements {
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
                 }
             };
-            if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= self.timeout {
+            // One that waited for a lock has used up its time: by a second wait the answer would be late.
+            if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= lock_wait(self.timeout) {
                 return Err(fault);
             }
         }
@@ -177,9 +203,10 @@ impl Statements {
         let insert = new_rows.are_likely();
         let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
         // Sent in this order, without waiting for each other's answers.
+        let begin = if session.can_flush() { &self.begin } else { &self.begin_durable };
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
-            session.client.batch_execute(&self.begin),
+            session.client.batch_execute(begin),
             inserted,
             session.query(CallStatement::Lock, &parameters),
             session.query(CallStatement::Clock, &[]),
@@ -204,8 +231,13 @@ impl Statements {
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), Undone> {
         let Writes { keys, states, until, unused } = writes;
         if keys.is_empty() {
+            session.client.batch_execute("ROLLBACK").await?;
             // Unlike a commit it does not wait for the disk.
-            return Ok(session.client.batch_execute("ROLLBACK").await?);
+            if self.in_doubt.load(Ordering::Relaxed) {
+                self.committed(self.flush(session)).await?;
+                self.in_doubt.store(false, Ordering::Relaxed);
+            }
+            return Ok(());
         }
         let parameters: [&(dyn ToSql + Sync); 3] = [keys, states, until];
         // A refused request stores nothing.
@@ -215,38 +247,84 @@ impl Statements {
             }
             session.execute(CallStatement::Remove, &[unused]).await
         };
-        let (written, removed, committed) = tokio::join!(
-            biased;
-            session.execute(CallStatement::Write, &parameters),
-            removed,
-            session.client.batch_execute("COMMIT"),
-        );
+        let all = async {
+            tokio::join!(
+                biased;
+                session.execute(CallStatement::Write, &parameters),
+                removed,
+                session.client.batch_execute("COMMIT"),
+                self.flush(session),
+            )
+        };
+        let (written, removed, committed, flushed) = self.committed(all).await;
         let written = written?;
         removed?;
         committed?;
+        // The charge stays, so this must not be tried again.
+        flushed.map_err(Fault::from)?;
         if written != keys.len() as u64 {
             return Err(unexpected_reply("the write of the buckets").into());
         }
+        self.in_doubt.store(false, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Waits until everything that was logged is where `durability` wants it.
+    async fn flush(&self, session: &Session) -> Result<(), Error> {
+        if self.durability == Durability::Sync && session.can_flush() {
+            session.query(CallStatement::Flush, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for commits, and notes when they take longer than `timeout`.
+    async fn committed<T>(&self, commits: impl Future<Output = T>) -> T {
+        let mut commits = std::pin::pin!(commits);
+        let answered = time::timeout(self.timeout.into(), &mut commits).await;
+        match answered {
+            Ok(committed) => committed,
+            Err(_) => {
+                self.in_doubt.store(true, Ordering::Relaxed);
+                commits.await
+            }
+        }
     }
 }
 
-/// Begins a transaction. The settings end with it, so that a pooler can give the connection to others.
+/// When a commit is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commit {
+    /// Before it is on a disk.
+    AtOnce,
+    /// As `durability` says.
+    Durable,
+}
+
+/// How long a transaction waits for rows. The other half of `timeout` is for the rest of it: that a row is locked is to be answered
+/// in time.
+fn lock_wait(timeout: Micros) -> Micros {
+    Micros(timeout.0 / 2)
+}
+
+/// Begins a transaction whose commit is as durable as `durability` says. The settings end with it, so that a pooler can give the
+/// connection to others.
 ///
 /// `lock_timeout` bounds the wait for each row, `statement_timeout` that for all rows: those that are locked already must not be
 /// held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of its
 /// log, and the wait for a synchronous replica only a cancel request, which is sent when the call is given up.
 pub fn begin(settings: &Settings) -> String {
-    let timeout = Duration::from(settings.timeout).as_millis().clamp(1, 2_147_483_647);
-    let commit = match settings.durability {
-        Durability::None | Durability::Async => "off",
-        Durability::Sync => "on",
-    };
+    begin_until_committed(settings, Commit::Durable)
+}
+
+fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
+    let milliseconds = |micros: Micros| Duration::from(micros).as_millis().clamp(1, 2_147_483_647);
+    let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
+    let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
     // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer. Where it has no other way, that
     // makes a plan look so expensive that the server compiles it first, for longer than `timeout`: hence without JIT.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {timeout}; SET LOCAL statement_timeout = {timeout}; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \
          SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}; SET LOCAL jit = off{planner}"
     )
 }

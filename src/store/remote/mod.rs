@@ -2,8 +2,8 @@
 //!
 //! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself
 //! and reserves nothing that another gateway could need. A request that cannot be paid in any case is refused without a
-//! call. Each worker has one connection and one queue: requests that arrive during a call are sent together in the next one,
-//! so no request waits for a timer.
+//! call. Each worker has one connection and one queue, or shares one with others where the server bears no more: requests that
+//! arrive during a call are sent together in the next one, so no request waits for a timer.
 //!
 //! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
 //! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing,
@@ -60,7 +60,7 @@ pub struct Remote<T> {
     /// Decides while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
-    /// One permit for each worker whose connection has been attempted.
+    /// One permit for each connection that has been attempted.
     first_attempts: Semaphore,
     /// What is announced of this gateway to the others.
     this_gateway: Arc<Mutex<RunningGateway>>,
@@ -72,17 +72,17 @@ pub struct Remote<T> {
 }
 
 impl<T: Transport> Remote<T> {
-    /// A store on this kind of server, with the faults that a test injects.
+    /// A store on this kind of server with this number of connections, and with the faults that a test injects.
     pub fn new(
         transport: T,
         settings: Settings,
         hooks: Hooks,
-        workers: usize,
+        connections: usize,
         clock: Clock,
         events: EventSink,
     ) -> Remote<T> {
         let state = StoreState::new(&settings, &clock, hooks);
-        Remote::sharing(state, transport, settings, workers, clock, events)
+        Remote::sharing(state, transport, settings, connections, clock, events)
     }
 
     /// A store that shares what it knows with others.
@@ -90,7 +90,7 @@ impl<T: Transport> Remote<T> {
         shared: StoreState,
         transport: T,
         settings: Settings,
-        workers: usize,
+        connections: usize,
         clock: Clock,
         events: EventSink,
     ) -> Remote<T> {
@@ -101,7 +101,7 @@ impl<T: Transport> Remote<T> {
             let (clock, events, connected) = (clock.clone(), events.clone(), Arc::clone(&connected));
             Connection::new(Worker(worker), transport, settings.timeout, clock, events, shared, connected)
         };
-        let connections = (0..workers).map(connection).collect();
+        let connections = (0..connections).map(connection).collect();
         let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
         Remote {
             transport,
@@ -117,6 +117,7 @@ impl<T: Transport> Remote<T> {
         }
     }
 
+    /// Drives the connection of a worker that has one of its own.
     pub async fn run(&self, worker: Worker) {
         let Some(connection) = self.connections.get(worker.0) else { return };
         let connected = connection.run(&self.first_attempts);
@@ -128,9 +129,9 @@ impl<T: Transport> Remote<T> {
     }
 
     pub async fn first_attempt(&self) {
-        let workers = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        let connections = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
         // It is never closed; and if it were, there would be nothing to wait for.
-        let attempts = self.first_attempts.acquire_many(workers);
+        let attempts = self.first_attempts.acquire_many(connections);
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
@@ -146,7 +147,7 @@ impl<T: Transport> Remote<T> {
         caller: Option<Arc<dyn Caller>>,
         answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
-        let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
+        let connection = self.connection(worker)?;
         // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
         connection.usable()?;
         let now = self.clock.now();
@@ -168,7 +169,7 @@ impl<T: Transport> Remote<T> {
         caller: Option<Arc<dyn Caller>>,
         waiting: WaitPeriod,
     ) -> Result<Option<TakeReply>, StoreError> {
-        let connection = self.connections.get(worker.0).ok_or(StoreError::Unreachable)?;
+        let connection = self.connection(worker)?;
         connection.usable()?;
         self.query_on(connection, plan, caller, waiting).await
     }
@@ -178,7 +179,13 @@ impl<T: Transport> Remote<T> {
     /// # Errors
     /// Why it cannot.
     pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
-        self.connections.get(worker.0).ok_or(StoreError::Unreachable)?.usable()
+        self.connection(worker)?.usable()
+    }
+
+    /// The connection of a worker, which it shares with others if there are fewer than workers.
+    fn connection(&self, worker: Worker) -> Result<&Connection<T>, StoreError> {
+        let index = worker.0.checked_rem(self.connections.len()).ok_or(StoreError::Unreachable)?;
+        self.connections.get(index).ok_or(StoreError::Unreachable)
     }
 
     async fn query_on(

@@ -89,6 +89,8 @@ fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Tim
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,
+        // It shows neither that the store decides nor that it does not.
+        Err(error) if error.is_refusal() => return breaker.release(Permit::Probe),
         Err(_) if breaker.is_outdated(connected) => return breaker.release(Permit::Probe),
         Err(_) => CallResult::Failure,
     };

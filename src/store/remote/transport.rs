@@ -22,6 +22,9 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 
     const CALLS: CallLimits;
 
+    /// What a connection that has been made shows of the server.
+    const CONNECTED: Connected = Connected::Decides;
+
     /// Finds the server, connects and tests the connection. Where the address can change, it is looked up each time.
     ///
     /// # Errors
@@ -102,6 +105,15 @@ pub enum Overflow {
     Waits,
     /// A second call is made at the same time.
     SecondCall,
+}
+
+/// What a new connection shows of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connected {
+    /// That it decides: all that a call needs was tried.
+    Decides,
+    /// That it can be used; whether calls succeed only a call shows.
+    Answers,
 }
 
 /// A connection on which calls can be made, and the driver that moves its bytes.

@@ -75,9 +75,11 @@ fn combined_calls_are_exact() {
     let postgres = Postgres::start();
     let settings = postgres.settings();
     nothing_is_granted_too_much_or_withheld(&postgres, &settings, Combining::On);
-    let settings = Settings { durability: Durability::None, ..settings };
-    postgres.sql(&schema::statements(&settings));
-    nothing_is_granted_too_much_or_withheld(&postgres, &settings, Combining::On);
+    for durability in [Durability::Sync, Durability::None] {
+        let settings = Settings { durability, ..settings.clone() };
+        postgres.sql(&schema::statements(&settings));
+        nothing_is_granted_too_much_or_withheld(&postgres, &settings, Combining::On);
+    }
 }
 
 #[test]

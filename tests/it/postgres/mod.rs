@@ -6,6 +6,7 @@ mod crash;
 mod failover;
 mod fallback;
 mod histories;
+mod hot_bucket;
 mod initialization;
 mod moved_name;
 mod operators;

@@ -62,7 +62,7 @@ impl<T: Transport> Connection<T> {
         };
         let ended = self.clock.now();
         let took = ended.since(started);
-        let result = if outcome.as_ref().is_ok_and(is_answered) { CallResult::Success } else { CallResult::Failure };
+        let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
         self.publish(timer.end(&self.shared.breaker, result, ended));
         let (healed, fault) = match &outcome {
@@ -186,8 +186,12 @@ fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
 }
 
 /// Whether the server has decided any part of a call, or has shown that it works otherwise.
-fn is_answered(parts: &CallReply) -> bool {
-    parts.is_empty() || faults(parts).filter(|fault| !fault.error.is_answer()).count() < parts.len()
+fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
+    let answers = |fault: &Fault| fault.error.is_answer() || fault.error.is_refusal();
+    match outcome {
+        Ok(parts) => parts.is_empty() || faults(parts).filter(|fault| !answers(fault)).count() < parts.len(),
+        Err(fault) => fault.error.is_refusal(),
+    }
 }
 
 /// How many buckets all parts of a call have healed.

@@ -13,7 +13,7 @@ use crate::base::time::Micros;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
 use crate::store::remote::queue::Queue;
-use crate::store::remote::transport::{DrivenLink, Overflow, Transport};
+use crate::store::remote::transport::{Connected, DrivenLink, Overflow, Transport};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -36,10 +36,12 @@ impl<T: Transport> Connection<T> {
                 self.shared.deny_cache.invalidate();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
                 // That one server hangs says nothing of another one.
-                if ended_by == Some(StoreError::Timeout) && server == last_server {
-                    self.shared.breaker.probe_soon(now);
-                } else {
-                    self.publish(self.shared.breaker.reset());
+                match T::CONNECTED {
+                    _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
+                        self.shared.breaker.probe_soon(now);
+                    }
+                    Connected::Decides => self.publish(self.shared.breaker.reset()),
+                    Connected::Answers => self.shared.breaker.begin_again(now),
                 }
                 last_server.clone_from(&server);
                 self.events.send(Event::Up { worker: self.worker, server });
