@@ -29,6 +29,8 @@ pub struct ApiKeys {
     pub on_invalid: OnInvalid,
     /// The file that the keys were read from, as a path that can be opened.
     pub file: PathBuf,
+    /// How many of its keys the file may lose at once, in per cent.
+    pub max_shrink: u8,
     known: ArcSwap<ApiKeySet>,
 }
 
@@ -41,8 +43,15 @@ pub enum ApiKeyLookup {
 }
 
 impl ApiKeys {
+    /// With these keys, from this file, of which it may lose half at once.
     pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
-        ApiKeys { from, on_invalid, file, known: ArcSwap::from_pointee(keys) }
+        ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
+    }
+
+    /// The same, with a file that may lose so many of its keys at once, in per cent.
+    #[must_use]
+    pub fn losing_at_most(self, max_shrink: u8) -> ApiKeys {
+        ApiKeys { max_shrink, ..self }
     }
 
     /// Looks up the key of a request. Requests with more than one key have been rejected before.

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+
 /// In bytes: far more than any bundle of certificates has.
 const MAX_BYTES: usize = 16 << 20;
 
@@ -14,21 +16,12 @@ const MAX_BYTES: usize = 16 << 20;
 pub struct NamedFile {
     path: PathBuf,
     loaded: Vec<u8>,
-    kind: FileKind,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FileKind {
-    Regular,
-    /// Such as a pipe, which can be read only once.
-    Other,
 }
 
 impl NamedFile {
     /// `path` must be one that can be opened, `loaded` what was just read from it.
     pub fn new(path: PathBuf, loaded: Vec<u8>) -> NamedFile {
-        let regular = std::fs::metadata(&path).is_ok_and(|found| found.is_file());
-        NamedFile { path, loaded, kind: if regular { FileKind::Regular } else { FileKind::Other } }
+        NamedFile { path, loaded }
     }
 
     pub fn path(&self) -> &Path {
@@ -40,25 +33,53 @@ impl NamedFile {
         &self.loaded
     }
 
-    /// What it contains now. A pipe is not read again. May block.
+    /// What it contains now. May block.
     ///
     /// # Errors
     ///
     /// If it cannot be opened or read, is no regular file any more, or is larger than 16 MiB.
     pub fn read(&self) -> io::Result<Cow<'_, [u8]>> {
-        if self.kind == FileKind::Other {
-            return Ok(Cow::Borrowed(&self.loaded));
-        }
-        // To open a pipe that has replaced it would wait for a writer.
-        if !std::fs::metadata(&self.path)?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        let mut bytes = Vec::new();
-        File::open(&self.path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        let bytes = read_regular(&self.path, MAX_BYTES)?;
         if bytes.len() > MAX_BYTES {
             return Err(io::Error::other(format!("larger than {MAX_BYTES} bytes")));
         }
         Ok(Cow::Owned(bytes))
+    }
+}
+
+/// Reads a regular file: one byte more than `most`, which is enough to reject it. May block while a file system does.
+///
+/// A named pipe, a terminal or another device is an error, which is found without waiting for whoever would write to it.
+///
+/// # Errors
+///
+/// If it cannot be opened or read, or is not a regular file.
+pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    #[cfg(feature = "test-hooks")]
+    hang(path);
+    // NONBLOCK means nothing for a regular file; a pipe without a writer is opened at once.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    // The kernel says of a folder itself that it is one.
+    if !found.is_file() && !found.is_dir() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Blocks as a file system does that gives no answer, while a test has named this file in the file of `TOLLGATE_TEST_HANG`.
+#[cfg(feature = "test-hooks")]
+fn hang(path: &Path) {
+    let Some(names) = std::env::var_os("TOLLGATE_TEST_HANG") else { return };
+    let is_named = || {
+        let named = std::fs::read_to_string(&names).unwrap_or_default();
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| named.lines().any(|line| line == name))
+    };
+    while is_named() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
@@ -85,13 +106,21 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(file.read().unwrap_err().to_string(), "not a regular file");
+        assert_eq!(file.read().unwrap_err().kind(), io::ErrorKind::IsADirectory);
         assert!(!format!("{file:?}").contains("one"));
     }
 
     #[test]
-    fn other_than_regular_files_are_not_read_again() {
-        let file = NamedFile::new(PathBuf::from("/dev/null"), b"from a pipe".to_vec());
-        assert_eq!(&*file.read().unwrap(), b"from a pipe");
+    fn a_named_pipe_or_a_device_is_not_read_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        for path in [&*path, Path::new("/dev/zero")] {
+            assert_eq!(read_regular(path, 10).unwrap_err().to_string(), "not a regular file");
+        }
+        assert_eq!(read_regular(folder.path(), 10).unwrap_err().kind(), io::ErrorKind::IsADirectory);
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(read_regular(&path, 10).is_err());
     }
 }

@@ -9,11 +9,15 @@ use super::environment::Environment;
 use super::key::{Key, Mapping, PATH, Type, names, unconstrained};
 use super::reader::Field;
 use super::suggest::nearest;
+use super::upstreams::PERCENT;
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use crate::auth::api_key_file;
 use crate::auth::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use crate::limit::attribute::{Attribute, AttributeError};
+
+/// The path in gateway.yaml under which the number of keys is noted.
+pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 
@@ -52,6 +56,12 @@ pub static API_KEYS: Mapping = Mapping {
             "What happens to a request whose key is not known. `reject`: 401, reason [`key_invalid`](reasons.md#key_invalid), \
              and nothing is charged. `anonymous`: it is treated as a request without a key.",
         ),
+        Key::default(
+            "max_shrink",
+            PERCENT.declared(),
+            "50%",
+            "How many of its keys the file may lose at once. One that has lost more is taken for damaged, and changes nothing.",
+        ),
     ],
     constraints: unconstrained,
 };
@@ -62,9 +72,13 @@ pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<Ap
     let file = section.need("file");
     let keys = file.as_ref().and_then(|field| keys(field, environment));
     let on_invalid = section.choice("on_invalid", &ON_INVALID);
+    let max_shrink = section.value("max_shrink", PERCENT.read);
     section.close();
-    let path = environment.folder.join(file?.written()?);
-    Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys?)))
+    let (file, keys, max_shrink) = (file?, keys?, max_shrink?);
+    let written = file.written()?;
+    file.note_list(written, keys.len(), max_shrink);
+    let path = environment.folder.join(written);
+    Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys).losing_at_most(max_shrink)))
 }
 
 fn from(field: Field<'_>) -> Option<Attribute> {

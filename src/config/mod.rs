@@ -96,6 +96,7 @@ mod value_kind;
 mod value_types;
 pub mod warning;
 
+pub use api_keys::FILE as API_KEYS_FILE;
 pub use balance::Balance;
 pub use decide::{Decide, OriginalRequest, RefuseWith};
 pub use drain::Drain;
@@ -105,7 +106,7 @@ pub use health::{Health, HealthCheck};
 pub use limits::Bounds;
 pub use listeners::{HeaderSenders, Listener};
 pub use log::{Log, LogFormat};
-pub use remarks::ListSize;
+pub use remarks::{ListSize, has_shrunk};
 pub use schema::{mappings, schema};
 pub use settings::Config;
 pub use socket_mode::SocketMode;

@@ -49,9 +49,14 @@ pub struct ListSize {
 impl ListSize {
     /// Whether it has lost more than it may of the entries that it had.
     pub fn has_shrunk(&self, before: usize) -> bool {
-        // Of a long list every entry counts.
-        self.entries * 100 < before * usize::from(100 - self.max_shrink.min(100))
+        has_shrunk(before, self.entries, self.max_shrink)
     }
+}
+
+/// Whether a list that had `before` entries and has `entries` now has lost more than `max_shrink` per cent of them.
+pub fn has_shrunk(before: usize, entries: usize, max_shrink: u8) -> bool {
+    // Of a long list every entry counts.
+    entries * 100 < before * usize::from(100 - max_shrink.min(100))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::problem::{Problem, Problems, Purpose};
 use super::settings::Config;
 use super::tree;
 use crate::auth::api_key_file;
+use crate::base::named_file::read_regular;
 
 /// The path that stands for standard input, for commands.
 const STANDARD_INPUT: &str = "-";
@@ -48,7 +49,7 @@ impl Config {
     /// # Errors
     /// All problems of the file, and of the files that it names.
     pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
-        LoadedConfig::read(path, purpose).config
+        LoadedConfig::read(path, purpose, read_main(path, purpose)).config
     }
 }
 
@@ -67,23 +68,22 @@ impl Source {
 impl LoadedConfig {
     /// Reads and checks a file.
     pub fn from(path: &Path) -> LoadedConfig {
-        LoadedConfig::read(path, Purpose::Run)
+        LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
     }
 
-    fn read(path: &Path, purpose: Purpose) -> LoadedConfig {
-        // A gateway reads its file again and again, which standard input cannot be.
-        let bytes = match purpose {
-            Purpose::Run => std::fs::read(path),
-            _ if path.as_os_str() == STANDARD_INPUT => read_standard_input(),
-            _ => std::fs::read(path),
-        };
+    /// The same for a file that was read before, and so has to be one that can be read again: a regular file.
+    pub fn again(path: &Path) -> LoadedConfig {
+        LoadedConfig::read(path, Purpose::Run, read_file(path))
+    }
+
+    fn read(path: &Path, purpose: Purpose, bytes: io::Result<Vec<u8>>) -> LoadedConfig {
         let sources = RefCell::new(vec![Source::new(path, &bytes)]);
         let file = path.display().to_string();
         let config = match bytes {
             Ok(bytes) => {
                 // Relative paths in a file are relative to it.
                 let folder = path.parent().unwrap_or(Path::new(""));
-                // A file with problems is examined twice, and a file that it names may be a pipe.
+                // A file with problems is examined twice, and a file that it names may change meanwhile.
                 let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
                 let read = |path: &Path| {
                     let path = folder.join(path);
@@ -118,11 +118,14 @@ impl LoadedConfig {
         }
         LoadedConfig { config, sources }
     }
+}
 
-    /// The result for a file that is not even opened.
-    pub fn unreadable(path: &Path, error: &io::Error) -> LoadedConfig {
-        let sources = vec![Source { path: path.to_owned(), hash: None }];
-        LoadedConfig { config: Err(unreadable(path.display().to_string(), error)), sources }
+/// Reads gateway.yaml itself, which may come from a pipe where it is read only once.
+fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
+    match purpose {
+        Purpose::Run => std::fs::read(path),
+        _ if path.as_os_str() == STANDARD_INPUT => read_standard_input(),
+        _ => std::fs::read(path),
     }
 }
 
@@ -142,11 +145,9 @@ fn unreadable(file: String, error: &io::Error) -> Problems {
 /// Reads a file that gateway.yaml names: one byte more than the largest that is accepted, which is enough to reject it.
 ///
 /// # Errors
-/// If the file cannot be opened or read.
+/// If the file cannot be opened or read, or is not a regular file.
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(api_key_file::MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    read_regular(path, api_key_file::MAX_BYTES)
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl ApiKeyWatch {
         if trigger == Trigger::Interval && (!settled || self.last_read == Some(fingerprint)) {
             return None;
         }
-        let bytes = fingerprint.unreadable().map_or_else(|| config::read_file(path), Err);
+        let bytes = config::read_file(path);
         if FileFingerprint::of(path) != fingerprint {
             // It changed while it was read.
             self.last_seen = None;
@@ -85,7 +85,14 @@ impl ApiKeyWatch {
                     let detail = format!("1:1: must name every column that a rule reads, lacks {}", lost.join(", "));
                     return Err(InvalidKeyFile { problems: 1, detail });
                 }
-                let count = keys.len();
+                let (before, count, max_shrink) = (self.api_keys.keys().len(), keys.len(), self.api_keys.max_shrink);
+                if config::has_shrunk(before, count, max_shrink) {
+                    let detail = format!(
+                        "the file has {count} of {before} keys left, and may lose {max_shrink}% at once; raise \
+                         `max_shrink`, or restart, if this is meant"
+                    );
+                    return Err(InvalidKeyFile { problems: 1, detail });
+                }
                 self.api_keys.replace(keys);
                 Ok(count)
             }
@@ -115,7 +122,8 @@ mod tests {
         std::fs::write(&file, &text).unwrap();
         let keys = api_key_file::parse(text.as_bytes()).unwrap();
         let from = Attribute::parse("header:x-api-key").unwrap();
-        ApiKeyWatch::new(Arc::new(ApiKeys::new(from, OnInvalid::Reject, file, keys)), Vec::new())
+        let api_keys = ApiKeys::new(from, OnInvalid::Reject, file, keys).losing_at_most(100);
+        ApiKeyWatch::new(Arc::new(api_keys), Vec::new())
     }
 
     #[test]

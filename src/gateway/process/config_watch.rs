@@ -4,9 +4,13 @@
 //! decides whether there is something to report: a file that was only touched is not reported, and neither is an
 //! invalid one that is still invalid in the same way.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use super::file_fingerprint::{FileFingerprint, Trigger};
+use crate::auth::api_keys::ApiKeys;
 use crate::config::problem::{Problem, Problems};
-use crate::config::{Config, ListSize, LoadedConfig, Source};
+use crate::config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
 
 /// What a check has found.
 #[derive(Debug)]
@@ -29,19 +33,25 @@ pub struct ConfigWatch {
     last_read: Option<Vec<FileFingerprint>>,
     /// The lists of the configuration in force.
     lists: Vec<ListSize>,
+    /// Its keys, whose file is watched separately.
+    api_keys: Option<Arc<ApiKeys>>,
+    /// The file of keys, if it has kept out what was read last.
+    shrunk_keys: Option<PathBuf>,
 }
 
 impl ConfigWatch {
     /// The files were read before they are watched: a change in between is found by the first checks. Nothing is
-    /// watched if one of them is not a regular file, such as a pipe, which can be read only once.
-    pub fn new(sources: Vec<Source>, lists: Vec<ListSize>) -> Option<ConfigWatch> {
+    /// watched if gateway.yaml came from a pipe, which can be read only once.
+    pub fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
-        sources.iter().all(is_file).then(|| ConfigWatch {
+        sources.first().is_some_and(is_file).then(|| ConfigWatch {
             in_force: sources.clone(),
             sources,
             last_seen: None,
             last_read: None,
-            lists,
+            lists: config.remarks.lists.clone(),
+            api_keys: config.api_keys.clone(),
+            shrunk_keys: None,
         })
     }
 
@@ -53,20 +63,13 @@ impl ConfigWatch {
             return None;
         }
         let path = &self.sources.first()?.path;
-        let unchanged = || {
-            fingerprints.iter().all(|fingerprint| fingerprint.unreadable().is_none())
-                && self.sources.iter().all(Source::is_as_read)
-        };
-        if self.sources == self.in_force && unchanged() {
+        if self.sources == self.in_force && self.sources.iter().all(Source::is_as_read) {
             // The API keys are not checked again. Their file is not among the sources; it may be invalid by now, and is
             // reported by its own watch.
             self.last_read = settled.then_some(fingerprints);
             return (trigger == Trigger::Operator).then_some(ConfigChange::Unchanged);
         }
-        let loaded = match fingerprints.first().and_then(FileFingerprint::unreadable) {
-            Some(error) => LoadedConfig::unreadable(path, &error),
-            None => LoadedConfig::from(path),
-        };
+        let loaded = LoadedConfig::again(path);
         if self.fingerprints() != fingerprints {
             // A file changed while it was read.
             self.last_seen = None;
@@ -77,17 +80,33 @@ impl ConfigWatch {
         self.last_read = (settled && same_files).then_some(fingerprints);
         let is_new = loaded.sources != self.sources || trigger == Trigger::Operator;
         self.sources = loaded.sources;
+        self.shrunk_keys = None;
         match loaded.config {
             Err(problems) => is_new.then_some(ConfigChange::Invalid(problems)),
             Ok(_) if self.sources == self.in_force => is_new.then_some(ConfigChange::Unchanged),
             Ok(config) => {
                 if let Some(problems) = self.shrunk_lists(&config) {
+                    // Its own watch follows it, but only this one tries the configuration again.
+                    let is_of_keys = |problem: &Problem| problem.path == API_KEYS_FILE;
+                    let keys = config.api_keys.filter(|_| problems.problems.iter().any(is_of_keys));
+                    self.shrunk_keys = keys.map(|keys| keys.file.clone());
                     return is_new.then_some(ConfigChange::Invalid(problems));
                 }
                 self.lists.clone_from(&config.remarks.lists);
+                self.api_keys.clone_from(&config.api_keys);
                 self.in_force.clone_from(&self.sources);
                 Some(ConfigChange::Changed(Box::new(config)))
             }
+        }
+    }
+
+    /// How many entries a list has in force.
+    fn in_force(&self, list: &ListSize) -> Option<usize> {
+        let before = self.lists.iter().filter(|before| before.file == list.file);
+        match &self.api_keys {
+            // They may have been replaced since gateway.yaml was read.
+            Some(keys) if list.path == API_KEYS_FILE => before.map(|_| keys.keys().len()).next(),
+            _ => before.map(|before| before.entries).max(),
         }
     }
 
@@ -95,8 +114,7 @@ impl ConfigWatch {
     fn shrunk_lists(&self, config: &Config) -> Option<Problems> {
         let path = &self.sources.first()?.path;
         let problem = |list: &ListSize| {
-            let before =
-                self.lists.iter().filter(|before| before.file == list.file).map(|before| before.entries).max()?;
+            let before = self.in_force(list)?;
             let ListSize { entries, max_shrink, position, .. } = list;
             let what = format!("the list has {entries} of {before} entries left, and may lose {max_shrink}% at once");
             let hint = Some("raise `max_shrink`, or restart, if this is meant".to_owned());
@@ -108,13 +126,14 @@ impl ConfigWatch {
     }
 
     fn fingerprints(&self) -> Vec<FileFingerprint> {
-        self.sources.iter().map(|source| FileFingerprint::of(&source.path)).collect()
+        let files = self.sources.iter().map(|source| &source.path).chain(&self.shrunk_keys);
+        files.map(|file| FileFingerprint::of(file)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use super::*;
 
@@ -123,7 +142,8 @@ mod tests {
     fn watched(folder: &Path, rest: &str) -> (ConfigWatch, PathBuf) {
         let file = folder.join("gateway.yaml");
         std::fs::write(&file, format!("upstream: http://a\n{rest}")).unwrap();
-        let watch = ConfigWatch::new(LoadedConfig::from(&file).sources, Vec::new()).unwrap();
+        let LoadedConfig { config, sources } = LoadedConfig::from(&file);
+        let watch = ConfigWatch::new(sources, &config.unwrap()).unwrap();
         (watch, file)
     }
 

@@ -27,7 +27,6 @@ pub struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 impl FileFingerprint {
     pub fn of(path: &Path) -> FileFingerprint {
         FileFingerprint(match std::fs::metadata(path) {
-            // Opening a pipe could block.
             Ok(file) if !file.is_file() => Err(io::ErrorKind::InvalidInput),
             Ok(file) => Ok([
                 file.dev().into(),
@@ -40,10 +39,5 @@ impl FileFingerprint {
             ]),
             Err(error) => Err(error.kind()),
         })
-    }
-
-    /// Why the file cannot be read, if it cannot.
-    pub fn unreadable(&self) -> Option<io::Error> {
-        self.0.err().map(io::Error::from)
     }
 }

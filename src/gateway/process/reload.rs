@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::Gauge;
 use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
@@ -15,26 +16,25 @@ use super::certificate_watch::{CertificateWatch, InvalidCertificates};
 use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
+use super::file_look::{FileLook, Looked};
 use super::jwks_events::keep_fresh;
+use super::reload_report::{Changes, brief, first_position};
 use crate::auth::jwt::jwks::RemoteKeySet;
 use crate::base::endpoint_address::EndpointAddress;
 use crate::base::interval::fixed_interval;
-use crate::config::diff::Reset;
-use crate::config::problem::Problems;
-use crate::config::{Config, Log, Source};
+use crate::base::time::Timestamp;
+use crate::base::tls::server::Server;
+use crate::config::{API_KEYS_FILE, Config, Log, Source};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
-use crate::gateway::telemetry::metrics::record_expiry;
+use crate::gateway::telemetry::metrics::{record_expiry, record_list};
 use crate::gateway::telemetry::reload_status::File;
 use crate::gateway::upstream::{HealthChange, Upstream, keep_checking, keep_resolving};
-use crate::limit::number_changes::ChangedLimit;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
-/// How many problems or limits one log line names at most.
-const NAMED: usize = 10;
 
 /// Changes how diagnostics are written. The diagnostics belong to the command line, not to the gateway.
 pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
@@ -45,21 +45,41 @@ pub struct Reload {
     fd_budget: FdBudget,
     relog: Relog,
     /// `None`: the file cannot be read again.
-    config: Option<ConfigWatch>,
-    keys: Option<ApiKeyWatch>,
+    config: Option<FileLook<ConfigWatch, Option<ConfigChange>>>,
+    keys: Option<FileLook<ApiKeyWatch, Option<Result<usize, InvalidKeyFile>>>>,
     /// One for each listener with TLS.
-    certificates: Vec<CertificateWatch>,
+    certificates: Vec<ListenerCertificates>,
+    /// When each kind of file was last looked at.
+    last_looks: Vec<(File, Gauge)>,
     fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
     /// Snapshots that requests may still run under. They are kept here until none does, so that no request has to free
     /// one.
     retired: Vec<Arc<Snapshot>>,
 }
 
+/// The certificates of a listener.
+struct ListenerCertificates {
+    server: Arc<Server>,
+    look: FileLook<CertificateWatch, Option<Result<(), InvalidCertificates>>>,
+    /// Whether the files could not be used when they were last looked at.
+    invalid: bool,
+}
+
 impl Reload {
     pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
-        let lists = gateway.snapshot.load().config.remarks.lists.clone();
-        let (config, retired, fetching) = (ConfigWatch::new(sources, lists), Vec::new(), Vec::new());
-        Reload { gateway, fd_budget, relog, config, keys: None, certificates: Vec::new(), fetching, retired }
+        let config = ConfigWatch::new(sources, &gateway.snapshot.load().config);
+        let config = config.map(|watch| FileLook::new(watch, gateway.clock.wall()));
+        Reload {
+            gateway,
+            fd_budget,
+            relog,
+            config,
+            keys: None,
+            certificates: Vec::new(),
+            last_looks: Vec::new(),
+            fetching: Vec::new(),
+            retired: Vec::new(),
+        }
     }
 
     /// Runs as long as the process does.
@@ -80,18 +100,61 @@ impl Reload {
             self.reload_config(trigger).await;
             self.reload_api_keys(trigger).await;
             self.reload_certificates(trigger).await;
+            self.record_last_looks();
         }
     }
 
+    /// What came of a look, if it has ended. One that takes too long is reported.
+    fn ended<C>(&self, files: File, looked: Looked<C>) -> Option<C> {
+        match looked {
+            Looked::UnderWay => None,
+            Looked::Overdue(taken) => {
+                let seconds = taken.0 / 1_000_000;
+                log::warn!(files = files.label(), seconds; "files cannot be read, their changes are not followed");
+                None
+            }
+            Looked::Found { change, late } => {
+                if late {
+                    log::info!(files = files.label(); "files can be read again");
+                }
+                Some(change)
+            }
+        }
+    }
+
+    fn record_last_looks(&self) {
+        let certificates = || self.certificates.iter().map(|listener| listener.look.ended()).min();
+        for (files, gauge) in &self.last_looks {
+            let ended = match files {
+                File::Config => self.config.as_ref().map(FileLook::ended),
+                File::ApiKeys => self.keys.as_ref().map(FileLook::ended),
+                File::Certificates => certificates(),
+            };
+            if let Some(ended) = ended {
+                gauge.set(ended.since(Timestamp(0)).seconds());
+            }
+        }
+    }
+
+    /// The series of the files that are followed now.
+    fn watch_last_looks(&mut self, snapshot: &Snapshot) {
+        let series = self.gateway.metrics.registry.of_config(snapshot.number);
+        let followed = [
+            (File::Config, self.config.is_some()),
+            (File::ApiKeys, self.keys.is_some()),
+            (File::Certificates, !self.certificates.is_empty()),
+        ];
+        let gauge =
+            |files: File| series.gauge("tollgate_files_last_looked_at_timestamp_seconds", &[("files", files.label())]);
+        let followed = followed.into_iter().filter(|(_, is_followed)| *is_followed);
+        self.last_looks = followed.map(|(files, _)| (files, gauge(files))).collect();
+        self.record_last_looks();
+    }
+
     async fn reload_config(&mut self, trigger: Trigger) {
-        let Some(mut watch) = self.config.take() else { return };
-        // A large file takes time to read, and one on a network file system may block.
-        let check = tokio::task::spawn_blocking(move || {
-            let change = watch.check(trigger);
-            (watch, change)
-        });
-        let Ok((watch, change)) = check.await else { return };
-        self.config = Some(watch);
+        let Some(config) = &mut self.config else { return };
+        let looked = config.look(trigger, &self.gateway.clock, ConfigWatch::check).await;
+        let Some(change) = self.ended(File::Config, looked) else { return };
         match change {
             None => {}
             Some(ConfigChange::Changed(config)) => self.put_in_force(config).await,
@@ -148,7 +211,7 @@ impl Reload {
         self.gateway.metrics.config.reloaded(File::Config);
         // The API keys were read together with the configuration.
         self.gateway.metrics.config.in_force(File::ApiKeys);
-        if !self.certificates.iter().any(CertificateWatch::is_invalid) {
+        if !self.certificates.iter().any(|listener| listener.invalid) {
             self.gateway.metrics.config.in_force(File::Certificates);
         }
         let config = &snapshot.config;
@@ -170,11 +233,13 @@ impl Reload {
     /// Starts the lookups and fetches that a snapshot needs, stops those that it does not, and returns the issuers
     /// whose keys are new.
     fn start_background_tasks(&mut self, snapshot: &Arc<Snapshot>) -> Vec<Arc<RemoteKeySet>> {
+        let now = self.gateway.clock.wall();
         self.keys = snapshot.config.api_keys.clone().map(|api_keys| {
             let columns = snapshot.config.rules.key_columns();
-            ApiKeyWatch::new(api_keys, columns.map(str::to_owned).collect())
+            FileLook::new(ApiKeyWatch::new(api_keys, columns.map(str::to_owned).collect()), now)
         });
-        self.watch_certificates(snapshot);
+        self.watch_certificates(snapshot, now);
+        self.watch_last_looks(snapshot);
         for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
             let listeners = snapshot.config.listeners.iter().filter_map(|listener| listener.address.inet()).collect();
             tokio::spawn(keep_resolving(Arc::downgrade(upstream), listeners));
@@ -204,27 +269,33 @@ impl Reload {
     }
 
     /// A watch goes on whose certificates stay: what it has reported is not reported again.
-    fn watch_certificates(&mut self, snapshot: &Snapshot) {
+    fn watch_certificates(&mut self, snapshot: &Snapshot, now: Timestamp) {
         let servers = snapshot.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let mut known = std::mem::take(&mut self.certificates);
+        let watched = |server: &Arc<Server>| ListenerCertificates {
+            server: Arc::clone(server),
+            look: FileLook::new(CertificateWatch::new(Arc::clone(server)), now),
+            invalid: false,
+        };
         let watches = servers.map(|server| {
-            let index = known.iter().position(|watch| Arc::ptr_eq(&watch.server, server));
-            index.map_or_else(|| CertificateWatch::new(Arc::clone(server)), |index| known.swap_remove(index))
+            let index = known.iter().position(|listener| Arc::ptr_eq(&listener.server, server));
+            index.map_or_else(|| watched(server), |index| known.swap_remove(index))
         });
         self.certificates = watches.collect();
     }
 
     async fn reload_certificates(&mut self, trigger: Trigger) {
-        let (mut watches, now) = (std::mem::take(&mut self.certificates), self.gateway.clock.wall());
-        if watches.is_empty() {
-            return;
+        let (mut listeners, now) = (std::mem::take(&mut self.certificates), self.gateway.clock.wall());
+        let mut changes = Vec::new();
+        for listener in &mut listeners {
+            let check = move |watch: &mut CertificateWatch, trigger| watch.check(trigger, now);
+            let looked = listener.look.look(trigger, &self.gateway.clock, check).await;
+            if let Some(change) = self.ended(File::Certificates, looked) {
+                listener.invalid = listener.look.watch().is_some_and(CertificateWatch::is_invalid);
+                changes.extend(change);
+            }
         }
-        let check = tokio::task::spawn_blocking(move || {
-            let changes: Vec<_> = watches.iter_mut().filter_map(|watch| watch.check(trigger, now)).collect();
-            (watches, changes)
-        });
-        let Ok((watches, changes)) = check.await else { return };
-        self.certificates = watches;
+        self.certificates = listeners;
         if changes.is_empty() {
             return;
         }
@@ -244,96 +315,32 @@ impl Reload {
                 }
             }
         }
-        if self.certificates.iter().any(CertificateWatch::is_invalid) {
+        if self.certificates.iter().any(|listener| listener.invalid) {
             self.gateway.metrics.config.remains_invalid(File::Certificates);
         }
     }
 
     async fn reload_api_keys(&mut self, trigger: Trigger) {
-        let Some(mut watch) = self.keys.take() else { return };
-        let check = tokio::task::spawn_blocking(move || {
-            let change = watch.check(trigger);
-            (watch, change)
-        });
-        let Ok((watch, change)) = check.await else { return };
-        let file = watch.api_keys.file.display();
+        let Some(keys) = &mut self.keys else { return };
+        let looked = keys.look(trigger, &self.gateway.clock, ApiKeyWatch::check).await;
+        let Some(Some(change)) = self.ended(File::ApiKeys, looked) else { return };
+        let snapshot = self.gateway.snapshot.load_full();
+        let Some(file) = snapshot.config.api_keys.as_ref().map(|api_keys| api_keys.file.display()) else { return };
         match change {
-            None => {}
-            Some(Ok(keys)) => {
+            Ok(keys) => {
                 self.gateway.metrics.config.reloaded(File::ApiKeys);
                 self.gateway.events.note(EventKind::ApiKeysReloaded, "");
+                let series = self.gateway.metrics.registry.of_config(snapshot.number);
+                for list in snapshot.config.remarks.lists.iter().filter(|list| list.path == API_KEYS_FILE) {
+                    record_list(&list.file, keys, series, &self.gateway.clock);
+                }
                 log::info!(file:%, keys; "API keys reloaded");
             }
-            Some(Err(InvalidKeyFile { problems, detail })) => {
+            Err(InvalidKeyFile { problems, detail }) => {
                 self.gateway.metrics.config.rejected(File::ApiKeys);
                 self.gateway.events.note(EventKind::ApiKeysRejected, "");
                 log::warn!(file:%, problems, detail; "API keys rejected, the previous ones stay in force");
             }
         }
-        self.keys = Some(watch);
     }
-}
-
-/// What differs from the configuration before.
-struct Changes {
-    resets: Vec<Reset>,
-    kept: Vec<ChangedLimit>,
-    routes: Vec<String>,
-    upstreams: Vec<String>,
-}
-
-impl Changes {
-    fn between(before: &Config, after: &Config) -> Changes {
-        Changes {
-            resets: after.reset_buckets(before),
-            kept: after.changed_limits(before),
-            routes: after.changed_routes(before),
-            upstreams: after.changed_upstreams(before),
-        }
-    }
-
-    fn log(&self) {
-        let Changes { resets, kept, routes, upstreams } = self;
-        if !resets.is_empty() {
-            let which = list(resets.iter().map(Reset::to_string));
-            log::warn!(limits = resets.len(), which; "buckets are reset");
-        }
-        if !kept.is_empty() {
-            let which = list(kept.iter().map(ChangedLimit::to_string));
-            log::info!(limits = kept.len(), which; "limits have other numbers, their buckets are kept");
-        }
-        if !routes.is_empty() {
-            let which = list(routes.iter().cloned());
-            log::info!(routes = routes.len(), which; "routes are changed");
-        }
-        if !upstreams.is_empty() {
-            let which = list(upstreams.iter().cloned());
-            log::info!(upstreams = upstreams.len(), which; "upstreams are changed");
-        }
-    }
-}
-
-/// Where the first problem is. The value found there appears in the log only: it may be a secret, and not everyone who
-/// may see the status page may read the log.
-fn first_position(problems: &Problems) -> String {
-    let Some(first) = problems.problems.first() else { return String::new() };
-    let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
-    let position =
-        first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
-    let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
-    let more = match problems.problems.len() {
-        1 => String::new(),
-        count => format!(", and {} more problems", count - 1),
-    };
-    format!("{}{position}{path}{more}", file.display())
-}
-
-/// The report of `check`, as one line of bounded length.
-fn brief(problems: &Problems) -> String {
-    list(problems.lines())
-}
-
-fn list(all: impl ExactSizeIterator<Item = String>) -> String {
-    let rest = if all.len() > NAMED { "; …" } else { "" };
-    all.take(NAMED).collect::<Vec<_>>().join("; ") + rest
 }

@@ -8,11 +8,11 @@ use super::destinations::Destinations;
 use super::token_auth::TokenAuth;
 use crate::access_log_line::Kind;
 use crate::auth::jwt::jwks::RemoteKeySet;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::Clock;
 use crate::config::{Config, ListSize};
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
-use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry};
+use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
 use crate::limit::charge::LimitId;
 use crate::limit::rule_set::CompiledLimit;
 
@@ -88,12 +88,7 @@ impl Snapshot {
             fetched
         };
         for ListSize { file, entries, .. } in &config.remarks.lists {
-            let labels = [("file", &**file)];
-            let entries = u32::try_from(*entries).unwrap_or(u32::MAX);
-            series.gauge("tollgate_list_entries", &labels).set(f64::from(entries));
-            series
-                .gauge("tollgate_list_last_success_timestamp_seconds", &labels)
-                .set(clock.wall().since(Timestamp(0)).seconds());
+            record_list(file, *entries, series, clock);
         }
         Snapshot {
             number,

@@ -12,6 +12,17 @@ pub enum File {
     Certificates,
 }
 
+impl File {
+    /// Its name in metrics and log lines.
+    pub fn label(self) -> &'static str {
+        match self {
+            File::Config => "config",
+            File::ApiKeys => "api_keys",
+            File::Certificates => "certificates",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
     InForce,

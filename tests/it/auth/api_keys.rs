@@ -243,7 +243,7 @@ type Way<'w> = &'w dyn Fn(&str, &str);
 fn a_changed_file_is_applied_however_it_is_changed() {
     let upstream = Upstream::start();
     let rules = "rules: [{name: known, limit_keys: [key:id], algorithm_config: {rate: 1000/day}}]";
-    let gateway = start(&upstream, "from: header:x-api-key", rules);
+    let gateway = start(&upstream, "from: header:x-api-key, max_shrink: 100%", rules);
     let file = gateway.file("api-keys.txt");
     let write = |path: &Path, text: &str| std::fs::write(path, text).unwrap();
     let ways: [Way<'_>; 4] = [
@@ -287,7 +287,8 @@ fn a_changed_file_is_applied_however_it_is_changed() {
 fn an_invalid_file_of_keys_changes_nothing_and_is_logged_once() {
     let upstream = Upstream::start();
     let watch = Duration::from_millis(50);
-    let gateway = before(&upstream, "from: header:x-api-key", RULES).short_interval("watch", watch).start();
+    let settings = "from: header:x-api-key, max_shrink: 100%";
+    let gateway = before(&upstream, settings, RULES).short_interval("watch", watch).start();
     let file = gateway.file("api-keys.txt");
     let said = |line: &str| gateway.errors().matches(line).count();
     // Renamed over, since the watch would see a file that is written in place while it is empty.
@@ -307,6 +308,39 @@ fn an_invalid_file_of_keys_changes_nothing_and_is_logged_once() {
     eventually("it is mended", || said("INFO API keys reloaded") == 1);
     assert_eq!(said("API keys rejected"), 2);
     assert_eq!(status(&gateway, GOLD), 401);
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
+}
+
+#[test]
+fn a_file_that_has_lost_too_many_keys_changes_nothing_and_keeps_a_new_configuration_out() {
+    let upstream = Upstream::start();
+    let gateway = start(&upstream, "from: header:x-api-key, max_shrink: 40%", RULES);
+    let entries = || gateway.metric("tollgate_list_entries", &["file=\"api-keys.txt\""]);
+    assert_eq!(entries(), 3.0);
+    let one_less =
+        keys().lines().filter(|line| !line.contains("silver")).fold(String::new(), |text, l| text + l + "\n");
+    gateway.replace("api-keys.txt", &one_less);
+    eventually("one of three may go", || entries() == 2.0);
+    assert_eq!((status(&gateway, SILVER), status(&gateway, OLD_GOLD)), (401, 200));
+    let one = line(GOLD.as_bytes(), "acme", "gold");
+    gateway.replace("api-keys.txt", &one);
+    eventually("one of two may not", || gateway.has_logged("the file has 1 of 2 keys left, and may lose 40% at once"));
+    gateway.expect("tollgate_config_last_reload_successful", &[], 0.0);
+    assert_eq!((status(&gateway, OLD_GOLD), entries()), (200, 2.0));
+    // Nor with another configuration that was meant for all, until it says so or the file is whole.
+    let text = std::fs::read_to_string(gateway.file("gateway.yaml")).unwrap();
+    gateway.replace("gateway.yaml", &text.replace("rate: 2/day", "rate: 9/day"));
+    eventually("it is kept out", || gateway.has_logged("the list has 1 of 2 entries left, and may lose 40% at once"));
+    let anonymous = || gateway.client().get("/", &[]).number("ratelimit-limit");
+    assert_eq!((anonymous(), status(&gateway, OLD_GOLD)), (2, 200));
+    gateway.replace("api-keys.txt", &keys());
+    eventually("both are in force", || anonymous() == 9 && entries() == 3.0);
+    gateway.replace("gateway.yaml", &text.replace("40%", "90%"));
+    eventually("the former limit is in force", || anonymous() == 2);
+    gateway.replace("api-keys.txt", &one);
+    eventually("two of three may go", || entries() == 1.0);
+    // The other key of the same bucket has used that up.
+    assert_eq!((status(&gateway, OLD_GOLD), status(&gateway, GOLD)), (401, 429));
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
 }
 

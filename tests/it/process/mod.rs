@@ -2,6 +2,7 @@
 
 mod admin;
 mod bucket_file;
+mod followed_files;
 pub mod lifecycle;
 mod process_faults;
 mod queues;

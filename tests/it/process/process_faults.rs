@@ -30,19 +30,16 @@ fn only_exit_signals_end_the_process_at_any_time() {
 #[test]
 fn an_early_signal_does_not_end_the_process() {
     let (upstream, directory) = (Upstream::start(), TempDir::new().unwrap());
-    let [key, out] = ["key", "out"].map(|name| directory.path().join(name));
-    assert!(Command::new("mkfifo").arg(&key).status().unwrap().success());
-    let file = directory.path().join("gateway.yaml");
-    let rest = format!("hash_key_file: {}", key.display());
-    std::fs::write(&file, Gateway::text(&format!("http://{}", upstream.address), &rest)).unwrap();
+    let [file, out] = ["gateway.yaml", "out"].map(|name| directory.path().join(name));
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     let output = std::fs::File::create(&out).unwrap();
     let mut child = Gateway::command(&file).stdout(output).stderr(Stdio::null()).spawn().unwrap();
-    // Somebody reads the key as soon as this can be opened, and waits for the rest of it.
-    let mut writer = std::fs::OpenOptions::new().write(true).open(&key).unwrap();
+    // Somebody reads the file as soon as this can be opened, and waits for the rest of it.
+    let mut writer = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     for name in ["USR1", "HUP"] {
         assert!(Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status().unwrap().success());
     }
-    writer.write_all(&[b'k'; 32]).unwrap();
+    writer.write_all(Gateway::text(&format!("http://{}", upstream.address), "").as_bytes()).unwrap();
     drop(writer);
     eventually("it is ready", || {
         assert_eq!(child.try_wait().unwrap(), None);

@@ -1,13 +1,14 @@
 //! Checks that a release has none of the hooks of the feature `test-hooks`.
 
 /// Texts of the script that takes the moment as an argument, of a script with a deliberate flaw, of a deliberate panic, of
-/// the variable that changes fixed intervals, and of the one that holds buckets.
-const MARKS: [&str; 5] = [
+/// the variable that changes fixed intervals, of the one that holds buckets, and of the one that makes a file hang.
+const MARKS: [&str; 6] = [
     "test-hooks: the moment can be an argument",
     "test-hooks: a flaw",
     "test-hooks: a panic on purpose",
     "TOLLGATE_TEST_INTERVALS",
     "TOLLGATE_TEST_HOLD_BUCKETS",
+    "TOLLGATE_TEST_HANG",
 ];
 
 /// CI runs it with the feature and without: a release is built without.

@@ -99,21 +99,6 @@ fn a_password_file_that_cannot_be_read_fails_the_connection_and_is_named() {
 }
 
 #[test]
-fn a_pipe_is_read_once_and_its_password_kept() {
-    let (redis, upstream) = (Redis::start_with(&["--requirepass", "one"]), Upstream::start());
-    let pipe = TempDir::new().unwrap();
-    let file = pipe.path().join("redis-password");
-    let rest = format!("    password_file: {}", file.display());
-    let text = store(&format!("redis://127.0.0.1:{}", redis.port), &rest);
-    let make = format!("mkfifo '{0}'; {{ echo one >'{0}' & }}", file.display());
-    let gateway = Gateway::before(&upstream).with(&text).shell(&make).start();
-    assert_eq!(statuses(&gateway), [200, 200, 429]);
-    std::fs::remove_file(&file).unwrap();
-    command(&redis, "one", &KILL);
-    recovers(&gateway, "again");
-}
-
-#[test]
 fn a_reload_changes_the_password_without_a_restart() {
     let (redis, upstream) = (Redis::start_with(&["--requirepass", "one"]), Upstream::start());
     let text =

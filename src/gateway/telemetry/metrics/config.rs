@@ -3,7 +3,7 @@
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 
-use super::registry::Registry;
+use super::registry::{ConfigSeries, Registry};
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::telemetry::reload_status::{File, FileState, ReloadStatus};
 
@@ -67,4 +67,13 @@ impl ConfigMetrics {
     pub fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }
+}
+
+/// Records that a list in a file has come into force, with this number of entries.
+pub fn record_list(file: &str, entries: usize, series: ConfigSeries<'_>, clock: &Clock) {
+    let labels = [("file", file)];
+    let entries = u32::try_from(entries).unwrap_or(u32::MAX);
+    series.gauge("tollgate_list_entries", &labels).set(f64::from(entries));
+    let now = clock.wall().since(Timestamp(0)).seconds();
+    series.gauge("tollgate_list_last_success_timestamp_seconds", &labels).set(now);
 }

@@ -135,6 +135,11 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_config_reloads_total", Kind::Counter, "Reloads of changed files, by result."),
     ("tollgate_config_last_reload_successful", Kind::Gauge, "1 if the last reload of every file succeeded."),
     ("tollgate_config_loaded_timestamp_seconds", Kind::Gauge, "When the configuration in force was loaded."),
+    (
+        "tollgate_files_last_looked_at_timestamp_seconds",
+        Kind::Gauge,
+        "When files that are followed were last looked at.",
+    ),
     ("tollgate_config_info", Kind::Gauge, "The configuration in force."),
     ("tollgate_list_entries", Kind::Gauge, "Entries of a list in a file."),
     (

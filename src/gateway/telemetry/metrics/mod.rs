@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use ::metrics::{Counter, Gauge};
 
-pub use config::ConfigMetrics;
+pub use config::{ConfigMetrics, record_list};
 pub use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
 pub use delays::DelayMetrics;
 pub use http::{Http2Errors, HttpMetrics};

@@ -1,0 +1,146 @@
+//! Looks at watched files on a thread of its own, so that a file system that gives no answer keeps nothing else from being followed.
+//!
+//! The reloader waits for a look for a moment only, and asks again at its next interval. At most one look of a watch is
+//! under way.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::file_fingerprint::Trigger;
+use crate::base::interval::fixed_interval;
+use crate::base::time::{Clock, Micros, Timestamp};
+
+/// How long the reloader waits for a look before it goes on to other files.
+const MOMENT: Duration = Duration::from_millis(200);
+/// How long a look may take before it is reported. To read a million lines takes about a second.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A watch, and the look that it takes.
+#[derive(Debug)]
+pub struct FileLook<W, C> {
+    /// `None` while a look is under way.
+    watch: Option<W>,
+    under_way: Option<UnderWay<W, C>>,
+    /// An operator asked while a look was under way, which may have read the files before.
+    asked: bool,
+    /// When the last look ended.
+    ended: Timestamp,
+}
+
+#[derive(Debug)]
+struct UnderWay<W, C> {
+    task: JoinHandle<(W, C)>,
+    begun: Timestamp,
+    overdue: bool,
+}
+
+/// What came of a look.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Looked<C> {
+    /// It has ended; `late` if it was reported as overdue before.
+    Found { change: C, late: bool },
+    /// It goes on.
+    UnderWay,
+    /// It has gone on for too long since now.
+    Overdue(Micros),
+}
+
+impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
+    /// The files were read just now, before they are watched.
+    pub fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
+        FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
+    }
+
+    /// `None` while a look is under way.
+    pub fn watch(&self) -> Option<&W> {
+        self.watch.as_ref()
+    }
+
+    /// When the files were last looked at.
+    pub fn ended(&self) -> Timestamp {
+        self.ended
+    }
+
+    /// Begins a look, unless one is under way, and waits for it for a moment.
+    pub async fn look(
+        &mut self,
+        trigger: Trigger,
+        clock: &Clock,
+        look: impl FnOnce(&mut W, Trigger) -> C + Send + 'static,
+    ) -> Looked<C> {
+        match self.watch.take() {
+            Some(mut watch) => {
+                let asked = std::mem::take(&mut self.asked);
+                let trigger = if asked { Trigger::Operator } else { trigger };
+                let task = tokio::task::spawn_blocking(move || {
+                    let change = look(&mut watch, trigger);
+                    (watch, change)
+                });
+                self.under_way = Some(UnderWay { task, begun: clock.now(), overdue: false });
+            }
+            None => self.asked |= trigger == Trigger::Operator,
+        }
+        let Some(under_way) = &mut self.under_way else { return Looked::UnderWay };
+        let Ok(ended) = tokio::time::timeout(MOMENT, &mut under_way.task).await else {
+            let taken = clock.now().since(under_way.begun);
+            if under_way.overdue || taken < fixed_interval("look", DEADLINE).into() {
+                return Looked::UnderWay;
+            }
+            under_way.overdue = true;
+            return Looked::Overdue(taken);
+        };
+        let late = under_way.overdue;
+        self.under_way = None;
+        // Without a watch after a panic, which was logged: these files are followed no more.
+        let Ok((watch, change)) = ended else { return Looked::UnderWay };
+        (self.watch, self.ended) = (Some(watch), clock.wall());
+        Looked::Found { change, late }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Looks until one has ended, and returns what came of those before.
+    async fn ends(look: &mut FileLook<u32, Trigger>, clock: &Clock, trigger: Trigger) -> Looked<Trigger> {
+        loop {
+            let looked = look.look(trigger, clock, |_, trigger| trigger).await;
+            if looked != Looked::UnderWay {
+                return looked;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_reported_once_and_nothing_waits_for_it() {
+        let clock = Clock::manual(Timestamp(1_000_000));
+        let mut look = FileLook::new(7, clock.wall());
+        let (go, gone) = mpsc::channel::<()>();
+        let hanging = move |_: &mut u32, trigger| {
+            gone.recv().unwrap();
+            trigger
+        };
+        assert_eq!(look.look(Trigger::Interval, &clock, hanging).await, Looked::UnderWay);
+        assert_eq!(look.watch(), None);
+        clock.set(Timestamp(10_999_999));
+        let never = |_: &mut u32, _| unreachable!("a second look at the same time");
+        assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::UnderWay);
+        clock.set(Timestamp(11_000_000));
+        assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::Overdue(Micros(10_000_000)));
+        assert_eq!(look.look(Trigger::Operator, &clock, never).await, Looked::UnderWay);
+        assert_eq!(look.ended(), Timestamp(1_000_000));
+        go.send(()).unwrap();
+        let first = ends(&mut look, &clock, Trigger::Interval).await;
+        assert_eq!(first, Looked::Found { change: Trigger::Interval, late: true });
+        assert_eq!((look.watch(), look.ended()), (Some(&7), Timestamp(11_000_000)));
+        // The operator asked after that look had begun.
+        let asked = ends(&mut look, &clock, Trigger::Interval).await;
+        assert_eq!(asked, Looked::Found { change: Trigger::Operator, late: false });
+        let last = ends(&mut look, &clock, Trigger::Interval).await;
+        assert_eq!(last, Looked::Found { change: Trigger::Interval, late: false });
+    }
+}

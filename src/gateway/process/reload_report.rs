@@ -1,0 +1,73 @@
+//! Says in the log what a reload has changed, and what is wrong with a file that it rejected.
+
+use crate::config::Config;
+use crate::config::diff::Reset;
+use crate::config::problem::Problems;
+use crate::limit::number_changes::ChangedLimit;
+
+/// How many problems or limits one log line names at most.
+const NAMED: usize = 10;
+
+/// What differs from the configuration before.
+pub struct Changes {
+    resets: Vec<Reset>,
+    kept: Vec<ChangedLimit>,
+    routes: Vec<String>,
+    upstreams: Vec<String>,
+}
+
+impl Changes {
+    pub fn between(before: &Config, after: &Config) -> Changes {
+        Changes {
+            resets: after.reset_buckets(before),
+            kept: after.changed_limits(before),
+            routes: after.changed_routes(before),
+            upstreams: after.changed_upstreams(before),
+        }
+    }
+
+    pub fn log(&self) {
+        let Changes { resets, kept, routes, upstreams } = self;
+        if !resets.is_empty() {
+            let which = list(resets.iter().map(Reset::to_string));
+            log::warn!(limits = resets.len(), which; "buckets are reset");
+        }
+        if !kept.is_empty() {
+            let which = list(kept.iter().map(ChangedLimit::to_string));
+            log::info!(limits = kept.len(), which; "limits have other numbers, their buckets are kept");
+        }
+        if !routes.is_empty() {
+            let which = list(routes.iter().cloned());
+            log::info!(routes = routes.len(), which; "routes are changed");
+        }
+        if !upstreams.is_empty() {
+            let which = list(upstreams.iter().cloned());
+            log::info!(upstreams = upstreams.len(), which; "upstreams are changed");
+        }
+    }
+}
+
+/// Where the first problem is. The value found there appears in the log only: it may be a secret, and not everyone who
+/// may see the status page may read the log.
+pub fn first_position(problems: &Problems) -> String {
+    let Some(first) = problems.problems.first() else { return String::new() };
+    let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
+    let position =
+        first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
+    let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
+    let more = match problems.problems.len() {
+        1 => String::new(),
+        count => format!(", and {} more problems", count - 1),
+    };
+    format!("{}{position}{path}{more}", file.display())
+}
+
+/// The report of `check`, as one line of bounded length.
+pub fn brief(problems: &Problems) -> String {
+    list(problems.lines())
+}
+
+fn list(all: impl ExactSizeIterator<Item = String>) -> String {
+    let rest = if all.len() > NAMED { "; …" } else { "" };
+    all.take(NAMED).collect::<Vec<_>>().join("; ") + rest
+}
