@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(look.look(Trigger::Interval, &clock, hanging).await, Looked::UnderWay);
         assert_eq!(look.watch(), None);
         clock.set(Timestamp(10_999_999));
-        let never = |_: &mut u32, _| unreachable!("a second look at the same time");
+        let never = |_: &mut u32, _| panic!("a second look at the same time");
         assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::UnderWay);
         clock.set(Timestamp(11_000_000));
         assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::Overdue(Micros(10_000_000)));
