@@ -23,3 +23,4 @@ pub mod session;
 mod socket_file;
 pub mod tls;
 pub mod tunnel_cut;
+pub mod websocket;

@@ -1,12 +1,12 @@
 //! Reads the state of a Pingora session: its request, its response so far, and whether its client is still connected.
 
-use http::header::{EXPECT, UPGRADE};
-use http::{HeaderValue, StatusCode, Version};
+use http::StatusCode;
+use http::header::EXPECT;
 use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::scheme;
+use crate::gateway::server::{scheme, websocket};
 use crate::limit::scheme::Scheme;
 use crate::store::Caller;
 
@@ -31,9 +31,7 @@ pub fn scheme(session: &Session) -> Scheme {
 /// Whether the client wants a WebSocket, after which Pingora no longer knows where the request ends. Other upgrades are never
 /// tunnels here: their requests end where their heads say.
 pub fn asks_for_websocket(session: &Session) -> bool {
-    let request = session.req_header();
-    let is_websocket = |protocol: &HeaderValue| protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
-    request.version == Version::HTTP_11 && request.headers.get(UPGRADE).is_some_and(is_websocket)
+    websocket::is_request(session.req_header())
 }
 
 /// Whether the request body is incomplete. Requests with `Expect: 100-continue` do not count: their clients may be waiting

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
+use crate::support::websocket::{SWITCHED, UPGRADE};
 use crate::support::{Client, Gateway, Lateness, Upstream, eventually, not_checked, now, tollgate};
 
 #[test]
@@ -186,14 +187,10 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     assert!((Duration::from_millis(300)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
-const UPGRADE: [(&str, &str); 3] =
-    [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
-
 /// An upstream that accepts every upgrade, and then sends back what it gets.
 fn echo() -> Upstream {
     Upstream::answering(|_, stream| {
-        let _ =
-            stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+        let _ = stream.write_all(SWITCHED.as_bytes());
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
     })
 }

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use crate::support::websocket::{SWITCHED, UPGRADE};
 use crate::support::{Client, Gateway, Lateness, Upstream, eventually, now};
 
 #[test]
@@ -337,20 +338,18 @@ rules:
 #[test]
 fn an_upgrade_is_charged_and_then_a_tunnel() {
     let upstream = Upstream::answering(|_, stream| {
-        let _ = stream
-            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+        let _ = stream.write_all(format!("{SWITCHED}hello").as_bytes());
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
     });
     let gateway =
         Gateway::start(&upstream, "rules: [{name: ip, limit_keys: [ip:address], algorithm_config: {rate: 1/day}}]");
-    let upgrade = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")];
     let mut client = gateway.client();
-    let switched = client.get("/", &upgrade);
+    let switched = client.get("/", &UPGRADE);
     assert_eq!((switched.status, switched.number("ratelimit-remaining")), (101, 0));
     client.until("hello");
     client.write("ping");
     client.until("ping");
-    assert_eq!(gateway.client().get("/", &upgrade).status, 429);
+    assert_eq!(gateway.client().get("/", &UPGRADE).status, 429);
 }
 
 #[test]

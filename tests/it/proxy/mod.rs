@@ -21,3 +21,4 @@ mod upstream_sockets;
 mod upstream_timeouts;
 mod upstream_tls;
 mod upstreams;
+mod websockets;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use crate::support::websocket::{SWITCHED, upgrade};
 use crate::support::{Gateway, Upstream, continue_upload, eventually, short_or_long, wait_for_nothing};
 
 /// One request: its number is its target.
@@ -276,8 +277,6 @@ fn leading_zeros_of_a_chunk_size_are_allowed() {
 fn bytes_after_an_upgrade_are_never_a_request() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&upstream, "rules: [{name: no, match: {path: /no}, action: deny}]");
-    let upgrade =
-        |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
     for (path, status) in [("/no", 403), ("/", 200)] {
         let mut client = gateway.client();
         client.write(&format!("{}GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n", upgrade(path)));
@@ -295,13 +294,12 @@ fn bytes_after_an_upgrade_are_never_a_request() {
 #[test]
 fn a_tunnel_carries_what_arrived_before_it_was_open() {
     let upstream = Upstream::answering(|_, stream| {
-        let _ =
-            stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n");
+        let _ = stream.write_all(SWITCHED.as_bytes());
         let _ = std::io::copy(&mut stream.try_clone().unwrap(), stream);
     });
     let gateway = Gateway::start(&upstream, "limits: {body_timeout: 300ms}");
     let mut client = gateway.client();
-    client.write("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nearly");
+    client.write(&format!("{}early", upgrade("/")));
     assert_eq!(client.response("GET").unwrap().status, 101);
     client.until("early");
     // A tunnel may be idle for longer than a body.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use crate::support::websocket::{SWITCHED, upgrade};
 use crate::support::{Gateway, Upstream};
 
 const ONE_A_DAY: &str = "
@@ -41,7 +42,8 @@ fn fields_of_an_upstream_under_our_names_never_reach_the_client() {
     let upstream = Upstream::answering(|seen, stream| {
         let head = match seen.line.split(' ').nth(1) {
             Some("/upgrade") => {
-                format!("101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n{OURS}\r\n")
+                let head = SWITCHED.strip_prefix("HTTP/1.1 ").and_then(|head| head.strip_suffix("\r\n")).unwrap();
+                format!("{head}{OURS}\r\n")
             }
             Some("/hints") => format!("103 Early Hints\r\n{OURS}\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
             _ => format!("200 OK\r\nContent-Length: 0\r\n{OURS}\r\n"),
@@ -49,11 +51,12 @@ fn fields_of_an_upstream_under_our_names_never_reach_the_client() {
         let _ = stream.write_all(format!("HTTP/1.1 {head}").as_bytes());
     });
     let gateway = Gateway::start(&upstream, "");
-    for (target, fields) in
-        [("/", ""), ("/hints", "Connection: close\r\n"), ("/upgrade", "Upgrade: websocket\r\nConnection: Upgrade\r\n")]
-    {
+    for target in ["/", "/hints", "/upgrade"] {
         let mut client = gateway.client();
-        client.write(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
+        client.write(&match target {
+            "/upgrade" => upgrade(target),
+            _ => format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        });
         let head = client.until("\r\n\r\n").to_lowercase();
         assert!(head.contains("\r\nx-own: c\r\n") && !head.contains("x-tollgate"), "{target}: {head}");
     }

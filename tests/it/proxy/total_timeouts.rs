@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{FrameClient, RST_STREAM, SETTINGS, frame, get};
+use crate::support::websocket::SWITCHED;
 use crate::support::{Gateway, Lateness, Upstream, eventually, now};
 
 const REQUESTS: [(&str, &str); 3] = [
     ("GET", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
     ("POST", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
-    ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
+    (
+        "GET",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ),
 ];
 
 /// Reads requests, and never answers.
@@ -139,7 +144,7 @@ fn each_request_has_the_whole_time_and_a_websocket_more() {
     let upstream = Upstream::answering(|request, stream| {
         std::thread::sleep(Duration::from_millis(900));
         if request.field("upgrade").is_some() {
-            let _ = stream.write_all(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+            let _ = stream.write_all(SWITCHED.as_bytes());
             std::thread::sleep(Duration::from_millis(3600));
             let _ = stream.write_all(b"late");
         } else {

@@ -5,12 +5,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::websocket::SWITCHED;
 use crate::support::{Gateway, Lateness, Upstream, now};
 
 const REQUESTS: [(&str, &str); 3] = [
     ("GET", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
     ("POST", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"),
-    ("GET", "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"),
+    (
+        "GET",
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ),
 ];
 
 /// Sends these bytes, and nothing more until its connection is closed.
@@ -88,7 +93,7 @@ fn every_request_and_every_part_of_a_response_has_the_whole_timeout() {
 #[test]
 fn a_web_socket_may_be_idle_for_longer_than_a_response() {
     let upstream = Upstream::answering(|_, stream| {
-        let _ = stream.write_all(b"HTTP/1.1 101 X\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        let _ = stream.write_all(SWITCHED.as_bytes());
         std::thread::sleep(Duration::from_millis(900));
         let _ = stream.write_all(b"late");
         // Until the gateway closes the connection.

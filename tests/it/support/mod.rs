@@ -35,6 +35,7 @@ mod server_process;
 mod take_script;
 pub mod tls_client;
 mod upstream;
+pub mod websocket;
 
 pub use certificates::Certificates;
 pub use client::{Client, Response};

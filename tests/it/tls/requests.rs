@@ -10,6 +10,7 @@ use super::{BOTH, before};
 use crate::support::authority::Authority;
 use crate::support::curl::curl;
 use crate::support::tls_client::TlsSettings;
+use crate::support::websocket::{SWITCHED, upgrade};
 use crate::support::{Gateway, Upstream, await_more, continue_upload, eventually, hand_over, now, short_or_long};
 
 /// Answers with the request line and the length of the body.
@@ -105,8 +106,7 @@ fn a_web_socket_goes_both_ways_and_is_charged_once() {
     let authority = Authority::new("ca");
     let upstream = Upstream::answering(|request, stream| {
         assert_eq!(request.field("upgrade"), Some("websocket"));
-        let _ = stream
-            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+        let _ = stream.write_all(format!("{SWITCHED}hello").as_bytes());
         let mut part = [0; 5];
         stream.read_exact(&mut part).unwrap();
         let _ = stream.write_all(&part);
@@ -115,7 +115,7 @@ fn a_web_socket_goes_both_ways_and_is_charged_once() {
     let rule = "rules: [{name: one, limit_keys: [], algorithm_config: {rate: 9/day}}]";
     let gateway = gateway(&upstream, &authority, rule);
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
-    client.write("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    client.write(&upgrade("/"));
     assert!(client.until("\r\n\r\nhello").starts_with("HTTP/1.1 101 "));
     client.write("there");
     client.until("there");
@@ -200,14 +200,13 @@ fn an_upgrade_loses_no_request_and_a_drain_ends_every_connection() {
 fn a_web_socket_ends_with_the_drain() {
     let authority = Authority::new("ca");
     let upstream = Upstream::answering(|_, stream| {
-        let _ = stream
-            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nhello");
+        let _ = stream.write_all(format!("{SWITCHED}hello").as_bytes());
         // Until the gateway closes the connection.
         let _ = stream.read(&mut [0; 1]);
     });
     let mut gateway = gateway(&upstream, &authority, "drain: {timeout: 800ms}");
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
-    client.write("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    client.write(&upgrade("/"));
     client.until("hello");
     let begun = now();
     gateway.signal("TERM");

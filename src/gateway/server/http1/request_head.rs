@@ -8,6 +8,7 @@ use memchr::memchr;
 
 use super::syntax::{content_length, is_authority, is_disguised_framing, is_target, is_token, is_value};
 use crate::base::http_method;
+use crate::gateway::server::websocket;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
@@ -289,12 +290,13 @@ impl HeadParser {
         {
             return Err(HeadError::Malformed("target and Host differ"));
         }
-        let tunnel = self.upgrade == Some(Upgrade::WebSocket) && !http10;
+        let websocket = self.upgrade == Some(Upgrade::WebSocket) && !http10;
+        let tunnel = websocket && bytes.get(..length).is_some_and(websocket::is_request_head);
         let body = match (self.length, self.chunked) {
             (Some(_), true) => return Err(HeadError::Malformed("Content-Length with Transfer-Encoding")),
             (None, true) if http10 => return Err(HeadError::Malformed("Transfer-Encoding in HTTP/1.0")),
             // Once the protocol has changed, the end of the body could not be found any more.
-            (Some(1..), _) | (None, true) if tunnel => return Err(HeadError::Malformed("upgrade with a body")),
+            (Some(1..), _) | (None, true) if websocket => return Err(HeadError::Malformed("upgrade with a body")),
             (None, true) => Body::Chunked,
             (Some(length @ 1..), false) => Body::Length(length),
             (Some(0) | None, false) if tunnel => Body::Tunnel,
@@ -354,7 +356,11 @@ mod tests {
         check("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", Body::Nothing);
         check("POST / HTTP/1.0\r\ncontent-length:\t5 \r\n\r\n", Body::Length(5));
         check("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", Body::Chunked);
-        check("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n\r\n", Body::Tunnel);
+        let websocket = "Upgrade: WebSocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13";
+        let key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==";
+        check(&format!("GET / HTTP/1.1\r\nHost: a\r\n{websocket}\r\n{key}\r\n\r\n"), Body::Tunnel);
+        check(&format!("GET / HTTP/1.1\r\nHost: a\r\n{websocket}\r\n\r\n"), Body::Nothing);
+        check(&format!("GET / HTTP/1.0\r\nHost: a\r\n{websocket}\r\n{key}\r\n\r\n"), Body::Nothing);
         check("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\nUpgrade: websocket\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.0\r\nHost: a\r\nUpgrade: websocket\r\n\r\n", Body::Nothing);
         check("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", Body::Nothing);

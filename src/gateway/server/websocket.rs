@@ -1,0 +1,188 @@
+//! Recognises the opening handshake of a WebSocket (RFC 6455, section 4): its request, and the response that accepts it.
+//!
+//! Only after both is a connection a tunnel. What else asks for an upgrade, or is answered by 101, might be taken for one by
+//! the gateway and not by the upstream, and then the requests that follow would pass through it unseen.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
+use http::{HeaderMap, Version};
+use pingora::http::{RequestHeader, ResponseHeader};
+
+/// What the key is hashed with.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// Whether a request begins a WebSocket.
+pub fn is_request(request: &RequestHeader) -> bool {
+    // Nearly every request ends here.
+    request.headers.contains_key(UPGRADE)
+        && request.version == Version::HTTP_11
+        && begins(request.method.as_str().as_bytes(), fields(&request.headers))
+}
+
+/// The same of a valid head of HTTP/1.1.
+pub fn is_request_head(head: &[u8]) -> bool {
+    let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
+    let lines = head.split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.filter_map(|line| crate::base::split::split_once(line, b':'));
+    begins(method, fields.map(|(name, value)| (name, value.trim_ascii())))
+}
+
+/// Whether a response accepts the handshake of `request`, which is one.
+pub fn is_accepted(request: &RequestHeader, response: &ResponseHeader) -> bool {
+    let Some(key) = request.headers.get(SEC_WEBSOCKET_KEY) else { return false };
+    let mut accepted = response.headers.get_all(SEC_WEBSOCKET_ACCEPT).iter();
+    let mut upgrade = Upgrade::default();
+    fields(&response.headers).for_each(|(name, value)| upgrade.read(name, value));
+    upgrade.is_to_websocket()
+        && accepted.next().is_some_and(|value| value.as_bytes().trim_ascii() == accept(key.as_bytes()).as_bytes())
+        && accepted.next().is_none()
+}
+
+/// What accepts this key.
+fn accept(key: &[u8]) -> String {
+    let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key.trim_ascii());
+    hash.update(GUID);
+    STANDARD.encode(hash.finish())
+}
+
+fn fields(headers: &HeaderMap) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.iter().map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes().trim_ascii()))
+}
+
+fn begins<'f>(method: &[u8], fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> bool {
+    let (mut upgrade, mut versions, mut keys) = (Upgrade::default(), Only::None, Only::None);
+    for (name, value) in fields {
+        if name.eq_ignore_ascii_case(b"sec-websocket-version") {
+            versions.note(value == b"13");
+        } else if name.eq_ignore_ascii_case(b"sec-websocket-key") {
+            keys.note(is_key(value));
+        } else {
+            upgrade.read(name, value);
+        }
+    }
+    method == b"GET" && upgrade.is_to_websocket() && versions == Only::Valid && keys == Only::Valid
+}
+
+/// 16 bytes in base64. Not every client leaves the last bits empty.
+fn is_key(value: &[u8]) -> bool {
+    let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
+    value.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(is_digit))
+}
+
+/// The fields that switch the protocol, in a request and in a response.
+#[derive(Debug, Default)]
+struct Upgrade {
+    protocol: Only,
+    is_option: bool,
+}
+
+impl Upgrade {
+    fn read(&mut self, name: &[u8], value: &[u8]) {
+        if name.eq_ignore_ascii_case(b"upgrade") {
+            self.protocol.note(value.eq_ignore_ascii_case(b"websocket"));
+        } else if name.eq_ignore_ascii_case(b"connection") {
+            let mut options = value.split(|byte| *byte == b',');
+            self.is_option |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+        }
+    }
+
+    fn is_to_websocket(&self) -> bool {
+        self.protocol == Only::Valid && self.is_option
+    }
+}
+
+/// A field that has to be there once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Only {
+    #[default]
+    None,
+    Valid,
+    Invalid,
+}
+
+impl Only {
+    fn note(&mut self, is_valid: bool) {
+        *self = if *self == Only::None && is_valid { Only::Valid } else { Only::Invalid };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: [(&str, &str); 4] = [
+        ("Upgrade", "WebSocket"),
+        ("Connection", "keep-alive, Upgrade"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+
+    /// Whether these begin a WebSocket, as parsed fields and as a head.
+    #[track_caller]
+    fn check(method: &str, fields: &[(&'static str, &str)], expected: bool) {
+        let mut request = RequestHeader::build(method, b"/", None).unwrap();
+        let mut head = format!("{method} / HTTP/1.1\r\nHost: a\r\n");
+        for (name, value) in fields {
+            request.append_header(*name, *value).unwrap();
+            head += &format!("{name}: {value}\r\n");
+        }
+        assert_eq!(is_request(&request), expected, "{head}");
+        assert_eq!(is_request_head(format!("{head}\r\n").as_bytes()), expected, "{head}");
+    }
+
+    #[test]
+    fn a_handshake_has_each_of_its_parts_once() {
+        check("GET", &FIELDS, true);
+        check("POST", &FIELDS, false);
+        for missing in 0..FIELDS.len() {
+            let mut fields = FIELDS.to_vec();
+            fields.remove(missing);
+            check("GET", &fields, false);
+            let name = FIELDS[missing].0;
+            for other in
+                ["", "h2c", "websocket, h2c", "8", "13, 8", "dGhlIHNhbXBsZSBub25jZQ=", "dGhlIHNhbXBsZSBub25j!Q=="]
+            {
+                let mut fields = FIELDS.to_vec();
+                fields[missing].1 = other;
+                check("GET", &fields, false);
+            }
+            // Options may stand in several lines.
+            check("GET", &[&FIELDS[..], &[FIELDS[missing]]].concat(), name == "Connection");
+        }
+    }
+
+    #[test]
+    fn a_response_accepts_the_key_of_its_request() {
+        let mut request = RequestHeader::build("GET", b"/", None).unwrap();
+        for (name, value) in FIELDS {
+            request.append_header(name, value).unwrap();
+        }
+        // The example of RFC 6455, section 1.3.
+        let good = [
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Accept", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+        ];
+        let accepted = |fields: &[(&'static str, &str)]| {
+            let mut response = ResponseHeader::build(101, None).unwrap();
+            for (name, value) in fields {
+                response.append_header(*name, *value).unwrap();
+            }
+            is_accepted(&request, &response)
+        };
+        assert!(accepted(&good));
+        for changed in 0..good.len() {
+            let mut fields = good.to_vec();
+            fields.remove(changed);
+            assert!(!accepted(&fields), "{fields:?}");
+            for other in ["", "h2c", "s3pPLMBiTxaQ9kYGzzhZRbK+xO0=", "S3pPLMBiTxaQ9kYGzzhZRbK+xOo="] {
+                let mut fields = good.to_vec();
+                fields[changed].1 = other;
+                assert!(!accepted(&fields), "{fields:?}");
+            }
+        }
+        assert!(!accepted(&[&good[..], &[good[2]]].concat()));
+    }
+}
