@@ -11,6 +11,7 @@ mod delay;
 mod exchange;
 mod fault_response;
 mod forwarded_headers;
+mod http10;
 mod own_responses;
 mod proxy_error;
 mod request_target;
@@ -100,7 +101,7 @@ impl ProxyHttp for Proxy {
         }
     }
 
-    /// No modules: they cost time even if they do nothing.
+    /// No modules but for [`http10`]: they cost time even if they do nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, exchange: &mut Self::CTX) -> Result<()> {
@@ -108,6 +109,7 @@ impl ProxyHttp for Proxy {
         if self.gateway.is_draining() {
             exchange.close_when_done(session);
         }
+        http10::begin(session);
         if exchange.connection.is_some() {
             // The stream of the session enforces the timeout of the request's body.
             session.set_read_timeout(None);
@@ -330,6 +332,7 @@ impl ProxyHttp for Proxy {
             response_head::forget_spelling(response);
         }
         response_head::sanitise(response)?;
+        http10::end_with_body(session, response);
         exchange.origin = Origin::Upstream;
         attempts::answered(&self.gateway, exchange, response.status);
         if let Some(changes) = &exchange.field_changes {

@@ -5,6 +5,7 @@ mod early_responses;
 mod error_pages;
 mod fd_exhaustion;
 mod forwarding;
+mod http10;
 mod kept_connections;
 mod malformed_responses;
 mod pipelining;
