@@ -56,9 +56,13 @@ impl Decide {
 
     /// Whether a peer with this address may connect. Without `clients` its certificate decides, in [`Decide::admits_call`].
     pub fn admits(&self, peer: IpAddr) -> bool {
-        let Some(clients) = &self.clients else { return true };
+        self.clients.is_none() || self.names(peer)
+    }
+
+    /// Whether `clients` names a peer with this address.
+    pub fn names(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
-        clients.iter().any(|network| network.contains(&peer))
+        self.clients.iter().flatten().any(|network| network.contains(&peer))
     }
 
     /// Whether a peer with this address may ask. A connection may be older than these settings, and the certificates in force may

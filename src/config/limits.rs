@@ -29,7 +29,7 @@ pub struct Bounds {
     pub body_bytes: Option<u64>,
     /// On all listeners together.
     pub connections: usize,
-    /// Of one client address that is not a trusted proxy's. `None`: no bound but `connections`.
+    /// Of one client address that no proxy has which connects for many. `None`: no bound but `connections`.
     pub connections_per_client: Option<usize>,
     /// Of TLS, on all listeners together.
     pub handshakes_at_once: usize,
@@ -38,9 +38,23 @@ pub struct Bounds {
 impl Bounds {
     /// What `connections` is in a file that does not say.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
+
+    /// How many streams of HTTP/2 a client may have at once, beside one for each of its connections. `None`: any number.
+    pub fn streams_per_client(&self) -> Option<usize> {
+        self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
+    }
+
+    /// How many handshakes of TLS may be under way with one client.
+    pub fn handshakes_per_client(&self) -> usize {
+        (self.handshakes_at_once / 10).max(FEWEST_HANDSHAKES).min(self.handshakes_at_once)
+    }
 }
 
+/// What one client may have of `handshakes_at_once` at least, as far as that allows: some more than a browser makes at once.
+const FEWEST_HANDSHAKES: usize = 8;
 const KIB: u64 = 1 << 10;
+/// How many streams of HTTP/2 a client may have for each connection that it may have.
+const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
 const UNLIMITED: &str = "unlimited";
 
@@ -127,21 +141,23 @@ pub static LIMITS: Mapping = Mapping {
             "connections",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "20000",
-            "Open connections on all listeners together. Beyond: 503, or closed. Never more than the open-file limit allows.",
+            "Open connections on all listeners together. Beyond: 503, or closed. Never more than the open-file limit allows. Those to \
+             listeners with `decide` are counted apart, up to the same number.",
         ),
         Key::default(
             "connections_per_client",
             CONNECTIONS_PER_CLIENT.declared(),
-            UNLIMITED,
-            "Open connections of one client address, or requests of HTTP/2 if there are more: the TCP peer's, or that in its \
-             PROXY protocol header; an IPv6 address by its [prefix](#clients). Beyond: 503, or closed. Trusted proxies have no such bound, because they connect \
-             for many clients.",
+            "1000",
+            "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address by its \
+             [prefix](#clients). Of streams of HTTP/2, ten times as many beside one for each connection. Beyond: 503, or closed. \
+             Trusted proxies, and proxies that `clients` of a listener names, have no such bound, because they connect for many clients.",
         ),
         Key::default(
             "handshakes_at_once",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "1000",
-            "Handshakes of [TLS](#tls) under way on all listeners together. Beyond: closed.",
+            "Handshakes of [TLS](#tls) under way on all listeners together, of which one client has a tenth, or 8 if that is more. Beyond: \
+             closed. Trusted proxies, and those that `clients` of a listener names, are bounded in total only.",
         ),
         Key::default(
             "extra_methods",

@@ -118,13 +118,21 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     if let Some(AccessLog { to: to @ Destination::File(file), .. }) = &config.access_log {
         AccessLogs::probe(to).map_err(|error| StartError::AccessLog { file: file.clone(), error })?;
     }
-    let fd_budget = FdBudget::here();
+    let fd_budget = fd_budget(&config);
     fd_budget.warn_if_clamped(&config.bounds);
     let gateway = Arc::new(state(config, trace_settings, threads)?);
     let bucket_saver = bucket_saver(&gateway, &inherited)?.map(Arc::new);
     let status = Arc::new(Status::new(&gateway.clock, admin.as_ref().and_then(|admin| admin.address.inet())));
     let reload = Reload::new(Arc::clone(&gateway), fd_budget, sources, relog);
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
+}
+
+/// How many connections the open-file limit allows. Where clients and proxies that ask for decisions have listeners of their own,
+/// the ones take no files from the others.
+fn fd_budget(config: &Config) -> FdBudget {
+    let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
+    let budget = FdBudget::here();
+    if (1..config.listeners.len()).contains(&deciding) { budget.with_decisions() } else { budget }
 }
 
 /// Reads the buckets from their file. In an upgrade the previous process still uses it, and hands them over later.

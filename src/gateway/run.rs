@@ -68,13 +68,13 @@ impl BoundGateway {
                 server.add_service(service);
             }
         }
-        let (reload, open) = (Mutex::new(Some(self.reload)), limits.open());
+        let reload = Mutex::new(Some(self.reload));
         let (gateway, bucket_saver) = (Arc::clone(&self.gateway), self.bucket_saver.clone());
         let second_signal = SecondSignal::default();
         let housekeeping = Housekeeping {
             gateway,
             status: self.status,
-            open,
+            limits,
             accepting,
             second_signal: Arc::clone(&second_signal),
             reload,

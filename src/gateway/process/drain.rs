@@ -1,7 +1,6 @@
 //! Ends the process in two steps: it announces that it is leaving, then waits for its connections to close.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,6 +8,7 @@ use pingora::server::ShutdownSignal;
 
 use super::bucket_saver::BucketSaver;
 use super::signal_listener::SignalListener;
+use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
@@ -43,10 +43,10 @@ pub async fn cut_tunnels(gateway: &GatewayState) {
 }
 
 /// Exits as soon as the last connection has closed, after `drain.timeout`, or at a second signal. A connection is among the
-/// `open` ones, or one of the `accepting` sockets may still have it.
+/// open ones, or one of the `accepting` sockets may still have it.
 pub async fn wait_and_exit(
     gateway: &GatewayState,
-    open: &AtomicUsize,
+    limits: &ConnectionLimits,
     accepting: &AcceptingSockets,
     saver: Option<&BucketSaver>,
     second_signal: &SecondSignal,
@@ -55,7 +55,7 @@ pub async fn wait_and_exit(
     let (began, timeout) = (clock.now(), Duration::from(gateway.snapshot.load().config.drain.timeout));
     let drained = async {
         // In this order: a connection is counted as open before its socket is no longer counted.
-        while accepting.count() > 0 || open.load(Ordering::Acquire) > 0 {
+        while accepting.count() > 0 || limits.open() > 0 {
             tokio::time::sleep(POLL).await;
         }
         let left = timeout.saturating_sub(clock.now().since(began).into());
@@ -77,8 +77,8 @@ pub async fn wait_and_exit(
     tokio::select! {
         biased;
         () = drained => log::info!("drained"),
-        () = timed_out => log::warn!(open = open.load(Ordering::Acquire); "drain timeout, closing open connections"),
-        _ = second_signal => log::warn!(open = open.load(Ordering::Acquire); "second signal, closing open connections"),
+        () = timed_out => log::warn!(open = limits.open(); "drain timeout, closing open connections"),
+        _ = second_signal => log::warn!(open = limits.open(); "second signal, closing open connections"),
     }
     cut_tunnels(gateway).await;
     if let Some(saver) = saver {

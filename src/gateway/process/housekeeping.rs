@@ -2,7 +2,6 @@
 //! file of buckets.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,14 +16,15 @@ use super::fallback_events::FallbackEvents;
 use super::reload::Reload;
 use crate::gateway::admin::status::Status;
 use crate::gateway::runtime::supervise;
+use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 
 pub struct Housekeeping {
     pub gateway: Arc<GatewayState>,
     pub status: Arc<Status>,
-    /// The open connections of all threads.
-    pub open: Arc<AtomicUsize>,
+    /// Counts the open connections of all threads.
+    pub limits: Arc<ConnectionLimits>,
     pub accepting: AcceptingSockets,
     pub second_signal: SecondSignal,
     /// Taken out when the service starts.
@@ -54,7 +54,7 @@ impl BackgroundService for Housekeeping {
         let _ = shutdown.wait_for(|stop| *stop).await;
         work.abort();
         let saver = self.bucket_saver.as_deref();
-        drain::wait_and_exit(&self.gateway, &self.open, &self.accepting, saver, &self.second_signal).await
+        drain::wait_and_exit(&self.gateway, &self.limits, &self.accepting, saver, &self.second_signal).await
     }
 }
 

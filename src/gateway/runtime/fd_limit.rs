@@ -38,9 +38,21 @@ pub fn raise(bounds: &Bounds) -> io::Result<u64> {
 /// How many connections there may be at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdBudget {
-    connections: usize,
+    /// Files for connections of clients, with theirs to upstreams, and of proxies that ask for decisions.
+    files: usize,
+    /// How many of them are kept for proxies that ask for decisions.
+    deciding: usize,
     rejections: usize,
     admin: usize,
+}
+
+/// What is open: connections of clients, streams of HTTP/2 with connections to upstreams of their own, and connections of proxies
+/// that ask for decisions, which need none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenFiles {
+    pub proxying: usize,
+    pub streams: usize,
+    pub deciding: usize,
 }
 
 impl FdBudget {
@@ -51,10 +63,15 @@ impl FdBudget {
 
     fn of(files: u64) -> FdBudget {
         let (rejections, admin) = (REJECTIONS.min(files / 8), ADMIN.min(files / 16));
-        let connections = files.saturating_sub(OTHERS + rejections + admin) / 2;
-        let [connections, rejections, admin] =
+        let connections = files.saturating_sub(OTHERS + rejections + admin);
+        let [files, rejections, admin] =
             [connections, rejections, admin].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
-        FdBudget { connections: connections.max(1), rejections, admin: admin.max(1) }
+        FdBudget { files: files.max(2), deciding: 0, rejections, admin: admin.max(1) }
+    }
+
+    /// The same with files that no client of a proxied listener takes: for proxies that ask for decisions beside it.
+    pub fn with_decisions(self) -> FdBudget {
+        FdBudget { deciding: self.files / 4, ..self }
     }
 
     /// How many over-limit connections may be answered at the same time.
@@ -67,24 +84,45 @@ impl FdBudget {
         self.admin
     }
 
-    /// `limits.connections`, or what the open-file limit allows if that is less.
-    pub fn clamp(self, bounds: &Bounds) -> usize {
-        bounds.connections.min(self.connections)
+    /// How many connections of clients there may be, each with one to its upstream.
+    fn connections(self) -> usize {
+        ((self.files - self.deciding) / 2).max(1)
     }
 
-    /// How many requests there may be beside one for each of the open connections, each with a connection to the upstream.
-    pub fn streams(self, connections: usize) -> usize {
-        self.connections.saturating_sub(connections).saturating_mul(2)
+    /// `limits.connections`, or what the open-file limit allows if that is less.
+    fn clamp(self, bounds: &Bounds) -> usize {
+        bounds.connections.min(self.connections())
+    }
+
+    /// Whether there may be as many connections of clients as are `open`, if there may be `most`.
+    pub fn admits_client(self, most: usize, open: OpenFiles) -> bool {
+        open.proxying <= most && (open.proxying <= 1 || self.has_files(open))
+    }
+
+    /// Whether there may be as many connections of proxies that ask for decisions as are `open`, if there may be `most`.
+    pub fn admits_proxy(self, most: usize, open: OpenFiles) -> bool {
+        open.deciding <= most && (open.deciding <= self.deciding.max(1) || self.has_files(open))
+    }
+
+    fn has_files(self, open: OpenFiles) -> bool {
+        let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
+        connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
+    }
+
+    /// How many streams there may be, each with a connection to the upstream, beside these open connections.
+    pub fn streams(self, proxying: usize, deciding: usize) -> usize {
+        self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
     }
 
     /// Logs it if `limits.connections` is more than the open-file limit allows.
     pub fn warn_if_clamped(self, bounds: &Bounds) {
-        if bounds.connections > self.connections {
+        let connections = self.connections();
+        if bounds.connections > connections {
             // The default was not chosen by the operator.
             let chosen = bounds.connections != Bounds::DEFAULT_CONNECTIONS;
             let level = if chosen { Level::Warn } else { Level::Info };
             let hint = "a connection takes two files: raise the open-file limit, or lower limits.connections";
-            log::log!(level, wanted = bounds.connections, connections = self.connections, hint; "open files limit the connections");
+            log::log!(level, wanted = bounds.connections, connections, hint; "open files limit the connections");
         }
     }
 }
@@ -95,7 +133,7 @@ mod tests {
 
     #[test]
     fn connections_get_two_files_each_and_leave_some_for_the_process() {
-        let budget = |files| (FdBudget::of(files).connections, FdBudget::of(files).rejections);
+        let budget = |files| (FdBudget::of(files).connections(), FdBudget::of(files).rejections);
         assert_eq!(budget(256), (72, 32));
         assert_eq!(budget(65_536), (32_576, 256));
         assert_eq!((budget(0), budget(10)), ((1, 0), (1, 1)));
@@ -104,5 +142,19 @@ mod tests {
             let admin = FdBudget::of(files).admin();
             assert!(2 * connections + rejections + admin + 64 <= usize::try_from(files).unwrap());
         }
+    }
+
+    #[test]
+    fn clients_leave_files_for_proxies_that_ask_for_decisions_and_use_those_that_these_leave() {
+        let budget = FdBudget::of(256).with_decisions();
+        assert_eq!((budget.files, budget.deciding, budget.connections()), (144, 36, 54));
+        let open = |proxying, streams, deciding| OpenFiles { proxying, streams, deciding };
+        assert!(budget.admits_client(100, open(54, 0, 0)) && !budget.admits_client(100, open(55, 0, 0)));
+        assert!(budget.admits_client(100, open(50, 8, 36)) && !budget.admits_client(100, open(50, 9, 0)));
+        assert!(!budget.admits_client(100, open(50, 0, 45)));
+        assert_eq!((budget.streams(50, 0), budget.streams(50, 40), budget.streams(80, 0)), (8, 4, 0));
+        // As many as are kept always, and more as long as there are files.
+        assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));
+        assert!(budget.admits_proxy(100, open(22, 0, 100)) && !budget.admits_proxy(100, open(0, 0, 101)));
     }
 }

@@ -23,7 +23,7 @@ use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
-use super::connection_limits::{ConnectionLimit, ConnectionLimits};
+use super::connection_limits::{ConnectionLimit, ConnectionLimits, Purpose};
 use super::decision_clients::DecisionClients;
 use super::http1::{Http1Server, early_response};
 use super::http2::Http2Server;
@@ -89,7 +89,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
         let (stream, session) = match &self.tls {
             None => (stream, None),
             Some(tls) => {
-                let (stream, session) = Box::pin(tls.accept(stream, &self.state, &self.limits, shutdown)).await?;
+                let client = (&*self.limits, guard.client());
+                let (stream, session) = Box::pin(tls.accept(stream, &self.state, client, shutdown)).await?;
                 (stream, Some(session))
             }
         };
@@ -147,15 +148,20 @@ impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
 
 impl<A> ConnectionServer<A> {
     fn accept(&self) -> Result<ConnectionGuard, ConnectionLimit> {
-        self.limits.accept(&self.gauge, &self.state.snapshot.load().config.bounds)
+        let purpose = if self.decision_clients.is_some() { Purpose::Deciding } else { Purpose::Proxying };
+        self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
-    /// A connection without a peer address, which no socket of ours is, counts for no client.
+    /// A connection without a peer address, which no socket of ours is, counts for no client; nor does one of a proxy that
+    /// `clients` of the listener names, which asks for many clients.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
         let Some(peer) = peer else { return Ok(()) };
         let snapshot = self.state.snapshot.load();
+        if self.decision_clients.is_some() && snapshot.config.decide(self.listener).is_some_and(|it| it.names(peer)) {
+            return Ok(());
+        }
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 

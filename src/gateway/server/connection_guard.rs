@@ -34,6 +34,11 @@ impl ConnectionGuard {
     pub fn belongs_to(&mut self, client: ClientGuard) {
         self.client = Some(client);
     }
+
+    /// The client that the connection is counted for; `None` if nothing bounds its connections.
+    pub fn client(&self) -> Option<&ClientGuard> {
+        self.client.as_ref()
+    }
 }
 
 impl std::fmt::Debug for ConnectionGuard {

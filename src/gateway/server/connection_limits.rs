@@ -12,13 +12,17 @@ use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
 use crate::auth::client_ip::Settings as ClientIp;
 use crate::base::time::Clock;
 use crate::config::Bounds;
-use crate::gateway::runtime::fd_limit::FdBudget;
+use crate::gateway::runtime::fd_limit::{FdBudget, OpenFiles};
 use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::limit::request::ClientAddress;
 
 /// Of one process: all listeners and threads share it.
 #[derive(Debug)]
 pub struct ConnectionLimits {
-    open: Arc<AtomicUsize>,
+    /// The open connections of clients whose requests are proxied.
+    proxying: Arc<AtomicUsize>,
+    /// Those of proxies that ask for decisions, which are counted apart: no number of clients keeps them out.
+    deciding: Arc<AtomicUsize>,
     /// How many streams of HTTP/2 have a connection to an upstream, beyond one for each connection of a client.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
@@ -38,6 +42,29 @@ pub enum ConnectionLimit {
     ConnectionsPerClient,
 }
 
+/// The limit that a handshake of TLS is beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeLimit {
+    Handshakes,
+    HandshakesOfClient,
+}
+
+/// Counts a handshake, until it is dropped.
+#[derive(Debug)]
+pub struct HandshakeGuard {
+    _of_client: Option<CountGuard>,
+    _of_all: CountGuard,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client's requests are proxied.
+    Proxying,
+    /// Another proxy asks for decisions.
+    Deciding,
+}
+
 /// Counts the connections to upstreams that the streams of one connection of HTTP/2 have: the first with that connection, as the
 /// one of a connection of HTTP/1.1 is, and the others among all streams.
 #[derive(Debug)]
@@ -55,7 +82,8 @@ impl UpstreamConnections {
     pub fn count(&self, clock: &Clock) -> Option<CountGuard> {
         let limits = &self.limits;
         CountGuard::new(&self.first, 1).or_else(|| {
-            let most = limits.fd_budget.streams(limits.open.load(Ordering::Acquire));
+            let open = limits.open_files();
+            let most = limits.fd_budget.streams(open.proxying, open.deciding);
             let count = CountGuard::new(&limits.streams, most);
             if count.is_none() {
                 limits.log_rejection(ConnectionLimit::Connections, clock);
@@ -68,7 +96,8 @@ impl UpstreamConnections {
 impl ConnectionLimits {
     pub fn new(fd_budget: FdBudget) -> ConnectionLimits {
         ConnectionLimits {
-            open: Arc::default(),
+            proxying: Arc::default(),
+            deciding: Arc::default(),
             streams: Arc::default(),
             clients: Arc::default(),
             rejecting: Arc::default(),
@@ -80,22 +109,41 @@ impl ConnectionLimits {
     }
 
     /// The number of open connections, which draining waits for.
-    pub fn open(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.open)
+    pub fn open(&self) -> usize {
+        self.proxying.load(Ordering::Acquire).saturating_add(self.deciding.load(Ordering::Acquire))
+    }
+
+    fn open_files(&self) -> OpenFiles {
+        OpenFiles {
+            proxying: self.proxying.load(Ordering::Acquire),
+            streams: self.streams.load(Ordering::Acquire),
+            deciding: self.deciding.load(Ordering::Acquire),
+        }
     }
 
     /// Counts a connection, also in its listener's `gauge`.
     ///
     /// # Errors
     /// If there were as many before as `bounds` or the open-file limit allow.
-    pub fn accept(&self, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
-        let (guard, open_before) = ConnectionGuard::new(&self.open, gauge);
-        let is_beyond = open_before >= self.fd_budget.clamp(bounds)
-            || self.streams.load(Ordering::Acquire) > self.fd_budget.streams(open_before + 1);
-        if is_beyond { Err(ConnectionLimit::Connections) } else { Ok(guard) }
+    pub fn accept(&self, purpose: Purpose, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
+        let count = match purpose {
+            Purpose::Proxying => &self.proxying,
+            Purpose::Deciding => &self.deciding,
+        };
+        let (guard, before) = ConnectionGuard::new(count, gauge);
+        let is_within = match purpose {
+            // As they were when this one was counted: of several at once, each counts those before it.
+            Purpose::Proxying => self
+                .fd_budget
+                .admits_client(bounds.connections, OpenFiles { proxying: before + 1, ..self.open_files() }),
+            Purpose::Deciding => {
+                self.fd_budget.admits_proxy(bounds.connections, OpenFiles { deciding: before + 1, ..self.open_files() })
+            }
+        };
+        if is_within { Ok(guard) } else { Err(ConnectionLimit::Connections) }
     }
 
-    /// Counts a connection as its client's.
+    /// Counts a connection as its client's. A trusted proxy connects for many clients, and has no bound.
     ///
     /// # Errors
     /// If its client had as many before as it may.
@@ -106,7 +154,10 @@ impl ConnectionLimits {
         client_ip: &ClientIp,
         bounds: &Bounds,
     ) -> Result<(), ConnectionLimit> {
-        let (client, share) = self.clients.count(peer, client_ip, bounds);
+        if client_ip.trusts(peer) {
+            return Ok(());
+        }
+        let (client, share) = self.clients.count(ClientAddress::new(peer, client_ip.ipv6_prefix), bounds);
         guard.belongs_to(client);
         match share {
             Share::Within => Ok(()),
@@ -114,27 +165,21 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a stream of HTTP/2 that is not the only one of its connection as its client's, as a connection of HTTP/1.1 would be,
-    /// which has one request. `None` if nothing bounds those of a client.
+    /// Counts a handshake with a client.
     ///
     /// # Errors
-    /// If its client had as many before as it may.
-    pub fn count_stream(
+    /// If as many are under way already as `bounds` allow, in total or with that client.
+    pub fn begin_handshake(
         &self,
-        peer: Option<IpAddr>,
-        client_ip: &ClientIp,
+        client: Option<&ClientGuard>,
         bounds: &Bounds,
-    ) -> Result<Option<ClientGuard>, ConnectionLimit> {
-        let Some(peer) = peer.filter(|_| bounds.connections_per_client.is_some()) else { return Ok(None) };
-        match self.clients.count(peer, client_ip, bounds) {
-            (client, Share::Within) => Ok(Some(client)),
-            (_, Share::Exceeded) => Err(ConnectionLimit::ConnectionsPerClient),
+    ) -> Result<HandshakeGuard, HandshakeLimit> {
+        let of_client = client.map(|client| client.begin_handshake(bounds.handshakes_per_client()));
+        if matches!(of_client, Some(None)) {
+            return Err(HandshakeLimit::HandshakesOfClient);
         }
-    }
-
-    /// Counts a handshake. `None` if `most` are under way already.
-    pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
-        CountGuard::new(&self.handshakes, most)
+        let of_all = CountGuard::new(&self.handshakes, bounds.handshakes_at_once).ok_or(HandshakeLimit::Handshakes)?;
+        Ok(HandshakeGuard { _of_client: of_client.flatten(), _of_all: of_all })
     }
 
     /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.

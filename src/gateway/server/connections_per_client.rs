@@ -4,22 +4,34 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::auth::client_ip::Settings as ClientIp;
+use super::connection_guard::CountGuard;
 use crate::config::Bounds;
 use crate::limit::request::ClientAddress;
 
 /// By client. There are no more entries than open connections.
 #[derive(Debug, Default)]
-pub struct PerClientConnections(Mutex<HashMap<IpAddr, usize>>);
+pub struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
+
+#[derive(Debug, Default)]
+struct Client {
+    connections: usize,
+    streams: Arc<AtomicUsize>,
+    handshakes: Arc<AtomicUsize>,
+}
 
 /// Counts one connection of a client, until it is dropped.
 #[derive(Debug)]
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
     client: IpAddr,
+    /// The streams on all connections of the client, counted without its entry: no request waits for a lock.
+    streams: Arc<AtomicUsize>,
+    /// The handshakes of TLS that are under way with the client.
+    handshakes: Arc<AtomicUsize>,
 }
 
 /// Whether a client has more connections than it may.
@@ -30,17 +42,11 @@ pub enum Share {
 }
 
 impl PerClientConnections {
-    /// Counts a connection from `peer`, and says whether its client had fewer before than it may. A trusted proxy connects
-    /// for many clients, and has no limit.
-    pub fn count(
-        self: &Arc<PerClientConnections>,
-        peer: IpAddr,
-        client_ip: &ClientIp,
-        bounds: &Bounds,
-    ) -> (ClientGuard, Share) {
-        let (guard, before) = self.add(ClientAddress::new(peer, client_ip.ipv6_prefix));
+    /// Counts a connection of `client`, and says whether it had fewer before than it may.
+    pub fn count(self: &Arc<PerClientConnections>, client: ClientAddress, bounds: &Bounds) -> (ClientGuard, Share) {
+        let (guard, before) = self.add(client);
         let is_beyond = bounds.connections_per_client.is_some_and(|most| before >= most);
-        (guard, if is_beyond && !client_ip.trusts(peer) { Share::Exceeded } else { Share::Within })
+        (guard, if is_beyond { Share::Exceeded } else { Share::Within })
     }
 
     /// Also returns how many connections the client had before.
@@ -48,18 +54,43 @@ impl PerClientConnections {
         let client = client.identity();
         let mut clients = self.0.lock();
         let open = clients.entry(client).or_default();
-        let before = *open;
-        *open += 1;
-        (ClientGuard { clients: Arc::clone(self), client }, before)
+        let before = open.connections;
+        open.connections += 1;
+        let (streams, handshakes) = (Arc::clone(&open.streams), Arc::clone(&open.handshakes));
+        (ClientGuard { clients: Arc::clone(self), client, streams, handshakes }, before)
+    }
+}
+
+impl ClientGuard {
+    /// Counts a stream of HTTP/2 as the client's, on whichever of its connections it is. Each is to be followed by
+    /// [`ClientGuard::end_stream`].
+    ///
+    /// # Errors
+    /// If the client had `most` before: none is counted then.
+    pub fn begin_stream(&self, most: usize) -> Result<(), Share> {
+        if self.streams.fetch_add(1, Ordering::Relaxed) < most {
+            return Ok(());
+        }
+        self.end_stream();
+        Err(Share::Exceeded)
+    }
+
+    /// Counts a handshake as the client's. `None` if `most` are under way with it already.
+    pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
+        CountGuard::new(&self.handshakes, most)
+    }
+
+    pub fn end_stream(&self) {
+        self.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for ClientGuard {
     fn drop(&mut self) {
         if let Entry::Occupied(mut open) = self.clients.0.lock().entry(self.client) {
-            match *open.get() {
+            match open.get().connections {
                 0 | 1 => drop(open.remove()),
-                many => *open.get_mut() = many - 1,
+                many => open.get_mut().connections = many - 1,
             }
         }
     }
@@ -84,7 +115,13 @@ mod tests {
         assert_eq!(before, 1, "an IPv4-mapped address is the same client");
         drop((first, plain));
         assert_eq!((add("2001:db8::2").1, add("192.0.2.1").1), (1, 1), "closed connections still count");
-        drop((second, mapped));
+        let third = add("2001:db8::3").0;
+        assert_eq!((second.begin_stream(2), third.begin_stream(2)), (Ok(()), Ok(())));
+        assert_eq!(second.begin_stream(2), Err(Share::Exceeded), "streams of all its connections are one number");
+        assert_eq!(mapped.begin_stream(2), Ok(()));
+        third.end_stream();
+        assert_eq!(second.begin_stream(2), Ok(()));
+        drop((second, mapped, third));
         assert!(clients.0.lock().is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! Decisions for other proxies: the door itself, and each of the proxies in docs/edges.md, as that page configures it.
 
+mod connections;
 mod edge;
 mod envoy;
 mod envoy_gateway;

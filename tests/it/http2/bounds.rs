@@ -151,26 +151,37 @@ fn what_is_not_spoken_on_a_listener_is_not_served() {
 }
 
 #[test]
-fn streams_count_as_connections_of_their_client() {
+fn a_client_has_ten_streams_for_each_connection_that_it_may_have() {
     let (upstream, answer) = Upstream::answering_when_told();
-    let gateway = before(&upstream).with("limits: {connections_per_client: 3}").start();
-    let mut client = Http2Client::connect(gateway.http);
-    let slow: Vec<_> = (0..3).map(|_| client.begin("GET", "/slow", &[], true)).collect();
-    let beyond = client.get("/", &[]);
-    assert_eq!(beyond.status, 503);
-    assert!(beyond.head.contains_key("x-request-id"));
+    let gateway = before(&upstream).with("limits: {connections_per_client: 2}").start();
+    let mut clients = [(); 2].map(|()| Http2Client::connect(gateway.http));
+    // Two times ten, beside one for each connection; on whichever connection they are.
+    let mut begin = |count: [usize; 2]| -> Vec<_> {
+        let begun = clients.iter_mut().zip(count);
+        begun
+            .flat_map(|(client, count)| (0..count).map(|_| client.begin("GET", "/slow", &[], true)).collect::<Vec<_>>())
+            .collect()
+    };
+    let slow = begin([16, 6]);
+    eventually("all are at the upstream", || upstream.count() == 22);
+    for beyond in begin([1, 1]) {
+        let beyond = beyond.response().unwrap();
+        assert_eq!(beyond.status, 503);
+        assert!(beyond.head.contains_key("x-request-id"));
+    }
     eventually("the stream is logged", || gateway.has_logged("connections_per_client is reached"));
-    // And so does a connection beside them.
+    // They take no connections from others of the client, nor does it get more of those.
     assert_eq!(gateway.client().response("GET").unwrap().status, 503);
-    (0..3).for_each(|_| answer.send(()).unwrap());
+    (0..22).for_each(|_| answer.send(()).unwrap());
     assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
-    assert_eq!(client.get("/", &[]).status, 200);
     // Whichever of them ends first, the others leave room for as many.
-    let ended = client.begin("GET", "/", &[], true);
-    let slow: Vec<_> = (0..2).map(|_| client.begin("GET", "/slow", &[], true)).collect();
-    assert_eq!(ended.response().unwrap().status, 200);
-    assert_eq!(client.get("/", &[]).status, 200);
-    (0..2).for_each(|_| answer.send(()).unwrap());
+    let slow = begin([22, 0]);
+    eventually("some are at the upstream", || upstream.count() == 22 + 21);
+    (0..21).for_each(|_| answer.send(()).unwrap());
+    let statuses: Vec<_> = slow.into_iter().map(|request| request.response().unwrap().status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 21, "{statuses:?}");
+    let slow = begin([0, 21]);
+    (0..21).for_each(|_| answer.send(()).unwrap());
     assert!(slow.into_iter().all(|request| request.response().unwrap().status == 200));
 }
 

@@ -176,6 +176,41 @@ fn handshakes_have_a_deadline_and_are_bounded() {
 }
 
 #[test]
+fn one_client_leaves_handshakes_for_others() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let issued = authority.issue(&["a.test"]);
+    let tls = "tls: {certificates: [{cert_file: a.pem, key_file: a.key}]}";
+    let gateway = Gateway::before(&upstream)
+        .with(&format!("listeners: [{{address: 127.0.0.1:0, proxy_protocol: true, {tls}}}]"))
+        .with("limits: {handshakes_at_once: 20}")
+        .files(&[("a.pem", &issued.certificate), ("a.key", &issued.key)])
+        .interval("tls_handshake", Duration::from_secs(60))
+        .start();
+    let connect = |client: &str| {
+        let mut stream = TcpStream::connect(gateway.http).unwrap();
+        stream.write_all(format!("PROXY TCP4 {client} 192.0.2.1 4711 443\r\n").as_bytes()).unwrap();
+        stream
+    };
+    let hello = hello(&gateway);
+    let begin = |client: &str| {
+        let mut stream = connect(client);
+        stream.write_all(&hello).unwrap();
+        stream
+    };
+    let stalled: Vec<_> = (0..20).map(|_| begin("203.0.113.1")).collect();
+    gateway.expect(HANDSHAKES, &["result=\"too_many\""], 12.0);
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    assert_eq!(settings.over(connect("203.0.113.2"), "a.test").unwrap().get("a.test", "/"), 200);
+    // All of them are bounded as before.
+    let others: Vec<_> = (0..20).map(|number| begin(&format!("203.0.113.{}", 100 + number))).collect();
+    gateway.expect(HANDSHAKES, &["result=\"too_many\""], 20.0);
+    drop((stalled, others));
+    eventually("there is room again", || {
+        settings.over(connect("203.0.113.1"), "a.test").is_ok_and(|mut client| client.get("a.test", "/") == 200)
+    });
+}
+
+#[test]
 fn a_client_with_too_many_connections_is_disconnected_before_anything_is_computed_for_it() {
     let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
     let gateway = before(&upstream, &authority, &[("a", &authority.issue(&["a.test"]), "")], "")

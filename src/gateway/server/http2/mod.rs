@@ -19,7 +19,6 @@ mod streams;
 mod upstream_wait;
 
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -38,8 +37,7 @@ use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
-use super::connection_limits::{ConnectionLimit, ConnectionLimits};
-use super::connections_per_client::ClientGuard;
+use super::connection_limits::ConnectionLimits;
 use super::http1::BodyError;
 use super::http1::early_response::HeadRejection;
 use super::http1::poll_on_wake::PollOnWake;
@@ -48,7 +46,7 @@ use super::http1::reusable_timer::ReusableTimer;
 use super::server_state::ServerState;
 use crate::base::time;
 use crate::base::time::{Micros, Timestamp};
-use crate::config::{Bounds, Config};
+use crate::config::Bounds;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
@@ -123,7 +121,6 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
         let (stream, frames) = FrameWatch::new(stream, prefix);
         let Some(connection) = self.handshake(stream, shutdown).await else { return };
         let now = self.state.clock.now();
-        let peer = digest.socket_digest.as_ref().and_then(|socket| Some(socket.peer_addr()?.as_inet()?.ip()));
         let connection = Http2Connection {
             server: self,
             connection,
@@ -136,7 +133,6 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
             streams: Streams::new(guard, &self.state.clock, handle.clone()),
             handle,
             digest,
-            peer,
             leave_woken: PollOnWake::default(),
             block: None,
             left_at: None,
@@ -200,7 +196,6 @@ struct Http2Connection<'s, A> {
     streams: Streams,
     handle: ConnectionHandle,
     digest: Arc<Digest>,
-    peer: Option<IpAddr>,
     /// Whether the process may have begun to leave.
     leave_woken: PollOnWake,
     /// The number of the block of header fields that is incomplete, and since when.
@@ -359,14 +354,6 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         self.connection.abrupt_shutdown(reason);
     }
 
-    /// Counts a stream as its client's. One of those that are open is counted with the connection.
-    fn count_stream(&self, config: &Config) -> Result<Option<ClientGuard>, ConnectionLimit> {
-        if !self.streams.is_first_open() {
-            return Ok(None);
-        }
-        self.server.limits.count_stream(self.peer, &config.client_ip, &config.bounds)
-    }
-
     fn begin(&mut self, (request, mut respond): Accepted, shutdown: &ShutdownWatch) {
         // Nothing is done for a stream that was reset as soon as it was opened.
         if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
@@ -384,26 +371,24 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             Ok(_) => None,
             Err(error) => Some(HeadRejection::Invalid(error)),
         };
-        let count = match self.count_stream(&snapshot.config) {
-            Ok(count) if rejection.is_none() => count,
-            counted => {
-                let at = (state, self.handle.listener());
-                match rejection {
-                    Some(rejection) => early_response::reject_head(at, &mut respond, &head, rejection),
-                    None => {
-                        if let Err(limit) = counted {
-                            self.server.limits.log_rejection(limit, &state.clock);
-                        }
-                        early_response::reject_stream(at, &mut respond, &head);
+        let (guard, counted) = self.streams.begin(bounds.streams_per_client());
+        if rejection.is_some() || counted.is_err() {
+            let at = (state, self.handle.listener());
+            match (rejection, counted) {
+                (Some(rejection), _) => early_response::reject_head(at, &mut respond, &head, rejection),
+                (None, counted) => {
+                    if let Err(limit) = counted {
+                        self.server.limits.log_rejection(limit, &state.clock);
                     }
+                    early_response::reject_stream(at, &mut respond, &head);
                 }
-                if !body.is_end_stream() {
-                    let body = self.receive(body);
-                    lingering_stream::linger(body, Some(self.streams.begin(counted.ok().flatten())));
-                }
-                return;
             }
-        };
+            if !body.is_end_stream() {
+                let body = self.receive(body);
+                lingering_stream::linger(body, Some(guard));
+            }
+            return;
+        }
         let deadline = snapshot.destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
         // Already on the heap: what starts a task moves its future several times.
         let session = Box::new(Http2Session::new(
@@ -412,7 +397,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             respond,
             StreamLimits { client_timeout: bounds.body_timeout.into(), body_bytes: most, deadline },
             Arc::clone(&self.digest),
-            self.streams.begin(count),
+            guard,
         ));
         let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
         // The runtime has one thread: the stream stays where its connection is.

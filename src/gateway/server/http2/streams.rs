@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::connection_guard::ConnectionGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::connections_per_client::ClientGuard;
+use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 
 /// Timers of one connection that are kept for its next streams. Each is some hundred bytes.
@@ -34,7 +34,7 @@ struct State {
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
     /// Held for the connection, and for streams that outlive it.
-    _guard: ConnectionGuard,
+    guard: ConnectionGuard,
 }
 
 impl Streams {
@@ -48,7 +48,7 @@ impl Streams {
             waker: Mutex::default(),
             timers: Mutex::default(),
             handle,
-            _guard: guard,
+            guard,
         }))
     }
 
@@ -67,16 +67,19 @@ impl Streams {
         self.0.is_awaited.store(true, Ordering::Release);
     }
 
-    /// Whether the stream is open that is counted with its connection.
-    pub fn is_first_open(&self) -> bool {
-        self.0.is_first_open.load(Ordering::Acquire)
-    }
-
-    /// Counts a stream. `client` counts it as its client's, if it is not counted with its connection.
-    pub fn begin(&self, client: Option<ClientGuard>) -> StreamGuard {
-        self.0.open.fetch_add(1, Ordering::AcqRel);
-        let is_first = client.is_none() && !self.0.is_first_open.swap(true, Ordering::AcqRel);
-        StreamGuard { streams: self.clone(), is_first, _client: client }
+    /// Counts a stream, also as its client's, which may have `most` beside one for each of its connections. `None`: any number.
+    ///
+    /// # Errors
+    /// If its client had as many before as it may. The stream is counted all the same, for its response.
+    pub fn begin(&self, most: Option<usize>) -> (StreamGuard, Result<(), ConnectionLimit>) {
+        let state = &*self.0;
+        state.open.fetch_add(1, Ordering::AcqRel);
+        let is_first = !state.is_first_open.swap(true, Ordering::AcqRel);
+        let client = state.guard.client().zip(most).filter(|_| !is_first);
+        let counted = client.map(|(client, most)| client.begin_stream(most));
+        let is_clients = matches!(counted, Some(Ok(())));
+        let guard = StreamGuard { streams: self.clone(), is_first, is_clients };
+        (guard, counted.unwrap_or(Ok(())).map_err(|_| ConnectionLimit::ConnectionsPerClient))
     }
 }
 
@@ -86,7 +89,8 @@ pub struct StreamGuard {
     streams: Streams,
     /// Whether it is counted with its connection.
     is_first: bool,
-    _client: Option<ClientGuard>,
+    /// Whether it is counted as its client's.
+    is_clients: bool,
 }
 
 impl StreamGuard {
@@ -118,6 +122,11 @@ impl Drop for StreamGuard {
         let state = &*self.streams.0;
         if self.is_first {
             state.is_first_open.store(false, Ordering::Release);
+        }
+        if self.is_clients
+            && let Some(client) = state.guard.client()
+        {
+            client.end_stream();
         }
         if state.open.load(Ordering::Acquire) == 1 {
             // Not while others are open: nobody looks at it then, and a clock is not read for nothing. All streams of a

@@ -1,7 +1,7 @@
 //! The TLS stage of a connection: reads what the client asks for, chooses the certificate, and makes the handshake.
 //!
 //! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
-//! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`.
+//! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`, of which one client has a tenth.
 
 mod encrypted_stream;
 
@@ -18,7 +18,8 @@ use rustls::{Error, HandshakeKind};
 use tokio::io::{AsyncBufRead, AsyncWriteExt};
 use tokio_rustls::LazyConfigAcceptor;
 
-use super::connection_limits::ConnectionLimits;
+use super::connection_limits::{ConnectionLimits, HandshakeLimit};
+use super::connections_per_client::ClientGuard;
 use super::server_state::ServerState;
 use crate::base::interval::fixed_interval;
 use crate::base::time;
@@ -52,7 +53,7 @@ pub struct TlsStage {
 #[derive(Debug)]
 enum Failure {
     Timeout,
-    TooMany,
+    TooMany(HandshakeLimit),
     /// The client asked for no name that there is a certificate for.
     UnknownName,
     /// The client resumed a session whose certificate has expired since.
@@ -65,15 +66,17 @@ impl TlsStage {
         TlsStage { listener, handshakes, throttle: LogThrottle::default() }
     }
 
-    /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection is to be closed.
+    /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection is to be closed. `client` has the
+    /// connection, if it counts as somebody's.
     pub async fn accept(
         &self,
         stream: Stream,
         state: &ServerState,
-        limits: &ConnectionLimits,
+        (limits, client): (&ConnectionLimits, Option<&ClientGuard>),
         shutdown: &ShutdownWatch,
     ) -> Option<(Stream, Arc<Session>)> {
-        let handshake = time::timeout(fixed_interval("tls_handshake", DEADLINE), self.handshake(stream, state, limits));
+        let handshake = self.handshake(stream, state, limits, client);
+        let handshake = time::timeout(fixed_interval("tls_handshake", DEADLINE), handshake);
         match handshake.await.unwrap_or(Err(Failure::Timeout)) {
             Ok((mut stream, session)) => {
                 if *shutdown.borrow() {
@@ -95,19 +98,20 @@ impl TlsStage {
         stream: Stream,
         state: &ServerState,
         limits: &ConnectionLimits,
+        client: Option<&ClientGuard>,
     ) -> Result<(EncryptedStream, Session), Failure> {
         let mut start = LazyConfigAcceptor::new(Acceptor::default(), stream).await.map_err(Failure::Failed)?;
-        let (certificates, most) = {
+        let (certificates, bounds) = {
             let config = &state.snapshot.load().config;
             let server = config.listeners.get(self.listener).and_then(|listener| listener.tls.as_ref());
-            (server.ok_or(Failure::UnknownName)?.in_force(), config.bounds.handshakes_at_once)
+            (server.ok_or(Failure::UnknownName)?.in_force(), config.bounds)
         };
         let Some(entry) = certificates.choose(start.client_hello().server_name()).cloned() else {
             // The connection is closed either way.
             let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
             return Err(Failure::UnknownName);
         };
-        let guard = limits.begin_handshake(most).ok_or(Failure::TooMany)?;
+        let guard = limits.begin_handshake(client, &bounds).map_err(Failure::TooMany)?;
         let stream = start.into_stream(entry.config(state.clock.wall())).await.map_err(Failure::Failed)?;
         drop(guard);
         let (_, connection) = stream.get_ref();
@@ -126,7 +130,12 @@ impl TlsStage {
     fn report(&self, failure: &Failure, state: &ServerState) {
         let (result, detail) = match failure {
             Failure::Timeout => (HandshakeResult::Timeout, "not complete in time".to_owned()),
-            Failure::TooMany => (HandshakeResult::TooMany, "limits.handshakes_at_once is reached".to_owned()),
+            Failure::TooMany(HandshakeLimit::Handshakes) => {
+                (HandshakeResult::TooMany, "limits.handshakes_at_once is reached".to_owned())
+            }
+            Failure::TooMany(HandshakeLimit::HandshakesOfClient) => {
+                (HandshakeResult::TooMany, "a tenth of limits.handshakes_at_once is reached by some client".to_owned())
+            }
             Failure::UnknownName => (HandshakeResult::UnknownName, "no certificate for the name".to_owned()),
             Failure::Expired => (HandshakeResult::ClientCertificate, "the client's certificate has expired".to_owned()),
             Failure::Failed(error) => (result(error), certificate_error::of_client(&error.to_string()).into_owned()),
