@@ -27,6 +27,8 @@ pub enum StoreError {
     Refused,
     /// No answer in time. Whether the plan was charged is unknown.
     Timeout,
+    /// Its time passed before it could be sent, because calls before it took too long. Nothing was charged.
+    Unsent,
     /// Another server has taken the place of the one that was connected to. Whether the plan was charged is unknown.
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
@@ -50,7 +52,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub const ALL: [StoreError; 21] = [
+    pub const ALL: [StoreError; 22] = [
         StoreError::Unreachable,
         StoreError::UnusableFile,
         StoreError::Unauthorized,
@@ -62,6 +64,7 @@ impl StoreError {
         StoreError::WrongSchema,
         StoreError::Refused,
         StoreError::Timeout,
+        StoreError::Unsent,
         StoreError::Moved,
         StoreError::Closed,
         StoreError::Backlog,
@@ -88,6 +91,7 @@ impl StoreError {
             StoreError::WrongSchema => "wrong_schema",
             StoreError::Refused => "refused",
             StoreError::Timeout => "timeout",
+            StoreError::Unsent => "unsent",
             StoreError::Moved => "moved",
             StoreError::Closed => "closed",
             StoreError::Backlog => "backlog",

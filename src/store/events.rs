@@ -25,6 +25,11 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
+    /// The time of requests passed before they could be sent; to this server, of several.
+    Unsent { requests: usize, node: Option<Arc<str>> },
+    /// The last calls on a connection all took so long that requests are lost: the fastest of them, and the `timeout` that
+    /// they need; to this server, of several.
+    RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
     /// A worker's connection is ready, to this server if it is one.
     Up { worker: Worker, server: Option<HostPort> },
     /// The circuit breaker has opened: no calls for a while.

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics, whole_number};
 use crate::base::host_port::HostPort;
-use crate::base::time::{Clock, Timestamp};
+use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::store::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
 
 /// The only eviction policy under which Redis keeps every bucket.
 const NO_EVICTION: &str = "noeviction";
+
+/// How often it is said that calls take too long.
+const LONG_ROUND_TRIPS: Micros = Micros(60_000_000);
 
 #[derive(Debug)]
 pub struct StoreHealth {
@@ -33,6 +37,10 @@ pub struct StoreHealth {
     failures: LogThrottle,
     healings: LogThrottle,
     warnings: LogThrottle,
+    unsent: LogThrottle,
+    /// Requests that are to be reported by the next line about them.
+    unsent_requests: AtomicUsize,
+    long_round_trips: LogThrottle,
 }
 
 /// What other gateways run, as last announced.
@@ -82,6 +90,9 @@ impl StoreHealth {
             failures: LogThrottle::default(),
             healings: LogThrottle::default(),
             warnings: LogThrottle::default(),
+            unsent: LogThrottle::default(),
+            unsent_requests: AtomicUsize::new(0),
+            long_round_trips: LogThrottle::default(),
         }
     }
 
@@ -126,6 +137,22 @@ impl StoreHealth {
                 self.metrics.breaker_open.set(0.0);
                 if !self.has_nodes() {
                     self.note_breaker_closed("");
+                }
+            }
+            Event::Unsent { requests, node } => {
+                self.unsent_requests.fetch_add(requests, Ordering::Relaxed);
+                if self.unsent.admit(self.clock.now()).is_some() {
+                    let requests = self.unsent_requests.swap(0, Ordering::Relaxed);
+                    let server = self.server_named(node.as_deref().unwrap_or_default());
+                    log::warn!(server, requests; "requests were not sent to the store in time");
+                }
+            }
+            Event::RoundTripTooLong { fastest, needed, node } => {
+                if self.long_round_trips.admit_every(LONG_ROUND_TRIPS, self.clock.now()).is_some() {
+                    let server = self.server_named(node.as_deref().unwrap_or_default());
+                    let (took_ms, timeout_ms) = (fastest.0.div_ceil(1_000), needed.0.div_ceil(1_000));
+                    let hint = "set the store's `timeout` to more than `timeout_ms`, or bring it nearer";
+                    log::warn!(server, took_ms, timeout_ms, hint; "the store takes too long for its timeout");
                 }
             }
             Event::Node { address, change } => self.record_node(address, change),

@@ -19,7 +19,7 @@ use crate::store::error::Fault;
 use crate::store::events::{EventSink, RunningGateway};
 use crate::store::remote::login::CurrentLogin;
 use crate::store::remote::transport::{
-    CallLimits, CallReply, Connected, DrivenLink, LiveGateways, Overflow, PartReply, Transport,
+    CallLimits, CallReply, Connected, DrivenLink, LiveGateways, PartReply, Transport,
 };
 
 /// A PostgreSQL database.
@@ -60,8 +60,9 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction holds its locks for longer.
-    const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, overflow: Overflow::Waits, parted: false };
+    // A larger transaction holds its locks for longer. A connection runs one transaction at a time, and what is sent during one
+    // belongs to it.
+    const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
     // It has written nothing.
     const CONNECTED: Connected = Connected::Answers;

@@ -21,9 +21,7 @@ use crate::limit::charge::Plan;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::{EventSink, RunningGateway};
 use crate::store::remote::login::CurrentLogin;
-use crate::store::remote::transport::{
-    CallLimits, CallReply, DrivenLink, Driver, LiveGateways, Overflow, PartReply, Transport,
-};
+use crate::store::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
 
 /// A Redis server.
 #[derive(Debug)]
@@ -100,7 +98,7 @@ impl Transport for Server {
     type Link = Link;
 
     // A script blocks the server's other clients.
-    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: false };
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, at_once: 5, parted: false };
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let connected = self.connect_now().await;

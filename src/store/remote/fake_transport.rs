@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use smallvec::smallvec;
 
 use super::fault_injection::Hooks;
-use super::transport::{CallLimits, CallReply, DrivenLink, LiveGateways, Overflow, PartReply, Reply, Transport};
+use super::transport::{CallLimits, CallReply, DrivenLink, LiveGateways, PartReply, Reply, Transport};
 use super::{Remote, Settings};
 use crate::base::time::{Clock, Micros, Timestamp};
 use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
@@ -42,18 +42,22 @@ enum Behaviour {
     Replica,
 }
 
+/// A server, and how many calls may be under way at once on a connection to it.
 #[derive(Debug)]
-struct Fake {
+struct Fake<const AT_ONCE: usize = 1> {
     behaviour: Mutex<Behaviour>,
     clock: Clock,
     /// How many plans it has received.
     received: AtomicUsize,
+    /// How many calls are under way, and how many have been at most.
+    under_way: AtomicUsize,
+    most: AtomicUsize,
 }
 
-impl Transport for Fake {
+impl<const AT_ONCE: usize> Transport for Fake<AT_ONCE> {
     type Link = ();
 
-    const CALLS: CallLimits = CallLimits { charges: 8, requests: 8, overflow: Overflow::Waits, parted: false };
+    const CALLS: CallLimits = CallLimits { charges: 8, requests: 8, at_once: AT_ONCE, parted: false };
 
     async fn connect(&self) -> Result<DrivenLink<()>, Fault> {
         match *self.behaviour.lock() {
@@ -66,7 +70,12 @@ impl Transport for Fake {
         self.received.fetch_add(plans.len(), Ordering::Relaxed);
         let behaviour = *self.behaviour.lock();
         match behaviour {
-            Behaviour::Late(after) => tokio::time::sleep(after).await,
+            Behaviour::Late(after) => {
+                let under_way = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
+                self.most.fetch_max(under_way, Ordering::Relaxed);
+                tokio::time::sleep(after).await;
+                self.under_way.fetch_sub(1, Ordering::Relaxed);
+            }
             Behaviour::Closes => return Err(Fault::new(StoreError::Closed, "a test")),
             Behaviour::Demoted => *self.behaviour.lock() = Behaviour::Answers,
             Behaviour::Replica | Behaviour::Refuses | Behaviour::Answers => {}
@@ -99,7 +108,7 @@ fn plan() -> Plan {
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }
 
-type Store = Arc<Remote<Fake>>;
+type Store<const AT_ONCE: usize = 1> = Arc<Remote<Fake<AT_ONCE>>>;
 
 /// A store with one worker, which is running, and what it reports.
 async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
@@ -107,14 +116,19 @@ async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
 }
 
 /// The same with another timeout.
-async fn running_within(timeout: Duration, behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
+async fn running_within<const AT_ONCE: usize>(
+    timeout: Duration,
+    behaviour: Behaviour,
+) -> (Store<AT_ONCE>, Arc<Mutex<Vec<Event>>>) {
     let events: Arc<Mutex<Vec<Event>>> = Arc::default();
     let sink = Arc::clone(&events);
     let sink = EventSink::new(move |event| sink.lock().push(event));
     let breaker = breaker::Settings { failures: 5, cooldown: Micros(40_000), max_cooldown: Micros(40_000) };
     let settings = Settings { timeout: timeout.into(), breaker, gateways: 1 };
     let clock = Clock::system();
-    let fake = Fake { behaviour: Mutex::new(behaviour), clock: clock.clone(), received: AtomicUsize::new(0) };
+    let (behaviour, received) = (Mutex::new(behaviour), AtomicUsize::new(0));
+    let fake =
+        Fake { behaviour, clock: clock.clone(), received, under_way: AtomicUsize::new(0), most: AtomicUsize::new(0) };
     let store = Arc::new(Remote::new(fake, settings, Hooks::default(), 1, clock, sink));
     let driven = Arc::clone(&store);
     tokio::spawn(async move { driven.run(Worker(0)).await });
@@ -123,13 +137,13 @@ async fn running_within(timeout: Duration, behaviour: Behaviour) -> (Store, Arc<
 }
 
 /// Whether a request was granted, or why the store gave no answer.
-async fn ask(store: &Store) -> Result<bool, StoreError> {
+async fn ask<const AT_ONCE: usize>(store: &Store<AT_ONCE>) -> Result<bool, StoreError> {
     let taken = store.take(Worker(0), &plan(), None, None).await;
     taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
 }
 
 /// Asks until the answer is this one. Returns how often it was another.
-async fn ask_until(store: &Store, wanted: Result<bool, StoreError>) -> usize {
+async fn ask_until<const AT_ONCE: usize>(store: &Store<AT_ONCE>, wanted: Result<bool, StoreError>) -> usize {
     for asked in 0..1000 {
         if ask(store).await == wanted {
             return asked;
@@ -230,7 +244,7 @@ async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered
 #[tokio::test]
 async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
     const TIMEOUT: Duration = Duration::from_millis(200);
-    let (store, events) = running_within(TIMEOUT, Behaviour::Answers).await;
+    let (store, events) = running_within::<1>(TIMEOUT, Behaviour::Answers).await;
     *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT * 6 + TIMEOUT / 2);
     ask_until(&store, Err(StoreError::BreakerOpen)).await;
     // In time for the store, and too late for all who ask.
@@ -251,7 +265,7 @@ async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
 #[tokio::test]
 async fn a_transport_without_a_second_call_makes_one_at_a_time() {
     // So long that a machine with other work to do answers all three calls in time.
-    let (store, events) = running_within(Duration::from_secs(5), Behaviour::Late(TIMEOUT / 4)).await;
+    let (store, events) = running_within::<1>(Duration::from_secs(5), Behaviour::Late(TIMEOUT / 4)).await;
     let asked: Vec<_> = (0..20)
         .map(|_| {
             let store = Arc::clone(&store);
@@ -266,4 +280,55 @@ async fn a_transport_without_a_second_call_makes_one_at_a_time() {
         _ => None,
     };
     assert_eq!(events.lock().iter().filter_map(calls).collect::<Vec<_>>(), [8, 8, 4]);
+}
+
+#[tokio::test]
+async fn a_further_call_leaves_while_one_takes_long_and_five_are_under_way_at_most() {
+    let (store, events) = running_within::<5>(Duration::from_secs(20), Behaviour::Answers).await;
+    // It is known that calls are fast.
+    assert_eq!(ask(&store).await, Ok(true));
+    *store.transport.behaviour.lock() = Behaviour::Late(Duration::from_secs(1));
+    let mut asked = Vec::new();
+    while store.transport.under_way.load(Ordering::Relaxed) < 5 {
+        let store = Arc::clone(&store);
+        asked.push(tokio::spawn(async move { ask(&store).await }));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(asked.len() < 10_000, "five calls are never under way");
+    }
+    let more = asked.len() + 20;
+    while asked.len() < more {
+        let store = Arc::clone(&store);
+        asked.push(tokio::spawn(async move { ask(&store).await }));
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    for answer in asked {
+        assert!(answer.await.unwrap().is_ok());
+    }
+    assert_eq!(store.transport.most.load(Ordering::Relaxed), 5);
+    assert!(events.lock().iter().all(|event| !matches!(event, Event::Unsent { .. })));
+}
+
+#[tokio::test]
+async fn requests_whose_time_passes_before_they_are_sent_are_reported() {
+    let (store, events) = running(Behaviour::Late(Duration::from_secs(60))).await;
+    let first = Arc::clone(&store);
+    let first = tokio::spawn(async move { ask(&first).await });
+    while store.transport.received.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(ask(&store).await, Err(StoreError::Unsent));
+    assert_eq!(first.await.unwrap(), Err(StoreError::Timeout));
+    assert_eq!(reported(&events, &Event::Unsent { requests: 1, node: None }), 1);
+    assert_eq!(store.transport.received.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn calls_that_are_all_answered_between_one_timeout_and_two_open_the_breaker() {
+    const TIMEOUT: Duration = Duration::from_millis(100);
+    let (store, events) = running_within::<5>(TIMEOUT, Behaviour::Answers).await;
+    assert_eq!(ask(&store).await, Ok(true));
+    *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT * 3 / 2);
+    let asked = ask_until(&store, Err(StoreError::BreakerOpen)).await;
+    assert!(asked <= 8, "{asked}");
+    assert_eq!(reported(&events, &Event::BreakerOpened), 1);
 }

@@ -48,14 +48,15 @@ pub struct Queue {
 }
 
 impl PendingTake {
-    /// Returns the request, unless nobody waits for its answer any more or its deadline has passed. The client's connection
-    /// is checked only if the request has waited long enough for a client to disconnect.
-    pub fn still_there(mut self, now: Timestamp, most: Micros) -> Option<PendingTake> {
+    /// Returns the request, unless nobody waits for its answer any more or its deadline has passed, which is added to `unsent`.
+    /// The client's connection is checked only if the request has waited long enough for a client to disconnect.
+    pub fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
         }
         if now.since(self.since) >= most {
-            self.answer.send(Err(StoreError::Timeout));
+            *unsent += 1;
+            self.answer.send(Err(StoreError::Unsent));
             return None;
         }
         if now.since(self.since) > LONG && self.caller.as_ref().is_some_and(|caller| caller.has_left()) {
@@ -93,11 +94,14 @@ impl Queue {
         self.receiver.len() + self.put_back.len()
     }
 
-    /// `None` when the sender is gone.
-    pub async fn next(&mut self) -> Option<PendingTake> {
-        match self.put_back.pop_front() {
-            Some(first) => Some(first),
-            None => self.receiver.recv().await,
+    /// Waits for a request, and leaves it in the queue.
+    pub async fn arrival(&mut self) {
+        if self.put_back.is_empty() {
+            match self.receiver.recv().await {
+                Some(first) => self.put_back.push_back(first),
+                // The sender lives as long as the connection.
+                None => std::future::pending().await,
+            }
         }
     }
 
@@ -127,12 +131,17 @@ impl Queue {
         }
     }
 
-    /// Answers the requests that have waited for `most`. Returns since when the first of the others has been waiting.
-    pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> Option<Timestamp> {
+    /// Answers the requests that have waited for `most`. Returns how many of them somebody still waited for, and since when the
+    /// first of the others has been waiting.
+    pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
+        let mut unsent = 0;
         loop {
             match self.overdue(now, most) {
-                Ok(mut late) => late.answer.send(Err(StoreError::Timeout)),
-                Err(first) => return first,
+                Ok(mut late) => {
+                    unsent += usize::from(!late.answer.is_closed());
+                    late.answer.send(Err(StoreError::Unsent));
+                }
+                Err(first) => return (unsent, first),
             }
         }
     }

@@ -93,18 +93,10 @@ pub struct CallLimits {
     pub charges: usize,
     /// The maximum number of requests in one call: they are answered together.
     pub requests: usize,
-    pub overflow: Overflow,
+    /// How many calls may be under way at once on one connection, each sent after the other and answered in this order.
+    pub at_once: usize,
     /// Whether plans differ in [`Transport::part`].
     pub parted: bool,
-}
-
-/// What happens while a call is under way and more requests are queued than one call may carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overflow {
-    /// They wait for the end of the call.
-    Waits,
-    /// A second call is made at the same time.
-    SecondCall,
 }
 
 /// What a new connection shows of its server.

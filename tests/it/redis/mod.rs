@@ -13,6 +13,7 @@ pub mod faults_under_load;
 mod give_back_parity;
 #[cfg(feature = "test-hooks")]
 mod long_logs;
+mod long_round_trips;
 #[cfg(feature = "test-hooks")]
 mod lua_parity;
 mod lying_redis;

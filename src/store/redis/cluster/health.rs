@@ -69,6 +69,7 @@ impl Health {
     pub fn events_of(health: &Arc<Health>, node: NodeId, address: &HostPort, directory: Arc<Directory>) -> EventSink {
         let health = Arc::clone(health);
         let address: Arc<str> = address.to_string().into();
+        let node_name = Arc::clone(&address);
         let named = move |fault: Fault| Fault { node: Some(Arc::clone(&address)), ..fault };
         let is_cut_off = health.reports.lock().nodes.get(&node).map(|report| Arc::clone(&report.is_cut_off));
         let is_cut_off = is_cut_off.unwrap_or_default();
@@ -85,6 +86,13 @@ impl Health {
             Event::BreakerClosed => health.record_breaker(node, Change::Closed),
             Event::EvictionPolicy(policy) => health.record_eviction_policy(node, policy),
             Event::HeartbeatError(fault) => health.events.send(Event::HeartbeatError(named(fault))),
+            Event::Unsent { requests, .. } => {
+                health.events.send(Event::Unsent { requests, node: Some(Arc::clone(&node_name)) });
+            }
+            Event::RoundTripTooLong { fastest, needed, .. } => {
+                let node = Some(Arc::clone(&node_name));
+                health.events.send(Event::RoundTripTooLong { fastest, needed, node });
+            }
             Event::CallEnded(mut report) => {
                 let shown = match &report.fault {
                     _ if report.any_decided => Some(false),

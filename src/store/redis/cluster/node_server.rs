@@ -22,9 +22,7 @@ use crate::store::redis::server::Link;
 use crate::store::redis::settings::{Settings, Target};
 use crate::store::redis::{eviction_policy, gateway_heartbeat, script};
 use crate::store::remote::login::CurrentLogin;
-use crate::store::remote::transport::{
-    CallLimits, CallReply, DrivenLink, Driver, LiveGateways, Overflow, PartReply, Transport,
-};
+use crate::store::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
 
 /// One node.
 #[derive(Debug)]
@@ -181,7 +179,7 @@ impl NodeServer {
 impl Transport for NodeServer {
     type Link = Link;
 
-    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, overflow: Overflow::SecondCall, parted: true };
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, at_once: 5, parted: true };
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let connected = self.connect_now().await;

@@ -1,11 +1,11 @@
-//! Makes one call: sends the batch, watches the deadlines of its requests and of the queue, and hands out the answers.
+//! Makes one call: sends the batch, watches the deadlines of its requests, and hands out the answers.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
-use tokio::sync::Mutex as FairMutex;
-
 use super::Connection;
+use super::lanes::Session;
+use super::round_trip::TooLong;
 use crate::base::time;
 use crate::base::time::{Micros, Timestamp, timeout};
 use crate::limit::charge::Plan;
@@ -14,15 +14,13 @@ use crate::store::error::{Fault, StoreError};
 use crate::store::events::{CallReport, Event};
 use crate::store::remote::call_timer::CallTimer;
 use crate::store::remote::deny_cache::SendStamp;
-use crate::store::remote::queue::{Attempt, PendingTake, Queue, ReplySender};
+use crate::store::remote::queue::{Attempt, PendingTake, ReplySender};
 use crate::store::remote::transport::{BucketAfterCall, CallReply, PartReply, Reply, Transport};
 use crate::store::reply::{Source, TakeReply};
 use crate::store::span_links::SpanLinks;
 
 /// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
-/// When to look at the queue again after the other call held it.
-const RETRY_PAUSE: Micros = Micros(1_000);
 
 /// When a call was under way.
 #[derive(Clone, Copy)]
@@ -43,7 +41,7 @@ impl<T: Transport> Connection<T> {
     pub(super) async fn call(
         &self,
         batch: &mut Vec<PendingTake>,
-        queue: &FairMutex<&mut Queue>,
+        session: &Session,
         link: &mut T::Link,
     ) -> Result<(), Fault> {
         if T::CALLS.parted {
@@ -51,6 +49,7 @@ impl<T: Transport> Connection<T> {
         }
         let started = self.clock.now();
         let sent = self.shared.deny_cache.stamp(started);
+        session.note_sent(started);
         let requests = batch.len();
         let (plans, unanswered): (Vec<_>, Vec<_>) =
             batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
@@ -58,13 +57,17 @@ impl<T: Transport> Connection<T> {
         let outcome = tokio::select! {
             biased;
             outcome = self.exchange(&plans, link, started) => outcome,
-            never = self.watch(&timer, started, unanswered, queue) => match never {},
+            never = self.watch(&timer, started, unanswered) => match never {},
         };
         let ended = self.clock.now();
         let took = ended.since(started);
         let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
         self.publish(timer.check(&self.shared.breaker, ended));
         self.publish(timer.end(&self.shared.breaker, result, ended));
+        if let Some(TooLong { fastest, needed }) = outcome.as_ref().ok().and_then(|_| session.round_trip.observe(took))
+        {
+            self.events.send(Event::RoundTripTooLong { fastest, needed, node: None });
+        }
         let (healed, fault) = match &outcome {
             Ok(_) if took > self.timeout => {
                 (healed(&outcome), Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
@@ -133,23 +136,19 @@ impl<T: Transport> Connection<T> {
         batch.append(&mut again);
     }
 
-    /// Answers the requests whose deadline has passed: those of a call made at `now`, and those queued after it. One timer
-    /// serves all of them, because one for each costs half a microsecond.
+    /// Answers the requests of a call made at `now` whose deadline passes. One timer serves all of them, because one for each
+    /// costs half a microsecond.
     async fn watch(
         &self,
         timer: &CallTimer,
         mut now: Timestamp,
         mut unanswered: Vec<(Timestamp, &mut ReplySender)>,
-        queue: &FairMutex<&mut Queue>,
     ) -> Infallible {
         let most = self.timeout;
-        // A request that arrives later than now is not overdue before `most` has passed.
-        let left = |oldest: Option<Timestamp>, now: Timestamp| {
-            oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)))
-        };
-        let mut pause = left(unanswered.iter().map(|(since, _)| *since).min(), now);
         loop {
-            time::sleep_precisely(pause.min(timer.next_check(now)).into()).await;
+            let oldest = unanswered.iter().map(|(since, _)| *since).min();
+            let left = oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)));
+            time::sleep_precisely(left.min(timer.next_check(now)).into()).await;
             now = self.clock.now();
             self.publish(timer.check(&self.shared.breaker, now));
             unanswered.retain_mut(|(since, answer)| {
@@ -159,13 +158,6 @@ impl<T: Transport> Connection<T> {
                 }
                 !late
             });
-            // The other call may be taking from the queue.
-            let Ok(mut queue) = queue.try_lock() else {
-                pause = RETRY_PAUSE;
-                continue;
-            };
-            let first = queue.answer_overdue(now, most);
-            pause = left(unanswered.iter().map(|(since, _)| *since).min().or(first), now);
         }
     }
 

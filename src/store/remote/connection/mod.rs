@@ -1,12 +1,15 @@
 //! Keeps one connection up and sends the queued requests: normally one call at a time, and everything that arrived meanwhile
-//! in the next. When more is queued than one call may carry, a second call is made without waiting for the first.
+//! in the next. A further call does not wait for the one under way when more is queued than one call may carry, or when that
+//! one takes long.
 //!
 //! A connection is down until it has been tested; while it is down no request waits for it. It is driven on its worker's own
 //! thread, so that no answer wakes another thread.
 
 mod batch;
 mod call;
+mod lanes;
 mod reconnect;
+mod round_trip;
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -78,8 +81,10 @@ pub struct Connection<T> {
     /// When it was made last, as a [`Timestamp`].
     connected_at: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
-    /// Notified when the queue is long enough for a second call.
-    overflow: Notify,
+    /// Notified when a request arrives and a further call may leave, although one is under way.
+    further: Notify,
+    /// From when on that is, as a [`Timestamp`], unless so many requests are queued that it does not matter.
+    further_from: AtomicU64,
     /// Taken by [`Connection::run`].
     waiting: Mutex<Option<Queue>>,
 }
@@ -114,7 +119,8 @@ impl<T: Transport> Connection<T> {
             down: Mutex::new(Some(StoreError::Unreachable)),
             connected_at: AtomicU64::new(0),
             queue,
-            overflow: Notify::new(),
+            further: Notify::new(),
+            further_from: AtomicU64::new(u64::MAX),
             waiting: Mutex::new(Some(Queue::new(waiting))),
         }
     }
@@ -137,12 +143,28 @@ impl<T: Transport> Connection<T> {
     ///
     /// When the queue is full, or the connection went down just now.
     pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
+        let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
-        if self.queue.max_capacity() - self.queue.capacity() >= T::CALLS.charges {
-            self.overflow.notify_one();
+        // One notice is enough: a call that may leave looks at the queue itself.
+        let is_long = self.queue.max_capacity() - self.queue.capacity() == T::CALLS.charges;
+        if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
+            self.further.notify_one();
         }
         // If the connection went down just now, the queue may have been drained before this request was added.
         self.usable()
+    }
+
+    /// Answers the queued requests whose deadline has passed. Returns since when the first of the others has been waiting.
+    fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
+        let (unsent, first) = queue.answer_overdue(now, self.timeout);
+        self.report_unsent(unsent);
+        first
+    }
+
+    fn report_unsent(&self, requests: usize) {
+        if requests > 0 {
+            self.events.send(Event::Unsent { requests, node: None });
+        }
     }
 
     fn publish(&self, change: Change) {

@@ -1,19 +1,19 @@
 //! Keeps the connection up: connects, serves, and after a fault waits a growing, randomised pause before the next attempt.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::{Mutex as FairMutex, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::Connection;
-use super::batch::{Session, Turn};
+use super::lanes::{Lanes, Session};
+use super::round_trip::RoundTrip;
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::store::error::{Fault, StoreError};
 use crate::store::events::Event;
 use crate::store::remote::queue::Queue;
-use crate::store::remote::transport::{Connected, DrivenLink, Overflow, Transport};
+use crate::store::remote::transport::{Connected, DrivenLink, Transport};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ impl<T: Transport> Connection<T> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
             let now = self.clock.now();
-            let Some(oldest) = queue.answer_overdue(now, self.timeout) else { return connecting.await };
+            let Some(oldest) = self.answer_overdue(queue, now) else { return connecting.await };
             let left = Micros(self.timeout.0.saturating_sub(now.since(oldest).0));
             tokio::select! {
                 biased;
@@ -117,22 +117,35 @@ impl<T: Transport> Connection<T> {
                 fault = watching => fault,
             }
         };
-        let session =
-            Session { queue: FairMutex::new(queue), answered: AtomicBool::new(false), returned: Mutex::default() };
-        let calls = |turn| self.calls(turn, &session, link.clone());
-        // In this order: calls write first, and the driver then sends it in the same poll.
-        let fault = tokio::select! {
-            biased;
-            fault = calls(Turn::Next) => fault,
-            fault = calls(Turn::Overflow), if T::CALLS.overflow == Overflow::SecondCall => fault,
-            fault = heartbeat => fault,
-            fault = &mut driver => fault,
+        let session = Session::new(RoundTrip::new(self.timeout, T::CALLS.at_once));
+        let fault = {
+            let lane = |lane| self.calls(lane, &session, link.clone());
+            let mut lanes = Lanes::new(&session, (0..T::CALLS.at_once).map(lane));
+            let mut feed = std::pin::pin!(self.feed(&session, queue));
+            // In this order: calls write first, and the driver then sends it in the same poll.
+            let fault = tokio::select! {
+                biased;
+                fault = lanes.run(feed.as_mut()) => fault,
+                fault = heartbeat => fault,
+                fault = &mut driver => fault,
+            };
+            if fault.error == StoreError::Replica {
+                // Whatever else is under way has not run either, but for that its answers have to be seen.
+                let rest = async {
+                    tokio::select! {
+                        biased;
+                        () = lanes.finish() => {}
+                        _ = &mut driver => {}
+                    }
+                };
+                let _ = time::timeout(self.timeout.into(), rest).await;
+            }
+            fault
         };
-        let Session { answered, returned, .. } = session;
-        if answered.into_inner() {
+        if session.answered.load(Ordering::Relaxed) {
             *pause = SHORTEST_PAUSE;
         }
-        queue.put_back(returned.into_inner());
+        queue.put_back(session.returned.into_inner());
         fault
     }
 }
