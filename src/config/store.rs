@@ -100,7 +100,7 @@ static BREAKER: Mapping = Mapping {
             "failures",
             Type::Whole { least: 1, most: 1_000_000 },
             "5",
-            "How many failed calls in a row open it: a call fails once when it is unanswered for `timeout` and once more for each further `timeout`, however many requests it carries. Calls of several connections that are unanswered at the same moment fail once together. It also opens if half of the last hundred calls failed, within 10 seconds and at five separate moments or more.",
+            "How many failed calls in a row open it: a call fails once when it is unanswered for `timeout` and once more for each further `timeout`, however many requests it carries. A reply within `timeout` ends the row, a later one does not. Calls of several connections that are unanswered at the same moment fail once together. It also opens if half of the last hundred calls failed, within 10 seconds and at five separate moments or more.",
         ),
         Key::default(
             "cooldown",

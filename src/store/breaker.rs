@@ -179,11 +179,6 @@ impl Breaker {
         Change::Opened
     }
 
-    /// Ends the row of consecutive failures, because a reply came whose lateness has been recorded.
-    pub fn end_row(&self) {
-        self.state.lock().in_a_row = 0;
-    }
-
     /// Returns the permit of a request that made no call or whose client has disconnected, so that another may probe.
     pub fn release(&self, permit: Permit) {
         if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {

@@ -37,16 +37,12 @@ impl CallTimer {
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Reports how the call ended. A reply that comes late has been reported as a failure; it only ends the row of them.
+    /// Reports how the call ended. One whose reply comes late has failed, which has been reported.
     pub fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,
             (0, result) => breaker.record(Permit::Granted, result, now),
-            (_, CallResult::Success) => {
-                breaker.end_row();
-                Change::None
-            }
-            (_, CallResult::Failure) => Change::None,
+            _ => Change::None,
         }
     }
 }
@@ -79,13 +75,27 @@ mod tests {
     }
 
     #[test]
-    fn a_late_reply_resets_the_count_of_failures() {
+    fn calls_that_are_all_answered_late_open_the_breaker() {
+        let (breaker, _) = started();
+        let opened = (0..10).find(|number| {
+            let call = CallTimer::new(at(number * 75), TIMEOUT);
+            let change = call.check(&breaker, at(number * 75 + 75));
+            assert_eq!(call.end(&breaker, CallResult::Success, at(number * 75 + 75)), Change::None);
+            change == Change::Opened
+        });
+        assert_eq!(opened, Some(4));
+    }
+
+    #[test]
+    fn a_reply_in_time_resets_the_count_of_failures() {
         let (breaker, call) = started();
         assert_eq!(call.check(&breaker, at(220)), Change::None);
         assert_eq!(call.end(&breaker, CallResult::Success, at(220)), Change::None);
-        let next = CallTimer::new(at(220), TIMEOUT);
-        assert_eq!(next.check(&breaker, at(300)), Change::None);
-        assert_eq!(breaker.acquire(at(300)), Permit::Granted);
+        let in_time = CallTimer::new(at(220), TIMEOUT);
+        assert_eq!(in_time.end(&breaker, CallResult::Success, at(269)), Change::None);
+        let next = CallTimer::new(at(270), TIMEOUT);
+        assert_eq!(next.check(&breaker, at(500)), Change::None);
+        assert_eq!(breaker.acquire(at(500)), Permit::Granted);
     }
 
     /// Calls of eight connections, sent half a millisecond after each other.
@@ -158,6 +168,12 @@ mod tests {
             let call = CallTimer::new(at(number * apart), TIMEOUT);
             assert_eq!(call.check(&breaker, at(number * apart + 55)), Change::None);
             assert_eq!(call.end(&breaker, CallResult::Success, at(number * apart + 60)), Change::None);
+            // What keeps them from being failures in a row.
+            CallTimer::new(at(number * apart + 61), TIMEOUT).end(
+                &breaker,
+                CallResult::Success,
+                at(number * apart + 62),
+            );
         }
         let start = singles * apart;
         let calls: Vec<_> = (0..100).map(|_| CallTimer::new(at(start), TIMEOUT)).collect();
