@@ -118,10 +118,10 @@ impl StoreError {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
 
-    /// Whether the server works and has refused a call for reasons of its own, such as a row that others hold. A breaker would
-    /// keep requests away from it that it can decide.
+    /// Whether the server works and has refused a call for reasons of its own, such as a row that others hold, or memory
+    /// that is full. A breaker would keep requests away from it that it can decide.
     pub fn is_refusal(self) -> bool {
-        matches!(self, StoreError::Busy)
+        matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }
 }
 

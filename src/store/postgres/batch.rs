@@ -135,7 +135,7 @@ impl<'p> Batch<'p> {
                 left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
             }
         }
-        Ok(BatchDecision { reply: Reply { now, healed, settlements, left }, writes })
+        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, out_of_memory: false }, writes })
     }
 
     fn index(&self, key: &BucketKey) -> Option<usize> {

@@ -125,13 +125,14 @@ impl<'p> Call<'p> {
             return Err(StoreError::UnexpectedReply);
         }
         let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
-        let mut settlements = Vec::new();
+        let (mut settlements, mut out_of_memory) = (Vec::new(), false);
         let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
         for (run, granted) in self.runs.iter().zip(grants) {
             let granted = match grant(granted)? {
                 Grant::First(granted) if granted <= run.times as u64 => granted,
                 Grant::First(_) => return Err(StoreError::UnexpectedReply),
-                Grant::LeftOut => {
+                undecided @ (Grant::LeftOut | Grant::OutOfMemory) => {
+                    out_of_memory |= matches!(undecided, Grant::OutOfMemory);
                     settlements.extend((0..run.times).map(|_| None));
                     continue;
                 }
@@ -164,7 +165,7 @@ impl<'p> Call<'p> {
             Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
         });
         let left = left.collect();
-        Ok(Reply { now, healed, settlements, left })
+        Ok(Reply { now, healed, settlements, left, out_of_memory })
     }
 }
 
@@ -260,11 +261,14 @@ enum Grant {
     /// The first so many requests are granted, the others refused.
     First(u64),
     LeftOut,
+    /// Nothing could be written for them.
+    OutOfMemory,
 }
 
 fn grant(value: &Value) -> Result<Grant, StoreError> {
     match value {
         Value::Int(-1) => Ok(Grant::LeftOut),
+        Value::Int(-2) => Ok(Grant::OutOfMemory),
         granted => integer(granted).map(Grant::First),
     }
 }

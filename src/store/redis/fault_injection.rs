@@ -137,9 +137,9 @@ end)(redis)
   end\n",
         ),
         (
-            "    if bucket.changed then\n",
-            "    if bucket.refused then bucket[1] = bucket[1] - bucket[1] % (1000 * limit.unit) end
-    if bucket.changed then\n",
+            "      if bucket.changed and not is_full then\n",
+            "      if bucket.refused then bucket[1] = bucket[1] - bucket[1] % (1000 * limit.unit) end
+      if bucket.changed and not is_full then\n",
         ),
     ];
 

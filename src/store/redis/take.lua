@@ -9,7 +9,8 @@
 -- numbers comes how many of the enforced charges, the first ones, are only checked.
 -- The reply is `now`, how many buckets had to be healed, how many requests of each run were granted (the first ones),
 -- and each bucket's value as it was found, or its twin's digest of that; nil for a bucket that is full. A run with a limit
--- whose numbers do not hold now is left out: it has -1, and charges nothing.
+-- whose numbers do not hold now is left out: it has -1, and charges nothing. If the server has no memory left for a write, nothing is
+-- charged, and a run has -2 whose first request would have been granted.
 --
 -- Most calls carry few requests, so little is made for each: a closure, a table, or a local that a closure uses takes longer
 -- than to look up a function in its library.
@@ -51,80 +52,93 @@ for index = 1, count do
   limits[index].twin = twin
 end
 
--- By the indices of their keys: as the limit left them that charged them last.
-local buckets = {}
--- With room for what follows.
-local reply, replied = {now, 0, nil, nil, nil, nil}, 2
-while at <= #text do
-  local times, enforced, shadow, from = unpack('<HHH', text, at)
-  local checked = 0
-  if times >= 32768 then
-    times = times - 32768
-    checked, from = unpack('<H', text, from)
-  end
-  local granted, charges, outside = times, enforced + shadow, false
-  at = from
-  for index = 1, charges do
-    local key, number, cost, after = unpack('<HHI8', text, at)
-    local limit, bucket = limits[number], buckets[key]
-    at = after
-    if limit.outside then
-      outside = true
-    else
-      if not bucket then
-        bucket = read(KEYS[key], limit, now)
-        if bucket.err then return bucket end
-        buckets[key] = bucket
-      elseif bucket.limit ~= limit then
-        bucket = read_again(buckets, key, limit, now)
-      end
-      -- At one moment equal requests are granted until one of their buckets cannot pay.
-      if index <= enforced then
-        local most = limit.twin.most(limit, bucket, cost)
-        if most < granted then granted = most end
+local first, is_full, written, was_full = at, false, false, false
+repeat
+  was_full, at = is_full, first
+  -- By the indices of their keys: as the limit left them that charged them last.
+  local buckets = {}
+  -- With room for what follows.
+  local reply, replied = {now, 0, nil, nil, nil, nil}, 2
+  while at <= #text do
+    local times, enforced, shadow, from = unpack('<HHH', text, at)
+    local checked = 0
+    if times >= 32768 then
+      times = times - 32768
+      checked, from = unpack('<H', text, from)
+    end
+    local granted, charges, outside = times, enforced + shadow, false
+    at = from
+    for index = 1, charges do
+      local key, number, cost, after = unpack('<HHI8', text, at)
+      local limit, bucket = limits[number], buckets[key]
+      at = after
+      if limit.outside then
+        outside = true
+      else
+        if not bucket then
+          bucket = read(KEYS[key], limit, now)
+          if bucket.err then return bucket end
+          buckets[key] = bucket
+        elseif bucket.limit ~= limit then
+          bucket = read_again(buckets, key, limit, now)
+        end
+        -- At one moment equal requests are granted until one of their buckets cannot pay.
+        if index <= enforced then
+          local most = limit.twin.most(limit, bucket, cost)
+          if most < granted then granted = most end
+        end
       end
     end
-  end
-  if granted < 0 then granted = 0 end
-  if outside then granted = -1 end
-  if granted > 0 then
-    from = from + 12 * checked
-    for index = checked + 1, charges do
-      local key, number, cost, after = unpack('<HHI8', text, from)
-      local limit, bucket, paid = limits[number], buckets[key], granted
-      from = after
-      if bucket.limit ~= limit then bucket = read_again(buckets, key, limit, now) end
-      if index > enforced then
-        paid = limit.twin.most(limit, bucket, cost)
-        if paid > granted then paid = granted end
-      end
-      if paid > 0 then
-        limit.twin.charge(limit, bucket, paid * cost)
-        bucket.changed, buckets[key] = true, bucket
+    if granted < 0 then granted = 0 end
+    if outside then granted = -1 end
+    if is_full then
+      if granted > 0 then granted = -2 end
+    elseif granted > 0 then
+      from = from + 12 * checked
+      for index = checked + 1, charges do
+        local key, number, cost, after = unpack('<HHI8', text, from)
+        local limit, bucket, paid = limits[number], buckets[key], granted
+        from = after
+        if bucket.limit ~= limit then bucket = read_again(buckets, key, limit, now) end
+        if index > enforced then
+          paid = limit.twin.most(limit, bucket, cost)
+          if paid > granted then paid = granted end
+        end
+        if paid > 0 then
+          limit.twin.charge(limit, bucket, paid * cost)
+          bucket.changed, buckets[key] = true, bucket
+        end
       end
     end
+    replied = replied + 1
+    reply[replied] = granted
   end
-  replied = replied + 1
-  reply[replied] = granted
-end
 
-local last_left, left_text
-for key = 1, #KEYS do
-  local bucket, value = buckets[key], false
-  if bucket then
-    local limit = bucket.limit
-    value = bucket.found
-    if bucket.changed then
-      local stored, kept_until = limit.twin.close(limit, bucket)
-      local left = math.max(math.ceil((kept_until - now) / 1000), 0) + 1
-      -- Some servers would print a large number with an exponent.
-      if left ~= last_left then last_left, left_text = left, string.format('%.0f', left) end
-      redis.call('SET', KEYS[key], stored, 'PX', left_text)
+  local last_left, left_text
+  for key = 1, #KEYS do
+    local bucket, value = buckets[key], false
+    if bucket then
+      local limit = bucket.limit
+      value = bucket.found
+      if bucket.changed and not is_full then
+        local stored, kept_until = limit.twin.close(limit, bucket)
+        local left = math.max(math.ceil((kept_until - now) / 1000), 0) + 1
+        -- Some servers would print a large number with an exponent.
+        if left ~= last_left then last_left, left_text = left, string.format('%.0f', left) end
+        local answer = redis.pcall('SET', KEYS[key], stored, 'PX', left_text)
+        if answer.err then
+          -- A script that has written may go on, so nothing was written. Requests that are refused need no memory.
+          if written or not string.find(answer.err, '^OOM') then return answer end
+          is_full = true
+          break
+        end
+        written = true
+      end
+      if bucket.invalid and not is_full then reply[2] = reply[2] + 1 end
+      -- A digest is for one limit.
+      if value and limit.twin.digest and not bucket.mixed then value = limit.twin.digest(limit, bucket, value) end
     end
-    if bucket.invalid then reply[2] = reply[2] + 1 end
-    -- A digest is for one limit.
-    if value and limit.twin.digest and not bucket.mixed then value = limit.twin.digest(limit, bucket, value) end
+    reply[replied + key] = value
   end
-  reply[replied + key] = value
-end
-return reply
+  if is_full == was_full then return reply end
+until false

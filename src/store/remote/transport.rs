@@ -141,6 +141,8 @@ pub struct Reply {
     /// in it do not hold at `now`: nothing was charged.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
+    /// Whether plans are without a settlement because nothing can be written: those that are refused need no memory.
+    pub out_of_memory: bool,
 }
 
 /// The state of a bucket after a call, or an excerpt of it.

@@ -330,12 +330,78 @@ on_store_failure: allow
     for _ in 0..100 {
         assert!(is_limited());
     }
-    relay.set(Answers::EverySecond("OOM command not allowed when used memory > 'maxmemory'."));
+    relay.set(Answers::EverySecond("ERR a test"));
     let limited = (0..150).filter(|_| is_limited()).count();
     // The fiftieth failure opens it, and then no request makes a call.
-    gateway.expect("rate_limiter_store_errors_total", &["out_of_memory"], 50.0);
+    gateway.expect("rate_limiter_store_errors_total", &["refused"], 50.0);
     assert!((49..=50).contains(&limited), "{limited}");
     gateway.expect("rate_limiter_breaker_open", &[], 1.0);
+}
+
+#[test]
+fn the_breaker_opens_if_all_replies_come_between_one_timeout_and_two() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let relay = Relay::start(redis.port);
+    let store = format!(
+        "store: {{redis: {{url: \"redis://127.0.0.1:{}\", timeout: 200ms}}, breaker: {{cooldown: 60s, max_cooldown: 60s}}}}
+on_store_failure: allow
+",
+        relay.port
+    );
+    let gateway = Gateway::start(&upstream, &(store + RULES));
+    let mut client = gateway.client();
+    eventually("Redis decides", || client.get("/", &[("X-User", "a")]).field("RateLimit").is_some());
+    relay.set(Answers::Late(Duration::from_millis(300)));
+    for _ in 0..10 {
+        assert_eq!(ask(&mut client).0, 200);
+    }
+    gateway.expect("rate_limiter_breaker_open", &[], 1.0);
+}
+
+#[test]
+fn a_full_redis_refuses_what_cannot_be_paid_and_opens_no_breaker() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 2/day}}\n";
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + rules));
+    let exhausted: Vec<String> = (0..20).map(|number| format!("exhausted {number}")).collect();
+    let mut client = gateway.client();
+    for user in &exhausted {
+        for expected in [200, 200, 429] {
+            assert_eq!(client.get("/", &[("X-User", user)]).status, expected);
+        }
+    }
+    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // What they would be granted has to be written.
+        for writer in 0..6 {
+            let (mut client, stop) = (gateway.client(), &stop);
+            scope.spawn(move || {
+                let mut number = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    number += 1;
+                    let user = format!("writer {writer} {number}");
+                    assert_eq!(client.get("/", &[("X-User", &user)]).status, 503);
+                }
+            });
+        }
+        let end = now() + Duration::from_secs(3);
+        let statuses: Vec<u16> = std::iter::from_fn(|| (now() < end).then_some(()))
+            .flat_map(|()| exhausted.iter().map(|user| client.get("/", &[("X-User", user)]).status).collect::<Vec<_>>())
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        let others = statuses.iter().filter(|status| **status != 429).count();
+        assert_eq!(others, 0, "of {}: {}", statuses.len(), gateway.errors());
+    });
+    // They were asked about again, in the same calls as the others.
+    assert!(gateway.metric("rate_limiter_latency_seconds_count", &["source=\"store\""]) > 80.0);
+    assert!(gateway.metric("rate_limiter_store_errors_total", &["out_of_memory"]) > 0.0);
+    assert!(gateway.metric("rate_limiter_fallback_decisions_total", &["cause=\"out_of_memory\""]) > 0.0);
+    assert!(!gateway.errors().contains("circuit breaker"), "{}", gateway.errors());
+    // The first request after there is room is granted.
+    redis.command::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(client.get("/", &[("X-User", "another")]).status, 200);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
 }
 
 #[test]

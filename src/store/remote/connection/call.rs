@@ -72,7 +72,10 @@ impl<T: Transport> Connection<T> {
             Ok(_) if took > self.timeout => {
                 (healed(&outcome), Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
             }
-            Ok(parts) => (healed(&outcome), faults(parts).find(|fault| !fault.ends_connection()).cloned()),
+            Ok(parts) => {
+                let fault = faults(parts).find(|fault| !fault.ends_connection()).cloned();
+                (healed(&outcome), fault.or_else(|| out_of_memory(parts)))
+            }
             // An error that ends the connection is reported when it ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
@@ -105,7 +108,7 @@ impl<T: Transport> Connection<T> {
         let mut waiting = batch.drain(..);
         for PartReply { plans, reply } in parts {
             let waiting = waiting.by_ref().take(plans);
-            let Reply { now, settlements, left, .. } = match reply {
+            let Reply { now, settlements, left, out_of_memory, .. } = match reply {
                 Ok(reply) => reply,
                 Err(fault) => {
                     refuse(waiting, fault.error);
@@ -126,6 +129,7 @@ impl<T: Transport> Connection<T> {
                         let reply = TakeReply { now, settlement, evicted: 0, source: Source::Store };
                         waiting.answer.send(Ok(Some(reply)));
                     }
+                    (None, _) if out_of_memory => waiting.answer.send(Err(StoreError::OutOfMemory)),
                     (None, Attempt::First) => again.push(PendingTake { attempt: Attempt::Second, ..waiting }),
                     (None, Attempt::Second) => waiting.answer.send(Err(StoreError::OutsidePeriod)),
                 }
@@ -184,6 +188,13 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
         Ok(parts) => parts.is_empty() || faults(parts).filter(|fault| !answers(fault)).count() < parts.len(),
         Err(fault) => fault.error.is_refusal(),
     }
+}
+
+/// What is reported of a call of which some part could not be written.
+fn out_of_memory(parts: &CallReply) -> Option<Fault> {
+    let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
+    let detail = "nothing can be granted: maxmemory is reached";
+    parts.iter().any(is_full).then(|| Fault::new(StoreError::OutOfMemory, detail))
 }
 
 /// How many buckets all parts of a call have healed.
