@@ -1,6 +1,6 @@
 //! Limits how much a server can make this process buffer: a reply that never ends closes the connection.
 //!
-//! The bytes received since the last write are counted. At most two calls and a heartbeat are under way at a time, so these
+//! The bytes received since the last write are counted. At most five calls and a heartbeat are under way at a time, so these
 //! are their replies, which together are far below the limit.
 
 use std::io;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// In bytes: far more than the replies to the largest calls take.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 pub struct ReadLimit<S> {

@@ -4,16 +4,18 @@ use std::cell::RefCell;
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
+use redis::Value;
 use tollgate::base::time::{Micros, Timestamp};
 use tollgate::limit::algorithm::sliding_log::SlidingLog;
 use tollgate::limit::algorithm::{Algorithm, State};
 use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::charge::{Plan, settle};
 use tollgate::limit::cost::Cost;
+use tollgate::store::redis::codec::Call;
 use tollgate::store::redis::script;
 
 use crate::support::charge::{plan_of, spend};
-use crate::support::{Redis, TakeScript, short_or_long};
+use crate::support::{Gateway, Redis, TakeScript, Upstream, now, short_or_long};
 
 const START: u64 = 1_763_672_400_123_456;
 const WINDOW: u64 = 1_000_000;
@@ -100,6 +102,79 @@ fn a_script_that_forgets_grants_or_shortens_a_reply_too_much_is_noticed() {
         let script = script.replace("MOST_PAIRS, EXCERPT = 20000, 16", "MOST_PAIRS, EXCERPT = 18, 16");
         assert!(play(&script.replace(good, instead), 200).is_err(), "{bad}");
     }
+}
+
+/// The value of a log of 10 000 grants of 1, one each millisecond, whose first is at `first` and whose window is an hour.
+fn longest_log(first: u64) -> Vec<u8> {
+    let head = [10_000_000, 10_000, 3600 * WINDOW, first + 3600 * WINDOW];
+    let pairs = (0..10_000).flat_map(|number| [first + 1_000 * number, 1_000 * (number + 1)]);
+    head.into_iter().chain(pairs).flat_map(u64::to_le_bytes).collect()
+}
+
+#[test]
+fn a_reply_about_a_long_log_is_short_whatever_a_request_costs() {
+    let redis = Redis::start();
+    let mut take_script = TakeScript::new(&redis);
+    take_script.tamper(&KEY, "SET", &[&longest_log(START)]);
+    let (log, now) = (log(10_000, 3600 * WINDOW), START + 10_000_000);
+    for cost in [1, 16, 17, 255, 256, 257, 5_000, 9_999, 10_000] {
+        let plan = plan(log, 1_000 * cost);
+        let Value::Array(parts) = take_script.raw_reply(&Call::new([&plan]), Timestamp(now), Timestamp(now)) else {
+            panic!("no list");
+        };
+        let Some(Value::BulkString(excerpt)) = parts.last() else { panic!("no excerpt: {parts:?}") };
+        assert!(excerpt.len() <= 32 + 16 * 257, "{} bytes for {cost}", excerpt.len());
+        // The wait is that until so many grants have left, or the last of which the reply tells.
+        let leaves = START + 1_000 * (cost.min(256) - 1) + 3600 * WINDOW;
+        let refused = take_script.take(&[plan], Timestamp(now));
+        let outcome = refused.settlements[0].enforced[0];
+        assert_eq!((outcome.remaining, outcome.retry_after), (Cost::default(), Micros(leaves - now)), "{cost}");
+    }
+}
+
+/// Their whole logs would be more than a connection takes.
+#[test]
+fn requests_that_cost_as_much_as_long_logs_are_refused_at_once_and_seldom_by_redis() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let numbers = "{limit: 10000, window: 1h, cost_source: header:x-cost, default_cost: 1, max_cost: 10000}";
+    let rule =
+        format!("{{name: one, limit_keys: [header:x-user], algorithm: sliding_log, algorithm_config: {numbers}}}");
+    let gateway = Gateway::start(&upstream, &(redis.patient_store() + &format!("threads: 1\nrules: [{rule}]\n")));
+    let users: Vec<String> = (0..16).map(|number| format!("user {number}")).collect();
+    let mut client = gateway.client();
+    for user in &users {
+        assert_eq!(client.get("/", &[("X-User", user)]).status, 200);
+    }
+    let time: (u64, u64) = redis.command(&["TIME"]);
+    let full = longest_log(time.0 * WINDOW - 10_000_000);
+    let mut connection = redis.connection();
+    for key in redis.keys() {
+        redis::cmd("SET").arg(key).arg(&full).exec(&mut connection).unwrap();
+    }
+    let sent = |redis: &Redis| {
+        let stats: String = redis.command(&["INFO", "stats"]);
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let (before, calls) = (sent(&redis), gateway.metric("rate_limiter_store_calls_total", &[]));
+    let since = now();
+    std::thread::scope(|scope| {
+        for user in &users {
+            let mut client = gateway.client();
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    assert_eq!(client.get("/", &[("X-User", user), ("X-Cost", "10000")]).status, 429);
+                }
+            });
+        }
+    });
+    gateway.expect("rate_limiter_store_errors_total", &[], 0.0);
+    // Each bucket is asked about once a second.
+    let asked = 16 * (since.elapsed().as_secs() + 1);
+    let bytes = sent(&redis) - before;
+    assert!(bytes <= asked * 6_000 + 20_000, "{bytes} bytes for {asked} buckets");
+    let calls = gateway.metric("rate_limiter_store_calls_total", &[]) - calls;
+    assert!(calls <= asked as f64, "{calls} calls");
 }
 
 /// Under two sets of numbers in one call, the reply has the whole log.

@@ -1,6 +1,6 @@
 //! Calls the take script on a real redis-server as a gateway does, at moments that a test chooses.
 
-use redis::{Connection, ConnectionLike};
+use redis::{Connection, ConnectionLike, Value};
 use tollgate::base::time::Timestamp;
 use tollgate::limit::bucket_key::BucketKey;
 use tollgate::limit::charge::{Plan, Settlement};
@@ -47,10 +47,16 @@ impl TakeScript {
     #[track_caller]
     pub fn reply(&mut self, plans: &[Plan], near: Timestamp, now: Timestamp) -> Reply {
         let call = Call::new(plans);
-        let reply = self.connection.req_command(&call.command(&self.sha, PREFIX, near, Some(now))).unwrap();
+        let reply = self.raw_reply(&call, near, now);
         let decoded = call.settle(&reply).unwrap_or_else(|error| panic!("{error:?} at {now:?}: {reply:?}"));
         assert_eq!(decoded.now, now);
         decoded
+    }
+
+    /// What the server sends for a call.
+    #[track_caller]
+    pub fn raw_reply(&mut self, call: &Call<'_>, near: Timestamp, now: Timestamp) -> Value {
+        self.connection.req_command(&call.command(&self.sha, PREFIX, near, Some(now))).unwrap()
     }
 
     /// The value of a bucket's key, as words; `None` if the key does not exist.

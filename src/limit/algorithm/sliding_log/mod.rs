@@ -11,7 +11,7 @@
 //!
 //! A reply of a store may have an excerpt in place of the log: the first pairs and the last one, to which all amounts in
 //! between are attributed. It says exactly what the bucket holds until the last of the first pairs has left, and
-//! after that never more than it holds.
+//! after that never more than it holds. A wait that ends later is told as if it ended when that pair leaves.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 
@@ -297,11 +297,13 @@ impl<'s> Log<'s> {
     }
 
     /// The moment of the pair that has to leave, with all before it, until no more than `room` is spent. The first `gone`
-    /// have left.
+    /// have left. Where the log is an excerpt without that pair it is the last one that is known to have to leave.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();
         let index = pairs.partition_point(|[_, before]| difference(total, *before) > room);
+        let exact = self.exact.saturating_sub(gone);
+        let index = if self.is_whole() || exact == 0 { index } else { index.min(exact - 1) };
         pairs.get(index).map_or(self.last(), |[moment, _]| Timestamp(*moment))
     }
 }

@@ -8,6 +8,7 @@ local TOTALS = 4503599627370496
 local MOST_AHEAD = 10000000
 local SHORTEST, LONGEST = 1000000, 31622400000000
 local MOST_PAIRS, EXCERPT = 20000, 16
+local LONGEST_EXCERPT = 256
 local floor, max, min = math.floor, math.max, math.min
 local pack, unpack, sub = struct.pack, struct.unpack, string.sub
 
@@ -153,7 +154,8 @@ return {
       .. pack('<I8', difference(total, given))
   end,
 
-  -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one.
+  -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one. A
+  -- request can ask for a wait that most of the log is needed to tell; of a longer one only a part is told.
   digest = function(limit, bucket, value)
     if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end
     local count, gone = bucket.count, bucket.gone
@@ -169,7 +171,7 @@ return {
         local middle = floor((first + last) / 2)
         if stays(middle) then first = middle else last = middle end
       end
-      first = last
+      first = min(last, gone + LONGEST_EXCERPT)
     end
     if first >= count - 1 then
       -- A log has at least one pair.
