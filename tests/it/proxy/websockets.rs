@@ -97,7 +97,11 @@ fn a_response_that_does_not_accept_the_handshake_is_a_502() {
         assert_eq!((answer.status, answer.body.contains("secret")), (502, false), "{response}");
         assert_eq!(gateway.client().get("/good", &[]).body, "good", "{response}");
     }
-    gateway.expect("tollgate_upstream_errors_total", &["kind=\"invalid_answer\""], responses.len() as f64);
+    gateway.expect(
+        "tollgate_upstream_errors_total",
+        &["kind=\"invalid_answer\""],
+        f64::from(u32::try_from(responses.len()).unwrap()),
+    );
 }
 
 #[test]
