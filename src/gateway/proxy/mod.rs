@@ -21,6 +21,7 @@ mod route_answers;
 mod route_overrides;
 mod total_timeout;
 mod untrusted_forwarded_for;
+mod upgrades;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, TE, UPGRADE};
+use http::header::{HOST, TE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use pingora::http::{RequestHeader, ResponseHeader};
 use pingora::modules::http::HttpModules;
@@ -47,8 +48,7 @@ use super::runtime::log_throttle::LogThrottle;
 use super::runtime::supervise;
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection_handle::ConnectionHandle;
-use super::server::session::{asks_for_websocket, response_code};
-use super::server::websocket;
+use super::server::session::response_code;
 use super::state::GatewayState;
 use super::telemetry::access_log::request_end::RequestEnd;
 use super::telemetry::labels::Origin;
@@ -265,12 +265,8 @@ impl ProxyHttp for Proxy {
         let expects_trailers = forwarded_headers::expects_trailers(request, session.req_header());
         let Exchange { peer, trusted_peer, ref request_id, .. } = **exchange;
         let client = Client { peer, trusted_peer, scheme, request_id, connection: exchange.connection.as_ref() };
-        let is_other_upgrade = request.headers.contains_key(UPGRADE) && !asks_for_websocket(session);
+        upgrades::remove_others(session, request);
         forwarded_headers::edit(request, |headers| {
-            if is_other_upgrade {
-                headers.remove(CONNECTION);
-                headers.remove(UPGRADE);
-            }
             forwarded_headers::apply(headers, client);
             exchange.trace.inject(headers);
             if let Some(host) = host {
@@ -321,13 +317,7 @@ impl ProxyHttp for Proxy {
         if response.status.is_informational() && response.status != StatusCode::SWITCHING_PROTOCOLS {
             return response_head::sanitise_interim(response, &mut exchange.interim);
         }
-        if response.status == StatusCode::SWITCHING_PROTOCOLS {
-            // Any other one would make a tunnel of a connection on which the client sends requests.
-            if !asks_for_websocket(session) || !websocket::is_accepted(session.req_header(), response) {
-                return Err(Error::new_up(ErrorType::InvalidHTTPHeader));
-            }
-            exchange.begin_tunnel(self.gateway.lifecycle.tunnel());
-        }
+        upgrades::begin_tunnel(self, session, response, exchange)?;
         if exchange.connection.as_ref().is_some_and(ConnectionHandle::is_http2) {
             response_head::forget_spelling(response);
         }

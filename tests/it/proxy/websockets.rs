@@ -1,4 +1,4 @@
-//! What becomes a tunnel, and what does not: requests that ask for something else, and responses that do not accept.
+//! WebSockets: which requests and responses open a tunnel, and that no others do.
 
 use std::io::{Read, Write};
 
