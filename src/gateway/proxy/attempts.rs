@@ -14,7 +14,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
-use crate::gateway::upstream::{EndpointFailure, Retry};
+use crate::gateway::upstream::{EndpointFailure, Retry, Upstream};
 
 /// Whether a request may be sent once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +30,9 @@ pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamErro
     if !expired || exchange.failed.is_empty() {
         note_failure(gateway, exchange, EndpointFailure::Error(error));
     }
-    let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
-    let max = exchange.overrides().and_then(|overrides| overrides.retries);
-    let retry = match repeatable {
-        Repeatable::Yes if !expired => upstream.retry(exchange.failed.len() + 1, max),
-        Repeatable::Yes | Repeatable::No => Retry::No,
-    };
-    if retry == Retry::OverBudget {
-        metrics.retries_over_budget.increment(1);
-    }
-    let retry = retry == Retry::Yes;
+    let retry = repeatable == Repeatable::Yes
+        && !expired
+        && may_retry(exchange, |upstream, max| upstream.retry(exchange.failed.len() + 1, max));
     if retry {
         exchange.count_retry(error);
         let failed_after = gateway.clock.now().since(exchange.started);
@@ -53,7 +46,7 @@ pub fn fail(gateway: &GatewayState, exchange: &mut Exchange, error: UpstreamErro
 /// An attempt has failed after the connection was made.
 ///
 /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
-/// sent once more, to whichever endpoint. The upstream may have seen it twice; it is counted as an error of the upstream, but
+/// sent once more, to whichever endpoint, if the upstream has retries and its budget allows one. The upstream may have seen it twice; it is counted as an error of the upstream, but
 /// not as a failure of the endpoint. One that fails a second time, or that cannot be repeated, has failed as on a new connection.
 pub fn fail_while_proxying(
     gateway: &GatewayState,
@@ -69,7 +62,7 @@ pub fn fail_while_proxying(
         false => Repeatable::No,
     };
     error.retry.decide_reuse(reused);
-    if error.retry() && repeatable == Repeatable::Yes && !exchange.repeated {
+    if error.retry() && repeatable == Repeatable::Yes && !exchange.repeated && may_retry(exchange, Upstream::repeat) {
         exchange.repeated = true;
         // Its place at the endpoint is free for the second time.
         exchange.attempt = None;
@@ -95,6 +88,16 @@ pub fn fail_while_proxying(
     };
     error.set_retry(retry);
     error
+}
+
+/// Asks the upstream for a retry of a request, whose route may say how many there may be, and counts one that is over the budget.
+fn may_retry(exchange: &Exchange, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
+    let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
+    let retry = ask(upstream, exchange.overrides().and_then(|overrides| overrides.retries));
+    if retry == Retry::OverBudget {
+        metrics.retries_over_budget.increment(1);
+    }
+    retry == Retry::Yes
 }
 
 /// The endpoint of the last attempt has answered with this status.

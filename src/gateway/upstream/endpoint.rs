@@ -73,7 +73,7 @@ pub struct Connecting {
 /// How an endpoint does.
 #[derive(Debug, Default)]
 pub struct EndpointCondition {
-    /// Requests that it has not finished yet; counted only where there are several endpoints.
+    /// Requests that it has not finished yet.
     in_flight: AtomicU32,
     /// Failures since the last success.
     pub(super) failures: AtomicU32,
@@ -176,55 +176,39 @@ fn options(Connecting { timeouts, protocol, .. }: &Connecting) -> PeerOptions {
     options
 }
 
-/// Whether the requests of an endpoint are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counting {
-    On,
-    Off,
-}
-
 /// One request at one endpoint, until it is dropped.
 #[derive(Debug)]
 pub struct Attempt {
     pub endpoint: Arc<Endpoint>,
-    counting: Counting,
 }
 
 impl Attempt {
-    /// The same, unless the endpoint has so many already; they are counted.
+    /// The same, unless the endpoint has so many already.
     pub fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
         let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
         endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         endpoint.condition.counts.count_request();
-        Some(Attempt { endpoint, counting: Counting::On })
+        Some(Attempt { endpoint })
     }
 
-    pub fn new(endpoint: Arc<Endpoint>, counting: Counting) -> Attempt {
-        if counting == Counting::On {
-            endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);
-            endpoint.condition.counts.count_request();
-        }
-        Attempt { endpoint, counting }
+    pub fn new(endpoint: Arc<Endpoint>) -> Attempt {
+        endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);
+        endpoint.condition.counts.count_request();
+        Attempt { endpoint }
     }
 
     pub fn count_failure(&self, failure: EndpointFailure) {
-        if self.counting == Counting::On {
-            self.endpoint.condition.counts.count_failure(failure);
-        }
+        self.endpoint.condition.counts.count_failure(failure);
     }
 
     /// The response has ended, so long after the connection was made.
     pub fn add_duration(&self, duration: Micros) {
-        if self.counting == Counting::On {
-            self.endpoint.condition.counts.add_duration(duration);
-        }
+        self.endpoint.condition.counts.add_duration(duration);
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.counting == Counting::On {
-            self.endpoint.condition.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
+        self.endpoint.condition.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

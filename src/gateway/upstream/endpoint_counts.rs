@@ -1,6 +1,4 @@
 //! Counts what the endpoints of an upstream do, and says how they are.
-//!
-//! They are counted only where there are several: those of a single endpoint are the numbers of its upstream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,10 +86,10 @@ impl Upstream {
             .map(|one| (one, pool.endpoints.iter().filter(|endpoint| endpoint.availability(|| now) == one).count()))
     }
 
-    /// Each of its endpoints, if there are several, and no more than [`MOST_REPORTED`].
+    /// Each of its endpoints, if they are no more than [`MOST_REPORTED`].
     pub fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
         let pool = self.pool.load();
-        if !(2..=MOST_REPORTED).contains(&pool.endpoints.len()) {
+        if pool.endpoints.len() > MOST_REPORTED {
             return Vec::new();
         }
         let report = |endpoint: &Arc<Endpoint>| {

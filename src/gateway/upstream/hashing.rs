@@ -81,7 +81,7 @@ mod tests {
     use std::collections::HashMap;
     use std::net::SocketAddr;
 
-    use super::super::endpoint::{Attempt, Connecting, Counting, WeightedAddress};
+    use super::super::endpoint::{Attempt, Connecting, WeightedAddress};
     use super::super::schedule::Schedule;
     use super::*;
     use crate::base::time::Micros;
@@ -141,7 +141,7 @@ mod tests {
         for requests in 1..=100u32 {
             // All with the same value.
             let endpoint = pool.hashed(BalanceKey::new(b"one"), |_| true).unwrap();
-            attempts.push(Attempt::new(Arc::clone(endpoint), Counting::On));
+            attempts.push(Attempt::new(Arc::clone(endpoint)));
             let most = (FACTOR * f64::from(requests) / 5.0).ceil();
             assert!(pool.endpoints.iter().all(|endpoint| f64::from(endpoint.in_flight()) <= most), "{requests}");
         }

@@ -187,7 +187,7 @@ impl Upstream {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
 
-    /// A request is sent to one of several endpoints for the first time.
+    /// A request is sent to an endpoint for the first time.
     fn begin(&self) {
         self.retry_budget.add(self.settings.retries.budget);
     }
@@ -197,12 +197,19 @@ impl Upstream {
     pub fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
         if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
-            Retry::No
-        } else if self.retry_budget.take() {
-            Retry::Yes
-        } else {
-            Retry::OverBudget
+            return Retry::No;
         }
+        self.take_retry()
+    }
+
+    /// Whether a request whose connection had been closed before it was sent may be sent once more, to any endpoint. If so, that
+    /// is counted. `max` is as in [`Upstream::retry`].
+    pub fn repeat(&self, max: Option<u32>) -> Retry {
+        if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
+    }
+
+    fn take_retry(&self) -> Retry {
+        if self.retry_budget.take() { Retry::Yes } else { Retry::OverBudget }
     }
 
     /// A request has failed at an endpoint. Returns whether the endpoint was ejected because of that.

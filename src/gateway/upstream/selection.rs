@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use pingora::upstreams::peer::HttpPeer;
 
-use super::endpoint::{Attempt, Counting, Endpoint};
+use super::endpoint::{Attempt, Endpoint};
 use super::failure::UpstreamError;
 use super::hashing::BalanceKey;
 use super::{Pool, Upstream, Window};
@@ -63,24 +63,24 @@ impl Upstream {
         now: impl Fn() -> Timestamp + Copy,
     ) -> Result<Selection, UpstreamError> {
         let pool = self.pool.load();
-        let (endpoint, counting, alternatives) = match pool.endpoints.as_slice() {
+        if choice.turn == Turn::Next {
+            self.begin();
+        }
+        let (endpoint, alternatives) = match pool.endpoints.as_slice() {
             [] => return Err(UpstreamError::Unresolved),
-            // A single one has no choice to make, no retry, and no numbers of its own.
-            [only] => (only, Counting::Off, Alternatives::None),
+            // A single one has no choice to make.
+            [only] => (only, Alternatives::None),
             _ => {
-                if choice.turn == Turn::Next {
-                    self.begin();
-                }
                 let alternatives = match self.settings.retries.max {
                     0 => Alternatives::None,
                     _ => Alternatives::Some,
                 };
                 let endpoint = self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?;
-                (endpoint, Counting::On, alternatives)
+                (endpoint, alternatives)
             }
         };
         let attempt = match self.settings.max_connections {
-            None => Attempt::new(Arc::clone(endpoint), counting),
+            None => Attempt::new(Arc::clone(endpoint)),
             // Of several requests that see the last room at the same time, one gets it.
             Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy)?,
         };

@@ -161,8 +161,15 @@ fn the_document_has_every_rule_with_its_line_and_counts_what_metrics_count() {
     // Rates are reckoned by it.
     assert!(reported["uptime"].as_f64().unwrap() > first["uptime"].as_f64().unwrap());
     assert_eq!(reported["started"], first["started"]);
+    // A single endpoint has its own row.
+    let endpoint = upstream.address.to_string();
+    assert_eq!(
+        (&reported["endpoints"][0]["endpoint"], &reported["endpoints"][0]["requests"]),
+        (&json!(endpoint), &json!(3))
+    );
     // Nothing that a client has sent.
-    let text = reported.to_string().replace(&gateway.admin.to_string(), "its own address");
+    let text =
+        reported.to_string().replace(&gateway.admin.to_string(), "its own address").replace(&endpoint, "upstream");
     assert!(!text.contains("the-name-of-a-client") && !text.contains("127.0.0.1"), "{text}");
 }
 

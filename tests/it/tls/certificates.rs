@@ -1,5 +1,6 @@
 //! Certificates in files: wrong ones are reported, changed ones are followed.
 
+use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -57,6 +58,37 @@ fn a_renewed_certificate_is_presented_and_a_wrong_one_never() {
     eventually("the first one is presented again", || presented() == before);
     gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
     assert_eq!(open.get("a.test", "/"), 200, "connections go on");
+}
+
+#[test]
+fn a_pair_that_kubernetes_renews_by_its_links_is_presented() {
+    let (upstream, authority) = (Upstream::start(), Authority::new("ca"));
+    let first = authority.issue(&["a.test"]);
+    let gateway =
+        before(&upstream, &authority, &[("a", &first, "")], "").interval("watch", Duration::from_millis(50)).start();
+    // Each version is a folder; the files lead through one link, which is replaced at once.
+    let renew = |version: &str, issued: &IssuedCertificate| {
+        std::fs::create_dir(gateway.file(version)).unwrap();
+        std::fs::write(gateway.file(version).join("a.pem"), &issued.certificate).unwrap();
+        std::fs::write(gateway.file(version).join("a.key"), &issued.key).unwrap();
+        symlink(version, gateway.file("..data_tmp")).unwrap();
+        std::fs::rename(gateway.file("..data_tmp"), gateway.file("..data")).unwrap();
+    };
+    renew("..1", &first);
+    for name in ["a.pem", "a.key"] {
+        symlink(format!("..data/{name}"), gateway.file("link")).unwrap();
+        std::fs::rename(gateway.file("link"), gateway.file(name)).unwrap();
+    }
+    let settings = TlsSettings::new(&authority.pem(), None, &BOTH);
+    let presented = || settings.connect(gateway.http, "a.test").unwrap().certificate();
+    let mut open = settings.connect(gateway.http, "a.test").unwrap();
+    for version in ["..2", "..3"] {
+        let before = presented();
+        renew(version, &authority.issue(&["a.test"]));
+        eventually("the renewed certificate is presented", || presented() != before);
+    }
+    assert_eq!(open.get("a.test", "/"), 200, "connections go on");
+    gateway.expect("tollgate_config_last_reload_successful", &[], 1.0);
 }
 
 #[test]

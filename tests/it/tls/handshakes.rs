@@ -110,10 +110,15 @@ fn with_strict_sni_other_names_are_closed_and_other_hosts_refused() {
     gateway.expect(HANDSHAKES, &["result=\"unknown_name\""], 2.0);
     let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
     assert_eq!(client.get("c.test:8443", "/"), 200, "the certificate covers it");
-    client.write("GET / HTTP/1.1\r\nHost: b.test\r\n\r\n");
-    let (status, head, _) = client.response();
-    assert_eq!(status, 421, "{head}");
-    assert!(head.contains("X-Tollgate-Reason: bad_request\r\n"), "{head}");
+    for host in ["b.test", "B.Test", "b.test.", "b.test:8443", "b.test.:8443", "a.test.b.test", "127.0.0.1", "[::1]"] {
+        client.write(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        let (status, head, body) = client.response();
+        assert_eq!(status, 421, "{host}: {head}");
+        assert!(head.contains("X-Tollgate-Reason: bad_request\r\n"), "{host}: {head}");
+        assert!(body.contains(r#""title":"Misdirected Request","status":421"#), "{host}: {body}");
+    }
+    client.write("GET https://b.test/ HTTP/1.1\r\nHost: b.test\r\n\r\n");
+    assert_eq!(client.response().0, 421);
     assert_eq!(client.get("A.test.", "/"), 200, "a refusal leaves the connection open");
     assert_eq!(upstream.count(), 3);
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::base::time::Timestamp;
 use crate::gateway::state::snapshot::Snapshot;
 
-/// An endpoint of an upstream that has several.
+/// An endpoint of an upstream.
 #[derive(Debug, Serialize)]
 pub struct EndpointRow {
     upstream: String,
