@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Version};
 use pingora::http::RequestHeader;
 use pingora::{ErrorType, OrErr};
 
+use super::request_target::RequestTarget;
 use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::Upstream;
@@ -56,13 +57,17 @@ impl<'h> IncomingFields<'h> {
 ///
 /// The request is split into parts and put together again: header names are then sent in lower case, as Envoy and HAProxy
 /// send them, and three quarters of the cost of keeping their case are saved. A target that differs from the text of its URI
-/// (absolute, or not UTF-8) is not in the parts, and has to be copied.
+/// (not UTF-8) is not in the parts, and has to be copied. One in absolute form becomes a path with its query, as rules have read
+/// it: its authority is that of `Host`.
 ///
 /// # Errors
 /// If that target cannot be set again.
 pub fn edit(request: &mut RequestHeader, change: impl FnOnce(&mut HeaderMap)) -> pingora::Result<()> {
     let is_in_uri = request.uri.path_and_query().map(|target| target.as_str().as_bytes()) == Some(request.raw_path());
-    let target = (!is_in_uri).then(|| request.raw_path().to_vec());
+    let target = (!is_in_uri).then(|| {
+        let RequestTarget { path, query } = RequestTarget::of(request);
+        [path, query].concat()
+    });
     let mut parts = Parts::from(std::mem::replace(request, RequestHeader::from(http::Request::new(()).into_parts().0)));
     change(&mut parts.headers);
     *request = RequestHeader::from(parts);
@@ -92,11 +97,13 @@ pub fn missing_host(request: &RequestHeader, upstream: Option<&Upstream>) -> pin
 }
 
 /// Fields that no other spelling may imitate.
-const OURS: [&str; 6] = [
+const OURS: [&str; 8] = [
     "x-real-ip",
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-forwarded-host",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
     "x-forwarded-client-cert",
     "x-request-id",
 ];
@@ -114,7 +121,8 @@ pub fn apply(headers: &mut HeaderMap, client: Client<'_>) {
             let folded = name.replace(['_', '.'], "-");
             return folded.starts_with("x-tollgate-") || folded.starts_with("ratelimit") || OURS.contains(&&*folded);
         }
-        let untrusted = matches!(name, "forwarded" | "x-real-ip") && !client.trusted_peer;
+        let untrusted = !client.trusted_peer
+            && matches!(name, "forwarded" | "x-real-ip" | "x-forwarded-port" | "x-forwarded-prefix");
         // What a client says of its certificate, or another proxy of a client's, was not verified here.
         untrusted
             || name == "x-forwarded-client-cert"
@@ -173,6 +181,28 @@ mod tests {
             Client { peer, trusted_peer, scheme, request_id: &HeaderValue::from_static("a"), connection: None },
         );
         headers.remove("x-forwarded-proto").unwrap()
+    }
+
+    #[test]
+    fn port_and_prefix_are_a_trusted_peers_under_their_own_names() {
+        for trusted_peer in [false, true] {
+            let mut headers = HeaderMap::new();
+            let names = [
+                "x-forwarded-port",
+                "x-forwarded-prefix",
+                "x_forwarded_port",
+                "x.forwarded-prefix",
+                "x_forwarded.port",
+            ];
+            for name in names {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static("2"));
+            }
+            let (peer, request_id) = (IpAddr::from([192, 0, 2, 1]), &HeaderValue::from_static("a"));
+            apply(&mut headers, Client { peer, trusted_peer, scheme: Scheme::Http, request_id, connection: None });
+            let kept: Vec<bool> = names.iter().map(|name| headers.contains_key(*name)).collect();
+            assert_eq!(kept, [trusted_peer, trusted_peer, false, false, false]);
+        }
     }
 
     #[test]

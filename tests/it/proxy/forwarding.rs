@@ -384,3 +384,80 @@ fn an_idempotent_request_is_sent_once_more_when_its_pooled_connection_breaks_and
     }
     gateway.expect("tollgate_upstream_errors_total", &["kind=\"closed\""], 3.0);
 }
+
+#[test]
+fn without_retries_nothing_is_sent_twice() {
+    let upstream = Upstream::answering(|seen, stream| {
+        if seen.line.contains("/break") {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        } else {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let api = |retries: &str| {
+        format!("upstreams: {{api: {{endpoints: [\"http://{}\"], ejection: false{retries}}}}}\n", upstream.address)
+    };
+    for (text, sightings) in [
+        (api(", retries: {max: 0}") + "routes: [{name: all, upstream: api}]", 1u8),
+        (api("") + "routes: [{name: all, upstream: api, retries: {max: 0}}]", 1),
+        (api(", retries: {max: 1}") + "routes: [{name: all, upstream: api}]", 2),
+    ] {
+        let gateway = Gateway::before_url("").with(&text).start();
+        let (mut client, before) = (gateway.client(), upstream.count());
+        assert_eq!(client.get("/warm", &[]).status, 200);
+        assert_eq!(client.get("/break", &[]).status, 502);
+        assert_eq!(upstream.count() - before, 1 + usize::from(sightings), "{text}");
+        gateway.expect("tollgate_upstream_retries_total", &[], f64::from(sightings) - 1.0);
+        // A single endpoint has its own numbers.
+        let endpoint = format!("endpoint=\"{}\"", upstream.address);
+        gateway.expect("tollgate_endpoint_requests_total", &[&endpoint], 1.0 + f64::from(sightings));
+        gateway.expect("tollgate_endpoint_failures_total", &[&endpoint], 1.0);
+        gateway.expect("tollgate_endpoint_up", &[&endpoint], 1.0);
+    }
+}
+
+#[test]
+fn repeats_are_in_the_budget_of_retries() {
+    let upstream = Upstream::answering(|seen, stream| {
+        if seen.line.contains("/break") {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        } else {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let text = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\"], ejection: false, retries: {{budget: 0%}}}}}}
+routes: [{{name: all, upstream: api}}]",
+        upstream.address
+    );
+    let gateway = Gateway::before_url("").with(&text).start();
+    for _ in 0..15 {
+        let mut client = gateway.client();
+        assert_eq!(client.get("/warm", &[]).status, 200);
+        assert_eq!(client.get("/break", &[]).status, 502);
+    }
+    // Ten are saved up at the start.
+    gateway.expect("tollgate_upstream_retries_total", &[], 10.0);
+    assert_eq!(upstream.seen().iter().filter(|seen| seen.line.contains("/break")).count(), 25);
+}
+
+#[test]
+fn what_an_untrusted_peer_says_of_port_and_prefix_is_not_forwarded() {
+    let upstream = Upstream::start();
+    let sent = [
+        ("X-Forwarded-Port", "81"),
+        ("X-Forwarded-Prefix", "/evil"),
+        ("X_Forwarded_Port", "82"),
+        ("X.Forwarded.Prefix", "/worse"),
+        ("X-Forwarded_Prefix", "/worst"),
+    ];
+    for (trusted, expected) in [("", None), ("client_ip: {trusted_proxies: [127.0.0.0/8]}", Some(("81", "/evil")))] {
+        let gateway = Gateway::start(&upstream, trusted);
+        assert_eq!(gateway.client().get("/", &sent).status, 200);
+        let seen = upstream.last();
+        let found = seen.field("x-forwarded-port").zip(seen.field("x-forwarded-prefix"));
+        assert_eq!(found, expected, "{seen:?}");
+        let others = seen.fields.iter().filter(|(name, _)| name.contains(['_', '.'])).count();
+        assert_eq!(others, 0, "{seen:?}");
+    }
+}

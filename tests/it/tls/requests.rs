@@ -141,6 +141,27 @@ fn refusals_and_invalid_requests_are_answered_and_the_end_is_announced() {
 }
 
 #[test]
+fn an_absolute_target_has_the_scheme_of_its_connection_and_goes_on_as_a_path() {
+    let (upstream, authority) = (echo(), Authority::new("ca"));
+    let gateway = gateway(&upstream, &authority, "");
+    for (target, status, line) in [
+        ("https://a.test/x?y", 200, Some("GET /x?y HTTP/1.1")),
+        ("HTTPS://a.test", 200, Some("GET / HTTP/1.1")),
+        ("https://a.test?y=https://b/", 200, Some("GET /?y=https://b/ HTTP/1.1")),
+        ("http://a.test/x", 400, None),
+        ("https://b.test/x", 400, None),
+    ] {
+        let before = upstream.count();
+        let mut client = TlsSettings::new(&authority.pem(), None, &BOTH).connect(gateway.http, "a.test").unwrap();
+        client.write(&format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n"));
+        assert_eq!(client.response().0, status, "{target}");
+        let seen = upstream.seen();
+        assert_eq!(seen.get(before).map(|seen| &*seen.line), line, "{target}");
+        assert!(seen.get(before).is_none_or(|seen| seen.field("host") == Some("a.test")), "{target}");
+    }
+}
+
+#[test]
 fn a_client_that_leaves_ends_its_request_however_it_leaves() {
     let authority = Authority::new("ca");
     let upstream = Upstream::answering(|_, stream| {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::base::named_file::NamedFile;
 use crate::base::time::Timestamp;
+use crate::base::tls::identity::without_final_dot;
 use crate::base::tls::names::parent;
 use crate::base::tls::{certificate_file, pem, timestamp};
 
@@ -116,7 +117,7 @@ impl Certificates {
 
     /// The entry for the name that a client asks for. `None`: the connection is to be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
-        let named = server_name.and_then(|name| self.named(&name.to_ascii_lowercase()));
+        let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {
             UnknownNames::First => named.or_else(|| self.entries.first()),
             UnknownNames::Closed => named,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::UnknownNames;
 use super::certificates::{Certificates, Entry};
 use crate::base::tls::client_certificate::ClientCertificate;
-use crate::base::tls::identity::TlsIdentity;
+use crate::base::tls::identity::{TlsIdentity, without_final_dot};
 
 /// What was negotiated with a client.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Session {
     ) -> Session {
         let checked = certificates.unknown_names() == UnknownNames::Closed || certificates.ask_clients();
         let hosts = if checked { Hosts::Checked } else { Hosts::Any };
-        let server_name = server_name.map(str::to_ascii_lowercase);
+        let server_name = server_name.map(without_final_dot).map(str::to_ascii_lowercase);
         let identity = TlsIdentity { server_name, certificate };
         Session { certificates, entry, identity, hosts }
     }

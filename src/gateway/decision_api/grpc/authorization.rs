@@ -10,7 +10,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
 use crate::base::tls::client_certificate::ClientCertificate;
-use crate::base::tls::identity::TlsIdentity;
+use crate::base::tls::identity::{TlsIdentity, without_final_dot};
+use crate::config::Bounds;
+use crate::decision::refusal::Refusal;
+use crate::gateway::server::http1::request_head::LONGEST_NAME;
+use crate::gateway::server::http1::syntax::is_disguised_framing;
 use crate::limit::percent;
 use crate::limit::sent_descriptor::SentDescriptor;
 
@@ -71,9 +75,50 @@ fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsId
     let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent::decode(pem.as_bytes())));
     let certificate = certificate.transpose().map_err(|_| Unusable::Certificate)?;
     let server_name = session.map(|session| String::from_utf8_lossy(&session.sni).to_ascii_lowercase());
+    let server_name = server_name.map(|name| without_final_dot(&name).to_owned());
     let server_name = server_name.filter(|name| !name.is_empty());
     let is_known = certificate.is_some() || server_name.is_some();
     Ok(is_known.then_some(TlsIdentity { server_name, certificate }))
+}
+
+/// Checks that a head is as small as the server of HTTP/1 would accept it: the other proxy may accept more.
+///
+/// # Errors
+/// Returns the refusal of a request that the listener would not accept either.
+pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
+    let (mut number, mut bytes) = (0, "Host: \r\n".len() + http.host.len());
+    let mut check = |name: &[u8], length: usize| {
+        number += 1;
+        bytes += name.len() + length + ": \r\n".len();
+        match name {
+            _ if name.len() > LONGEST_NAME => Err(Refusal::bad_request(431)),
+            _ if !name.eq_ignore_ascii_case(b"content-length")
+                && !name.eq_ignore_ascii_case(b"transfer-encoding")
+                && is_disguised_framing(name) =>
+            {
+                Err(Refusal::bad_request(400))
+            }
+            _ => Ok(()),
+        }
+    };
+    // Pseudo-header fields are the parts of the request line, which has been checked, and the host.
+    match &http.header_map {
+        Some(raw) => {
+            for header in raw.headers.iter().filter(|header| !header.key.starts_with(':')) {
+                check(header.key.as_bytes(), header.value.len().max(header.raw_value.len()))?;
+            }
+        }
+        None => {
+            for (name, value) in http.headers.iter().filter(|(name, _)| !name.starts_with(':')) {
+                check(name.as_bytes(), value.len())?;
+            }
+        }
+    }
+    let request_line = http.method.len() + http.path.len() + "  HTTP/1.1\r\n\r\n".len();
+    match number >= bounds.headers || request_line + bytes > bounds.header_bytes {
+        true => Err(Refusal::bad_request(431)),
+        false => Ok(()),
+    }
 }
 
 /// The fields of a head, without pseudo-header fields.
@@ -152,6 +197,8 @@ mod tests {
         attributes.tls_session = Some(TlsSession { sni: b"A.test\xff".to_vec() });
         let name = |sent: &CheckRequest| read(sent).map(|asked| asked.tls.and_then(|tls| tls.server_name));
         assert_eq!(name(&sent), Ok(Some("a.test\u{fffd}".to_owned())));
+        sent.attributes.as_mut().unwrap().tls_session = Some(TlsSession { sni: b"A.test.".to_vec() });
+        assert_eq!(name(&sent), Ok(Some("a.test".to_owned())));
         sent.attributes.as_mut().unwrap().tls_session = Some(TlsSession::default());
         assert_eq!(read(&sent).unwrap().tls, None);
         for pem in ["a", "-----BEGIN%20CERTIFICATE-----%0A%%%0A-----END%20CERTIFICATE-----%0A"] {

@@ -181,6 +181,8 @@ impl CallContext<'_> {
         let client = config.client_ip.client(source, &headers);
         let described =
             describe([&http.method, &http.host, &String::from_utf8_lossy(&http.path), &http.scheme], headers, config);
+        let described =
+            described.and_then(|described| authorization::check_size(http, &config.bounds).map(|()| described));
         let DescribedRequest { head, scheme } = match described {
             Ok(described) => described,
             Err(refusal) => {

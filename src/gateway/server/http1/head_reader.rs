@@ -26,7 +26,7 @@ pub enum NextHead {
 /// Reads the rest of a head and checks it.
 pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
-    let mut parser = HeadParser::default();
+    let mut parser = HeadParser::over(stream.handle.scheme());
     let is_extra = |method: &[u8]| state.snapshot.load().config.has_extra_method(method);
     let parse =
         |parser: &mut HeadParser, stream: &mut DownstreamStream| match parser.parse(stream.unparsed(), &size, is_extra)

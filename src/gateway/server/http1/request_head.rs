@@ -9,6 +9,7 @@ use memchr::memchr;
 use super::syntax::{content_length, is_authority, is_disguised_framing, is_target, is_token, is_value};
 use crate::base::http_method;
 use crate::gateway::server::websocket;
+use crate::limit::scheme::Scheme;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +97,8 @@ type Span = (usize, usize);
 /// What has been read of one head. Every call gets all bytes since its first.
 #[derive(Debug, Default)]
 pub struct HeadParser {
+    /// Whether its connection is.
+    encrypted: bool,
     /// How long the method is; 0 before it is known.
     method: usize,
     /// Where the current line begins; 0 for the request line.
@@ -129,6 +132,11 @@ enum Upgrade {
 }
 
 impl HeadParser {
+    /// For a connection of this scheme.
+    pub fn over(scheme: Scheme) -> HeadParser {
+        HeadParser { encrypted: scheme == Scheme::Https, ..HeadParser::default() }
+    }
+
     /// `None` if the head is not complete yet. `is_extra_method` is asked only about a method that is not registered.
     ///
     /// # Errors
@@ -198,8 +206,10 @@ impl HeadParser {
             Some(b'/') => {}
             Some(b'*') if target == b"*" && line.starts_with(b"OPTIONS ") => {}
             _ => {
-                let scheme = b"http://".len();
-                let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(b"http://"));
+                // With another scheme than that of the connection it would be a request for something else.
+                let own: &[u8] = if self.encrypted { b"https://" } else { b"http://" };
+                let scheme = own.len();
+                let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(own));
                 let authority = target.get(scheme..).filter(|_| absolute).ok_or(HeadError::Malformed("bad target"))?;
                 let end = authority.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(authority.len());
                 if !authority.get(..end).is_some_and(is_authority) {
@@ -369,6 +379,26 @@ mod tests {
         check("GET /\u{e9}{|}^\\[]?'$&(;)@:!*~%zz HTTP/1.1\r\nHost: a\r\nX: \u{e9}\r\nY:\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, , TE,x-own\r\n\r\n", Body::Nothing);
         check("GET / HTTP/1.1\r\nHost: a\r\nContent__Length: 5\r\nTransfer_Encodinq: a\r\n\r\n", Body::Nothing);
+    }
+
+    #[test]
+    fn an_absolute_target_has_the_scheme_of_its_connection() {
+        for (target, over_http, over_https) in [
+            ("http://a/b", true, false),
+            ("https://a/b", false, true),
+            ("HTTPS://a", false, true),
+            ("ftp://a/", false, false),
+        ] {
+            let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
+            for (scheme, accepted) in [(Scheme::Http, over_http), (Scheme::Https, over_https)] {
+                let parsed = HeadParser::over(scheme).parse(head.as_bytes(), &SIZE, |_| false);
+                assert_eq!(parsed.is_ok(), accepted, "{target} over {}", scheme.name());
+            }
+        }
+        let whole = |target: &str| format!("GET {target} HTTP/1.1\r\nHost: a:8443\r\n\r\n");
+        let parse = |head: String| HeadParser::over(Scheme::Https).parse(head.as_bytes(), &SIZE, |_| false);
+        assert!(parse(whole("https://a:8443?c")).is_ok());
+        assert_eq!(parse(whole("https://a/")).map_err(HeadError::status), Err(400));
     }
 
     #[test]
