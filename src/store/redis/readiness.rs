@@ -110,6 +110,10 @@ mod tests {
             }
         }
         assert!((5..=10).contains(&tries), "{tries}");
+        // From its first poll on a thread waits.
+        for thread in &mut threads {
+            assert!(!is_complete(thread.as_mut()).await);
+        }
         readiness.attempted(&Ok(()));
         for thread in &mut threads {
             assert!(is_complete(thread.as_mut()).await);
