@@ -1,5 +1,6 @@
 //! Reads how long a gRPC client waits for its response: the field `grpc-timeout`.
 
+use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 
@@ -10,8 +11,12 @@ const STEP: Micros = Micros(100_000);
 
 /// Whether the request is a gRPC call, by its content type.
 pub fn is_grpc(head: &Parts) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(is_grpc_type)
+}
+
+/// Whether a content type is one of gRPC.
+pub fn is_grpc_type(kind: &HeaderValue) -> bool {
     const GRPC: &[u8] = b"application/grpc";
-    let Some(kind) = head.headers.get(CONTENT_TYPE) else { return false };
     let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };
     kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }

@@ -17,7 +17,7 @@ use super::mutation::{fuzz, is_bug_planted};
 const FORMS: [(OriginalRequest, &[&str]); 3] = [
     (OriginalRequest::XForwarded, &["x-forwarded-method", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-uri"]),
     (OriginalRequest::XOriginal, &["x-original-method", "x-original-url"]),
-    (OriginalRequest::Path, &["host"]),
+    (OriginalRequest::Path, &["host", "x-forwarded-proto"]),
 ];
 
 const DESCRIPTIONS: [&str; 6] = [
@@ -91,12 +91,12 @@ fn check(call: &RequestHeader, form: OriginalRequest, described: &DescribedReque
         assert!(!head.headers.contains_key(name), "{name} is left for rules to read");
     }
     assert!(!head.uri.path().contains('?'), "the query is in the path");
-    let (proto, of_scheme) = match form {
+    let proto = match form {
         OriginalRequest::XForwarded => {
             assert_eq!(method.as_bytes(), only(&call.headers, "x-forwarded-method"));
             assert_eq!(host, only(&call.headers, "x-forwarded-host"));
             assert_eq!(target.as_bytes(), only(&call.headers, "x-forwarded-uri"));
-            (only(&call.headers, "x-forwarded-proto").to_vec(), "")
+            only(&call.headers, "x-forwarded-proto").to_vec()
         }
         OriginalRequest::XOriginal => {
             assert_eq!(method.as_bytes(), only(&call.headers, "x-original-method"));
@@ -107,18 +107,14 @@ fn check(call: &RequestHeader, form: OriginalRequest, described: &DescribedReque
             // A URL may end with its host, or go on with a query.
             let with_slash = [&host[..], b"/"].concat();
             assert!(rest == whole || (rest == host && whole == with_slash), "{} is not {whole:?}", url.escape_ascii());
-            (url[..separator].to_vec(), "")
+            url[..separator].to_vec()
         }
         OriginalRequest::Path => {
             assert_eq!(method, call.method.as_str());
             assert_eq!(format!("/decide{target}"), call.uri.path_and_query().unwrap().as_str());
-            match call.headers.contains_key("x-forwarded-proto") {
-                true => (only(&call.headers, "x-forwarded-proto").to_vec(), ""),
-                false => (Vec::new(), "https"),
-            }
+            only(&call.headers, "x-forwarded-proto").to_vec()
         }
     };
-    let proto = if proto.is_empty() { of_scheme.as_bytes().to_vec() } else { proto };
     let is_secure = [&b"https"[..], b"wss"].iter().any(|name| proto.eq_ignore_ascii_case(name));
     assert_eq!(*scheme == Scheme::Https, is_secure, "{}", proto.escape_ascii());
     // The server would have accepted it.
@@ -170,7 +166,7 @@ pub fn original_request() {
     let describe = |call: &RequestHeader, form| {
         // The mistake: of a repeated field the first value counts.
         let call = if is_bug_planted() { with_first_values(call) } else { call.clone() };
-        read(&call, form, Scheme::Https, &config)
+        read(&call, form, &config)
     };
     fuzz("original-request", words, |bytes| {
         let Some(call) = call(bytes) else { return Vec::new() };
@@ -183,7 +179,7 @@ pub fn original_request() {
             let found = check(&call, form, &described);
             // The fields of the other forms say nothing.
             let mut spoofed = call.clone();
-            for name in DESCRIPTIONS.into_iter().filter(|name| !needed.contains(name) && *name != "x-forwarded-proto") {
+            for name in DESCRIPTIONS.into_iter().filter(|name| !needed.contains(name)) {
                 spoofed.append_header(name, "TRACE").unwrap();
             }
             let again = describe(&spoofed, form).unwrap_or_else(|error| panic!("{error:?}"));

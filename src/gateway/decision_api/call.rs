@@ -1,23 +1,28 @@
 //! The state of one call and its answer, as Pingora hands it from phase to phase, and what is reported at its end.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use pingora::Error;
-use pingora::proxy::Session;
+use pingora::proxy::Session as ProxySession;
 
 use super::DecisionApi;
+use super::http_door::new_record;
 use crate::access_log_line::{Kind, Origin};
 use crate::base::time::Timestamp;
+use crate::base::tls::server::Session;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::session;
 use crate::gateway::state::destinations::Destination;
+use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace};
-use crate::limit::scheme::Scheme;
+use crate::limit::door::Door;
+use crate::limit::scheme::{Scheme, SchemeSource};
 
 /// The code that nginx logs for a client that has gone.
 const GONE: u16 = 499;
@@ -54,7 +59,7 @@ impl Call {
     }
 
     /// Ends the connection of the call after it: in HTTP/1 with the answer, in HTTP/2 with the calls beside it.
-    pub fn close_when_done(&self, session: &mut Session) {
+    pub fn close_when_done(&self, session: &mut ProxySession) {
         session.set_keepalive(None);
         if let Some(connection) = &self.connection {
             connection.close_when_done();
@@ -73,17 +78,36 @@ impl Call {
 
     /// Whether its connection has verified a certificate of the peer.
     pub fn has_verified_certificate(&self) -> bool {
-        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
-        tls.is_some_and(|tls| tls.identity().certificate.is_some())
+        self.tls().is_some_and(|tls| tls.identity().certificate.is_some())
+    }
+
+    /// What was negotiated on its connection; `None` where that is not encrypted.
+    pub fn tls(&self) -> Option<&Session> {
+        self.connection.as_ref().and_then(ConnectionHandle::tls).map(|tls| &**tls)
+    }
+
+    /// Whether it is logged or traced.
+    pub fn is_recorded(&self, snapshot: &Snapshot) -> bool {
+        snapshot.access_log.is_some() || self.trace.is_sampled()
+    }
+
+    /// Records a call from this peer of which nothing else is recorded: it asked for nothing that rules could decide.
+    pub fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
+        if self.record.is_none() && self.is_recorded(snapshot) {
+            let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());
+            let scheme = self.connection.as_ref().map_or(Scheme::Http, ConnectionHandle::scheme);
+            let record = new_record(snapshot, self, door, client, SchemeSource::Connection(scheme));
+            self.record = Some(Box::new(record));
+        }
     }
 
     /// The scheme of its own connection.
-    pub fn scheme(&self, session: &Session) -> Scheme {
+    pub fn scheme(&self, session: &ProxySession) -> Scheme {
         self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)
     }
 
     /// Counts, logs and traces it.
-    pub fn end(&self, api: &DecisionApi, session: &Session, error: Option<&Error>) {
+    pub fn end(&self, api: &DecisionApi, session: &ProxySession, error: Option<&Error>) {
         let Some(destination) = &self.destination else { return };
         let (clock, route) = (&api.gateway.clock, &destination.route);
         let duration = clock.now().since(self.started);

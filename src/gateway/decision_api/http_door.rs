@@ -45,22 +45,20 @@ pub async fn answer(
     let client = config.client_ip.client_of_trusted(peer, &session.req_header().headers);
     call.trace = api.gateway.tracer.begin(&session.req_header().headers, call.started);
     let recorded = snapshot.access_log.is_some() || call.trace.is_sampled();
-    let connection = call.scheme(session);
-    let DescribedRequest { head, scheme } =
-        match read(session.req_header(), settings.original_request, connection, config) {
-            Ok(described) => described,
-            Err(error) => {
-                let scheme = SchemeSource::Connection(connection);
-                call.record = recorded.then(|| Box::new(new_record(snapshot, call, Door::Http, client, scheme)));
-                return answer_unread(api, session, call, settings, error).await;
-            }
-        };
+    let DescribedRequest { head, scheme } = match read(session.req_header(), settings.original_request, config) {
+        Ok(described) => described,
+        Err(error) => {
+            let scheme = SchemeSource::Connection(call.scheme(session));
+            call.record = recorded.then(|| Box::new(new_record(snapshot, call, Door::Http, client, scheme)));
+            return answer_unread(api, session, call, settings, error).await;
+        }
+    };
     let (head, scheme) = (Box::new(head), SchemeSource::Connection(scheme));
     let request = Request::new(&head, client).with_scheme(scheme).with_door(Door::Http);
     let request = request.with_listener(config.listener_name(call.listener()));
     let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
     let purpose = match &cors {
-        Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
+        Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
         _ => RequestPurpose::Ordinary,
     };
     let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
@@ -74,9 +72,8 @@ pub async fn answer(
     let DecisionFindings { decision, identity, payment, .. } = findings;
     if recorded {
         let decided = api.gateway.clock.now().since(call.started);
-        let decision = (purpose == RequestPurpose::Ordinary).then_some(decided);
         let record = new_record(snapshot, call, Door::Http, client, scheme);
-        call.record = Some(Box::new(RequestRecord { identity, payment, decision, ..record }));
+        call.record = Some(Box::new(RequestRecord { identity, payment, decision: Some(decided), ..record }));
     }
     if let Decision::Refuse(response) = &decision {
         api.gateway.metrics.http.count_refusal(response.refusal.reason);
@@ -89,8 +86,6 @@ pub async fn answer(
         Decision::Pass(fields) => allowed::write(session, fields.as_deref(), id, pending, api.reuse()).await,
         // It would have been refused: no limit lets a request of this door wait.
         Decision::Delay(delayed) => allowed::write(session, Some(&delayed.fields), id, pending, api.reuse()).await,
-        // The upstream may answer it, or the other proxy.
-        Decision::Preflight => allowed::write(session, None, id, pending, api.reuse()).await,
         Decision::Refuse(response) => {
             let pages = config.error_pages.as_deref();
             let page =
@@ -99,7 +94,8 @@ pub async fn answer(
             let problem = ProblemResponse { page, cors: cors.as_ref(), recipient, ..response.problem() };
             problem.write(session, id, pending, api.reuse()).await
         }
-        Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
+        // No preflight is answered here.
+        Decision::Preflight | Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
     };
     call.head = Some(head);
     call.answered = written.is_ok();

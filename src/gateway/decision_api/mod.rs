@@ -23,6 +23,7 @@ use super::runtime::log_throttle::LogThrottle;
 use super::server::connection_handle::ConnectionHandle;
 use super::server::session;
 use super::state::GatewayState;
+use super::state::snapshot::Snapshot;
 use super::telemetry::metrics::registry::Registry;
 use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
 use crate::config::RefuseWith;
@@ -98,22 +99,27 @@ impl ProxyHttp for DecisionApi {
         call.request_id = request_id::keep_or_make(session.req_header().headers.get(&request_id::NAME));
         call.destination = Some(Arc::clone(snapshot.destinations.decided()));
         let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        if !self.admits_connection(&snapshot, call) {
+            call.close_when_done(session);
+            return Err(Error::new_down(ErrorType::ConnectionClosed));
+        }
         let settings = snapshot.config.decide(call.listener());
         // A call of `/decide` has the content type of the client, from which nothing may follow.
         let is_decide = http_door::is_path(session.req_header().uri.path());
         let has_verified_certificate = call.has_verified_certificate();
         match peer.zip(settings).filter(|(peer, settings)| settings.admits_call(*peer, has_verified_certificate)) {
-            Some((_, settings)) if !is_decide && settings.needs_http2() && grpc::is_call(session) => {
+            Some((peer, settings)) if !is_decide && settings.needs_http2() && grpc::is_call(session) => {
                 grpc::answer(self, session, call, &snapshot, settings).await?;
+                call.record_at_least(&snapshot, peer, grpc::door(session.req_header().uri.path(), settings));
             }
             Some((peer, settings)) if settings.doors.contains(&Door::Http) => {
                 http_door::answer(self, session, call, &snapshot, (peer, settings)).await?;
             }
-            Some(_) => {
+            Some((peer, settings)) => {
                 let recipient = Recipient::Edge(RefuseWith::Decided);
                 let problem = ProblemResponse { recipient, ..ProblemResponse::fault(404) };
                 problem.write(session, &call.request_id, call.pending_fields(), self.reuse()).await?;
-                call.answered = true;
+                call.record_at_least(&snapshot, peer, grpc::door("", settings));
             }
             // A reload may have removed it since it connected.
             None => return Err(Error::new_down(ErrorType::ConnectionClosed)),
@@ -149,6 +155,14 @@ impl ProxyHttp for DecisionApi {
 }
 
 impl DecisionApi {
+    /// Whether the certificates in force now would admit the connection of a call: it may be older than the authorities, or the
+    /// list of what they have revoked.
+    fn admits_connection(&self, snapshot: &Snapshot, call: &Call) -> bool {
+        let Some(session) = call.tls() else { return true };
+        let server = snapshot.config.listeners.get(call.listener()).and_then(|listener| listener.tls.as_ref());
+        server.is_none_or(|server| session.is_admitted_by(&server.in_force(), self.gateway.clock.wall()))
+    }
+
     /// Responses close their connections while the process drains.
     fn reuse(&self) -> Reuse {
         if self.gateway.is_draining() { Reuse::Close } else { Reuse::Allowed }

@@ -60,19 +60,14 @@ struct Description<'c> {
     scheme: Scheme,
 }
 
-/// Reads the request about which `call` asks. `connection` is the scheme of the call itself.
+/// Reads the request about which `call` asks.
 ///
 /// # Errors
 /// Says what is missing, unusable or invalid.
-pub fn read(
-    call: &RequestHeader,
-    from: OriginalRequest,
-    connection: Scheme,
-    config: &Config,
-) -> Result<DescribedRequest, CallError> {
+pub fn read(call: &RequestHeader, from: OriginalRequest, config: &Config) -> Result<DescribedRequest, CallError> {
     let is_decide = call.uri.path() == DECIDE;
     let description = match from {
-        OriginalRequest::Path => by_path(call, connection)?,
+        OriginalRequest::Path => by_path(call)?,
         _ if !is_decide => return Err(CallError::NotFound),
         OriginalRequest::XForwarded => by_forwarded_fields(&call.headers)?,
         OriginalRequest::XOriginal => by_original_fields(&call.headers)?,
@@ -125,7 +120,7 @@ fn split_authority(rest: &[u8]) -> (&[u8], &[u8]) {
     end.and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, b"/"))
 }
 
-fn by_path(call: &RequestHeader, connection: Scheme) -> Result<Description<'_>, CallError> {
+fn by_path(call: &RequestHeader) -> Result<Description<'_>, CallError> {
     if call.uri.path() == DECIDE {
         return Err(CallError::PathMissing);
     }
@@ -135,11 +130,9 @@ fn by_path(call: &RequestHeader, connection: Scheme) -> Result<Description<'_>, 
         Some(authority) => HeaderValue::from_str(authority.as_str()).map_err(|_| CallError::Unusable(HOST))?,
         None => only(&call.headers, HOST)?.clone(),
     };
-    let scheme = match call.headers.contains_key(FORWARDED_PROTO) {
-        true => scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes())
-            .ok_or(CallError::Unusable(FORWARDED_PROTO))?,
-        false => connection,
-    };
+    // That of the call itself says nothing: many an edge with TLS asks without.
+    let scheme = scheme::parse(only(&call.headers, FORWARDED_PROTO)?.as_bytes());
+    let scheme = scheme.ok_or(CallError::Unusable(FORWARDED_PROTO))?;
     Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })
 }
 
@@ -223,7 +216,7 @@ mod tests {
     fn described(url: &str) -> Option<(Scheme, String, String)> {
         let fields = [("x-original-url", url.as_bytes()), ("x-original-method", b"OPTIONS")];
         let call = call(b"/decide", &fields).unwrap();
-        let found = read(&call, OriginalRequest::XOriginal, Scheme::Http, &config()).ok()?;
+        let found = read(&call, OriginalRequest::XOriginal, &config()).ok()?;
         let host = found.head.headers.get(HOST).unwrap().to_str().unwrap().to_owned();
         Some((found.scheme, host, found.head.uri.to_string()))
     }
@@ -270,7 +263,7 @@ mod tests {
             ];
             // Not every byte can be in a field.
             let Some(call) = call(b"/decide", &fields) else { return Ok(()) };
-            if let Ok(read) = read(&call, OriginalRequest::XForwarded, Scheme::Http, &config()) {
+            if let Ok(read) = read(&call, OriginalRequest::XForwarded, &config()) {
                 let size = crate::gateway::server::http1::request_head::Size { bytes: 4096, fields: 10, target: 256 };
                 let text = [method.as_bytes(), b" ", &target, b" HTTP/1.1\r\nHost: ", host.as_bytes(), b"\r\n\r\n"].concat();
                 let parsed = crate::gateway::server::http1::request_head::HeadParser::default().parse(&text, &size, |method| method == b"PURGE");

@@ -115,6 +115,9 @@ pub enum RequestPurpose {
     Ordinary,
     /// A preflight of an origin that is listed.
     Preflight,
+    /// One of which another proxy asks, and which is not answered here: a request like any other, but for its credentials. Browsers
+    /// send none with it, so none are asked for, nor read.
+    PreflightElsewhere,
 }
 
 /// Whether to return what a request paid.
@@ -207,6 +210,9 @@ async fn identify(
     if purpose == RequestPurpose::Preflight {
         let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
         return Err(Enforcement { result, decision, payment: None });
+    }
+    if purpose == RequestPurpose::PreflightElsewhere {
+        return Ok(Identity::default());
     }
     let authenticator = Authenticator {
         tokens: snapshot.tokens.as_deref(),

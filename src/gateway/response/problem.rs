@@ -19,7 +19,7 @@ use super::field_writer::FieldWriter;
 use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
-use crate::config::RefuseWith;
+use crate::config::{Config, RefuseWith};
 use crate::decision::cors::CorsAnswer;
 use crate::decision::error_pages::{ErrorPage, Filling};
 use crate::decision::reason::Reason;
@@ -45,6 +45,13 @@ pub enum Recipient {
     /// Another proxy, which asks about a request of its client. It reads the status, also where the client would not: to gRPC a
     /// refusal is 200.
     Edge(RefuseWith),
+}
+
+impl Recipient {
+    /// Who reads the responses that the listener with this index gives before it knows what is asked.
+    pub fn at(config: &Config, listener: usize) -> Recipient {
+        config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
+    }
 }
 
 /// Why the gateway responds itself.
@@ -77,7 +84,7 @@ impl<'a> ProblemResponse<'a> {
     }
 
     /// The status as it is sent.
-    fn sent_status(&self) -> u16 {
+    pub fn sent_status(&self) -> u16 {
         match (self.recipient, self.cause) {
             (Recipient::Edge(RefuseWith::Forbidden), Cause::Refusal(refusal)) if refusal.status != 401 => 403,
             _ => self.status(),
@@ -144,6 +151,8 @@ impl<'a> ProblemResponse<'a> {
     ) -> pingora::Result<(ResponseHeader, String)> {
         let (mut header, body) = match self.recipient {
             Recipient::Client if is_grpc(head) => (self.grpc_header()?, String::new()),
+            // Its client shows no page, and the other proxy may make a text of the status of it.
+            Recipient::Edge(_) if is_grpc(head) => ProblemResponse { page: None, ..*self }.plain(request_id)?,
             Recipient::Client | Recipient::Edge(_) => self.plain(request_id)?,
         };
         self.response_fields(request_id).add(&mut header, pending)?;
@@ -160,7 +169,8 @@ impl<'a> ProblemResponse<'a> {
         let mut fields = self.response_fields(request_id).to_http1();
         let (Ok(()), Ok(())) =
             (fields.field("Date", &get_cached_date()), fields.field("Connection", &HeaderValue::from_static("close")));
-        let mut bytes = format!("HTTP/1.1 {} {}\r\n", self.status(), title(self.status())).into_bytes();
+        let mut bytes =
+            format!("HTTP/1.1 {} {}\r\n", header.status.as_u16(), title(header.status.as_u16())).into_bytes();
         header.header_to_h1_wire(&mut bytes);
         bytes.extend_from_slice(fields.as_bytes());
         bytes.extend_from_slice(b"\r\n");

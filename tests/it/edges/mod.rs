@@ -4,6 +4,7 @@ mod connections;
 mod edge;
 mod envoy;
 mod envoy_gateway;
+mod every_call;
 mod grpc_caller;
 mod grpc_doors;
 mod http_door;

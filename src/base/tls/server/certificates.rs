@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
@@ -52,6 +54,8 @@ pub struct Entry {
     client_auth: ClientAuth,
     /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
     authority: Option<[u8; 32]>,
+    /// What verifies clients with them.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Certificates {
@@ -187,7 +191,7 @@ impl Entry {
         let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
         let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
         let lists_end = contents.client_crl.as_deref().filter(|_| verifier.is_some()).and_then(lists_end);
-        let config = server_config(&certificate, server, provider, verifier, ticketer).map_err(unusable)?;
+        let config = server_config(&certificate, server, provider, verifier.clone(), ticketer).map_err(unusable)?;
         let out_of_date = lists_end.map(|end| {
             let mut config = config.clone();
             config.ticketer = Arc::new(NoTickets);
@@ -196,7 +200,7 @@ impl Entry {
         });
         let (config, client_auth) = (Arc::new(config), settings.client_auth);
         let cert_file = settings.cert_file.as_ref().map(|file| file.path().to_owned());
-        Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority }))
+        Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
     /// What holds for a handshake at this moment.
@@ -224,6 +228,21 @@ impl Entry {
     pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
         other.client_auth == ClientAuth::Off
             || (self.client_auth >= other.client_auth && self.authority == other.authority)
+    }
+}
+
+impl Entry {
+    /// Whether it verifies clients as another one.
+    pub(super) fn is_like(&self, other: &Entry) -> bool {
+        self.client_auth == other.client_auth && self.authority == other.authority
+    }
+
+    /// Whether a handshake with a client that shows this chain would succeed.
+    pub(super) fn admits(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> bool {
+        let Some(verifier) = &self.verifier else { return true };
+        let Some((own, others)) = shown.split_first() else { return self.client_auth != ClientAuth::Required };
+        let now = UnixTime::since_unix_epoch(Duration::from_micros(now.0));
+        verifier.verify_client_cert(own, others, now).is_ok()
     }
 }
 

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use rustls::pki_types::CertificateDer;
+
 use super::UnknownNames;
 use super::certificates::{Certificates, Entry};
+use crate::base::time::Timestamp;
 use crate::base::tls::client_certificate::ClientCertificate;
 use crate::base::tls::identity::{TlsIdentity, without_final_dot};
 
@@ -15,6 +19,10 @@ pub struct Session {
     entry: Arc<Entry>,
     identity: TlsIdentity,
     hosts: Hosts,
+    /// What the client has shown: its certificate, and those that certify it.
+    shown: Vec<CertificateDer<'static>>,
+    /// The last of those in force that would have admitted the client as well.
+    admitted_by: ArcSwap<Certificates>,
 }
 
 /// Whether the host of a request matters.
@@ -26,14 +34,16 @@ enum Hosts {
 }
 
 impl Session {
-    /// Of a client that asked for this name and so has got this entry, and has shown this certificate, as DER.
+    /// Of a client that asked for this name and so has got this entry, and has shown this chain, its own certificate first.
     pub fn new(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
         server_name: Option<&str>,
-        shown: Option<&[u8]>,
+        shown: &[CertificateDer<'_>],
     ) -> Session {
-        Session::with_certificate(certificates, entry, server_name, shown.map(ClientCertificate::read))
+        let certificate = shown.first().map(|certificate| ClientCertificate::read(certificate));
+        let shown = shown.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        Session { shown, ..Session::with_certificate(certificates, entry, server_name, certificate) }
     }
 
     /// The same, where the certificate has been read.
@@ -47,7 +57,22 @@ impl Session {
         let hosts = if checked { Hosts::Checked } else { Hosts::Any };
         let server_name = server_name.map(without_final_dot).map(str::to_ascii_lowercase);
         let identity = TlsIdentity { server_name, certificate };
-        Session { certificates, entry, identity, hosts }
+        let admitted_by = ArcSwap::new(Arc::clone(&certificates));
+        Session { certificates, entry, identity, hosts, shown: Vec::new(), admitted_by }
+    }
+
+    /// Whether its client would be admitted by the certificates that are in force now, which may have other authorities, another
+    /// list of what is revoked, or ask where those of the handshake did not.
+    pub fn is_admitted_by(&self, in_force: &Arc<Certificates>, now: Timestamp) -> bool {
+        if Arc::ptr_eq(&*self.admitted_by.load(), in_force) {
+            return true;
+        }
+        let entry = in_force.choose(self.identity.server_name.as_deref());
+        let is_admitted = entry.is_none_or(|entry| self.entry.is_like(entry) || entry.admits(&self.shown, now));
+        if is_admitted {
+            self.admitted_by.store(Arc::clone(in_force));
+        }
+        is_admitted
     }
 
     pub fn identity(&self) -> &TlsIdentity {

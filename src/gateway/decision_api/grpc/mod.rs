@@ -19,7 +19,7 @@ use pingora::{Error, ErrorType, Result};
 
 use crate::base::time::{Micros, timeout};
 use frame::FrameError;
-pub use services::answer;
+pub use services::{answer, door};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

@@ -60,6 +60,18 @@ struct CallContext<'c> {
     settings: &'c Decide,
 }
 
+/// The door of a call of this method, whatever it asks for.
+pub fn door(path: &str, settings: &Decide) -> Door {
+    let service = path.strip_prefix('/').and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
+    let named = match service {
+        RATE_LIMIT => Some(Door::Rls),
+        AUTHORIZATION => Some(Door::ExtAuthz),
+        _ => None,
+    };
+    let has = |door: &Door| settings.doors.contains(door);
+    named.filter(has).or_else(|| settings.doors.first().copied()).unwrap_or(Door::Http)
+}
+
 /// Answers a call to a listener with these settings.
 ///
 /// # Errors
@@ -81,10 +93,13 @@ pub async fn answer(
         Some((RATE_LIMIT, "ShouldRateLimit")) if has(Door::Rls) => {
             match read_body(session, within).await?.and_then(|body| frame::read(&body)) {
                 Ok(message) => context.rate_limit(session, call, &message).await?,
-                Err(FrameError::TooLong) => Reply::Message(frame::write(&RateLimitResponse {
-                    overall_code: Code::OverLimit.into(),
-                    ..RateLimitResponse::default()
-                })),
+                Err(FrameError::TooLong) => {
+                    context.refuse_unread(session, call, Door::Rls, &Refusal::bad_request(413));
+                    Reply::Message(frame::write(&RateLimitResponse {
+                        overall_code: Code::OverLimit.into(),
+                        ..RateLimitResponse::default()
+                    }))
+                }
                 Err(error) => error.into(),
             }
         }
@@ -93,7 +108,9 @@ pub async fn answer(
                 Ok(message) => context.check(session, call, &message).await?,
                 // Its length is that of the client's head and body, so that an error would let the request pass.
                 Err(FrameError::TooLong) => {
-                    context.denied(call, &RefusalResponse::of(Refusal::bad_request(413)), None)?
+                    let refusal = Refusal::bad_request(413);
+                    context.refuse_unread(session, call, Door::ExtAuthz, &refusal);
+                    context.denied(call, &RefusalResponse::of(refusal), None)?
                 }
                 Err(error) => error.into(),
             }
@@ -169,7 +186,11 @@ impl CallContext<'_> {
         let asked = match authorization::read(message) {
             Ok(asked) => asked,
             // The client has sent it.
-            Err(Unusable::Field) => return self.denied(call, &RefusalResponse::of(Refusal::bad_request(400)), None),
+            Err(Unusable::Field) => {
+                let refusal = Refusal::bad_request(400);
+                self.refuse_unread(session, call, Door::ExtAuthz, &refusal);
+                return self.denied(call, &RefusalResponse::of(refusal), None);
+            }
             Err(unusable) => {
                 self.report_unusable(call, unusable.what());
                 return Ok(Reply::Failure(Status::InvalidArgument, unusable.what()));
@@ -200,7 +221,7 @@ impl CallContext<'_> {
         let request = request.with_tls(tls.as_ref());
         let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
         let purpose = match &cors {
-            Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
+            Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
             _ => RequestPurpose::Ordinary,
         };
         let arrival = self.arrival(session, call, purpose);
@@ -255,6 +276,15 @@ impl CallContext<'_> {
             }),
             ok_response: None,
         })))
+    }
+
+    /// Records the refusal of a call of which no request was read.
+    fn refuse_unread(&self, session: &Session, call: &mut Call, door: Door, refusal: &Refusal) {
+        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        call.record_at_least(self.snapshot, peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
+        if let Some(record) = &mut call.record {
+            record.refuse(refusal, None);
+        }
     }
 
     /// Counts a refusal, and returns the response that a client would get.
@@ -320,7 +350,7 @@ impl CallContext<'_> {
     }
 
     fn records(&self, call: &Call) -> bool {
-        self.snapshot.access_log.is_some() || call.trace.is_sampled()
+        call.is_recorded(self.snapshot)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::access_log_line::Kind;
 use crate::base::time;
 use crate::base::time::Micros;
 use crate::decision::refusal::Refusal;
-use crate::gateway::response::problem::ProblemResponse;
+use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, CountGuard};
@@ -21,6 +21,7 @@ use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
+use crate::limit::grpc_timeout::is_grpc_type;
 use crate::limit::scheme::Scheme;
 
 /// How long a client may take to accept a response of some hundred bytes.
@@ -74,8 +75,9 @@ pub(super) async fn reject_head(
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
     state.metrics.count_refusal(refusal.reason);
     let origin = only_field(stream.unparsed(), b"origin:");
+    let recipient = Recipient::at(&state.snapshot.load().config, stream.handle.listener());
     let about = Unread { method: &method, request_id: &request_id, origin: origin.as_ref(), duration };
-    respond(state, &mut stream, &ProblemResponse::refusal(&refusal), about).await;
+    respond(state, &mut stream, &ProblemResponse { recipient, ..ProblemResponse::refusal(&refusal) }, about).await;
 }
 
 /// Answers a connection that is one too many with 503.
@@ -114,14 +116,16 @@ async fn respond(
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
-    let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
+    // Calls of gRPC, which have none, come over HTTP/1 only where another proxy asks about them.
+    let is_grpc = only_field(stream.unparsed(), b"content-type:").is_some_and(|kind| is_grpc_type(&kind));
+    let page = pages.filter(|_| !is_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
     let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
     let bytes = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),
     };
     let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
-    count(state, response, response.status(), method, request_id, duration, bytes.len() - head);
+    count(state, response, response.sent_status(), method, request_id, duration, bytes.len() - head);
     let written = async {
         stream.write_all(&bytes).await?;
         stream.flush().await

@@ -8,7 +8,6 @@ use http::{HeaderValue, Method, Response, response};
 use pingora::http::ResponseHeader;
 
 use crate::base::time::Micros;
-use crate::config::RefuseWith;
 use crate::decision::refusal::Refusal;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
@@ -49,8 +48,7 @@ fn answer(
     let origin = origins.next().filter(|_| origins.next().is_none());
     let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
     // Another proxy, which asks here, takes the 200 of a refusal of gRPC for a permission.
-    let decides = snapshot.config.decide(listener).is_some();
-    let recipient = if decides { Recipient::Edge(RefuseWith::Decided) } else { Recipient::Client };
+    let recipient = Recipient::at(&snapshot.config, listener);
     let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
     let (header, body) = match response.to_header(head, request_id) {
         Ok(made) => made,

@@ -116,7 +116,7 @@ impl TlsStage {
         drop(guard);
         let (_, connection) = stream.get_ref();
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        let shown = connection.peer_certificates().and_then(|chain| chain.first()).map(|certificate| &**certificate);
+        let shown = connection.peer_certificates().unwrap_or_default();
         let session = Session::new(certificates, entry, connection.server_name(), shown);
         // The certificate of a resumed session has not been verified again.
         let certificate = session.identity().certificate.as_ref();
