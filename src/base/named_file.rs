@@ -49,7 +49,7 @@ impl NamedFile {
 
 /// Reads a regular file: one byte more than `most`, which is enough to reject it. May block while a file system does.
 ///
-/// A named pipe, a terminal or another device is an error, which is found without waiting for whoever would write to it.
+/// A named pipe, a terminal or another device is an error, which is found without waiting for a writer.
 ///
 /// # Errors
 ///

@@ -1,10 +1,9 @@
 //! Caches buckets that cannot pay yet, so that requests for them are refused without a call.
 //!
 //! A reply contains the level of a bucket, and other gateways can only take from it: only buckets that free with nothing but
-//! time are cached. So at any later moment it holds at most
-//! that level plus what has been refilled since the call was *sent*, which was before the script ran. A request that even
-//! this upper bound cannot pay is refused here, without a call: the store would refuse it too. Where requests with different
-//! rates charge one bucket, the bound refills at the highest of them.
+//! time are cached. So at any later moment it holds at most that level plus what has been refilled since the call was *sent*, which
+//! was before the script ran. A request that even this upper bound cannot pay is refused here, without a call: the store would
+//! refuse it too. Where requests with different rates charge one bucket, the bound refills at the highest of them.
 //!
 //! The rates of two clocks differ by far less than the thousandth by which the store's clock is assumed to run faster; and after
 //! a second the store is asked again in any case. Losing an entry costs only a call, so the cache is bounded.

@@ -33,7 +33,7 @@ struct State {
     waiting: VecDeque<Bytes>,
     /// The small parts after that, joined.
     small: BytesMut,
-    /// Who was told last that there is nothing to read.
+    /// The last reader that found nothing to read.
     reader: Option<Waker>,
 }
 
@@ -48,6 +48,10 @@ impl ReceivedBody {
     }
 
     /// The next part, for which the client may send as much again; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// If the client reset the stream, or its connection failed.
     pub fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let mut state = self.0.lock();
         let part = match state.pop() {

@@ -11,7 +11,7 @@
 //!
 //! A reply of a store may have an excerpt in place of the log: the first pairs and the last one, to which all amounts in
 //! between are attributed. It says exactly what the bucket holds until the last of the first pairs has left, and
-//! after that never more than it holds. A wait that ends later is told as if it ended when that pair leaves.
+//! after that never more than it holds. A wait that ends later is reported as if it ended when that pair leaves.
 //!
 //! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
 

@@ -155,7 +155,7 @@ return {
   end,
 
   -- What the reply has of a long log: its first pairs, up to the longest wait that this call asked for, and the last one. A
-  -- request can ask for a wait that most of the log is needed to tell; of a longer one only a part is told.
+  -- request can ask for a wait that most of the log is needed to tell; of a longer one the reply has only a part.
   digest = function(limit, bucket, value)
     if bucket.moved then return sub(value, 1, 8) .. pack('<I8', 1) .. sub(value, 17, 32) .. sub(value, -16) end
     local count, gone = bucket.count, bucket.gone

@@ -20,7 +20,7 @@ use crate::store::remote::queue::PendingTake;
 /// State that the calls on one connection share.
 #[derive(Debug)]
 pub struct Session {
-    /// A batch for the next lane that is free; empty if there is none.
+    /// A batch for the next lane that is free; empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
     /// The lanes with a call, a bit for each.
     busy: AtomicU32,

@@ -1,5 +1,5 @@
-//! How long calls on one connection usually take: when a further one may leave while one is under way, and whether `timeout` has
-//! room for them.
+//! Measures how long calls on one connection usually take, which decides when a further one may leave while one is under way, and
+//! whether `timeout` has room for them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Sentinels are told to move a master that is alive: until it hears of that, two servers say that they are masters, and the
+//! Orders sentinels to move a master that is alive: until it hears of that, two servers say that they are masters, and the
 //! sentinels name both.
 
 use super::discovery::{RULES, is_decided};

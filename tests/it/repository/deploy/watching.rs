@@ -77,6 +77,12 @@ fn counted() -> Series {
         let builder = Gateway::before(&upstream).with(&(store + rules));
         let gateway = builder.interval("store_clean", Duration::from_millis(100)).start();
         eventually(metric, || read_series(&gateway, &mut series).contains(metric));
+        if metric.contains("node") {
+            // A node's errors are counted from the first on.
+            cluster.cut_off(0);
+            let of_node = |line: &str| line.starts_with("rate_limiter_store_errors_total{") && line.contains("node=");
+            eventually("errors of a node", || read_series(&gateway, &mut series).lines().any(of_node));
+        }
     }
     series
 }
