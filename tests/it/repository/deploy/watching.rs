@@ -67,7 +67,7 @@ type Series = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 /// with a cluster and with PostgreSQL count besides.
 fn counted() -> Series {
     let mut series = counted_with_redis().0;
-    let (cluster, postgres, upstream) = (RedisCluster::start(Replicas::None), Postgres::start(), Upstream::start());
+    let (mut cluster, postgres, upstream) = (RedisCluster::start(Replicas::None), Postgres::start(), Upstream::start());
     postgres.settings();
     let rules = "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rate: 1/hour}}\n";
     for (store, metric) in [
@@ -79,7 +79,7 @@ fn counted() -> Series {
         eventually(metric, || read_series(&gateway, &mut series).contains(metric));
         if metric.contains("node") {
             // A node's errors are counted from the first on.
-            cluster.cut_off(0);
+            cluster.masters[0].kill();
             let of_node = |line: &str| line.starts_with("rate_limiter_store_errors_total{") && line.contains("node=");
             eventually("errors of a node", || read_series(&gateway, &mut series).lines().any(of_node));
         }
