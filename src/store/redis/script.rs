@@ -43,7 +43,11 @@ local redis = (function(server, chosen)
     if command == 'TIME' then return {0, chosen} end
     return server.call(command, key, value)
   end
-  return {call = call, pcall = server.pcall}
+  local function pcall(command, key, value)
+    if command == 'SET' then return server.pcall(command, key, value) end
+    return server.pcall(command, key)
+  end
+  return {call = call, pcall = pcall}
 end)(redis, table.remove(ARGV))
 ";
 
