@@ -175,12 +175,13 @@ fn a_node_that_refuses_every_call_opens_its_breaker() {
             Err(failure) => Some(failure.error),
         };
         eventually_async(async || ask(1).await.is_none()).await;
-        let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "1"]);
+        // It has none.
+        let () = cluster.masters[0].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
         for bucket in 2..7 {
-            assert_eq!(ask(bucket).await, Some(StoreError::OutOfMemory), "{bucket}");
+            assert_eq!(ask(bucket).await, Some(StoreError::Refused), "{bucket}");
         }
         assert_eq!(ask(7).await, Some(StoreError::BreakerOpen));
-        let () = cluster.masters[0].command(&["CONFIG", "SET", "maxmemory", "0"]);
+        let () = cluster.masters[0].command(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
         eventually_async(async || ask(1).await.is_none()).await;
         changes.lock().unwrap().clear();
         // What a new connection would say as well ends the old one.

@@ -88,13 +88,20 @@ impl Redis {
 
     /// Whether a call has arrived that it has not read, since it is stopped.
     pub fn has_unread_calls(&self) -> bool {
+        self.unread_bytes() > 0
+    }
+
+    /// How many bytes have arrived that it has not read, since it is stopped.
+    pub fn unread_bytes(&self) -> u64 {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let at = format!(":{:04X}", self.port);
-        table.lines().any(|line| {
+        let unread = |line: &str| {
             let fields: Vec<_> = line.split_whitespace().collect();
             // Of an established connection, the bytes that wait to be sent and to be read.
-            fields[1].ends_with(&at) && fields[3] == "01" && !fields[4].ends_with(":00000000")
-        })
+            let is_ours = fields[1].ends_with(&at) && fields[3] == "01";
+            is_ours.then(|| u64::from_str_radix(fields[4].rsplit(':').next().unwrap(), 16).unwrap())
+        };
+        table.lines().filter_map(unread).sum()
     }
 
     pub fn connection(&self) -> Connection {
