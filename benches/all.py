@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the benchmarks one after the other, in one run on one machine, and writes their tables into docs/performance.md.
+"""Runs the benchmarks one after the other, in one run on one machine, and writes their tables into benches/results.md.
 
     python3 benches/all.py [NAME...] [--list]
 
 Builds everything first, so that nothing compiles while something is measured: about half an hour for both, on 2 cores. The
-output of each benchmark replaces what is between `<!-- NAME -->` and `<!-- /NAME -->` in docs/performance.md, below the
-command that printed it; the rows that have a budget are repeated in the summary. With names, only those are run, and the
-summary stays. Needs what the benchmarks need, which it installs as scripts/need does.
+output of each benchmark goes to target/measured/NAME.md. What `shortened` keeps of it replaces the text between `<!-- NAME -->`
+and `<!-- /NAME -->` in benches/results.md, below the command that printed it. The rows that have a budget are the summary of
+docs/performance.md. With names, only those are run, and the summary stays. Installs the programs that the benchmarks need, as
+scripts/need does.
 """
 
 import argparse
@@ -21,9 +22,10 @@ import time
 import rig
 from rig import ROOT
 
-PAGE = ROOT / "docs/performance.md"
+PAGE = ROOT / "benches/results.md"
+SUMMARY = ROOT / "docs/performance.md"
 MEASURED = rig.TARGET / "measured"
-# By the name of its section in docs/performance.md, in the order in which they run.
+# By the name of its section in benches/results.md, in the order in which they run.
 BENCHMARKS = {
     "proxy": "python3 benches/proxy.py --rounds 16",
     "tls": "python3 benches/tls.py --rounds 24 --seconds 1",
@@ -50,6 +52,26 @@ PROGRAMS = ["cmake", "nginx", "nghttp", "openssl", "wrk", "redis-server", "/usr/
             "/usr/share/lua/5.1/nginx/redis.lua", "/usr/lib/postgresql"]
 
 
+# Columns that benches/results.md leaves out, in every table.
+OMITTED = {"requests/s", "middle half", "the upstream's", "compared with", "its CPU", "lines dropped", "dropped", "ns per decision",
+           "failed", "opened in", "worst", "passed: median ms", "refused while they come: median ms", "refused: median ms",
+           "at the upstream: median ms", "elsewhere while they come: median ms", "elsewhere: median ms", "store ÷ function"}
+# Rows that it leaves out, by the benchmark.
+OMITTED_ROWS = {
+    "algorithms": r".*, memory \|",
+    "envoy": r".* − ",
+    "lists": r" \| ratio|[^|]* \| 10 \|",
+    "postgres": r"async|[^|]* \| [^|]* \| 1 \|",
+    "redis": r"Tollgate, (no rules|memory), keys",
+    "slow": r"none|stalled bodies|cut",
+    "traces": r"built with,|no request traced \|",
+}
+# Benchmarks of which it has no table: the summary and the comparison of the stores show them.
+SUMMARY_ALONE = {"allocations", "decision", "keys", "memory", "routes", "store"}
+# Benchmarks whose rows with a budget it keeps beside the others.
+WHOLE = {"algorithms", "lists", "rules"}
+
+
 def build():
     for benchmark in ("store", "allocations", "postgres"):
         subprocess.run(["cargo", "bench", "--locked", "--bench", benchmark, "--no-run"], cwd=ROOT, check=True)
@@ -71,11 +93,51 @@ def run(name, command):
     return done.stdout.strip()
 
 
+def cells_of(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def tables(text):
+    """The text in parts: tables, as lists of rows of cells, and what is between them, as lists of lines."""
+    parts = []
+    for line in text.splitlines():
+        row = line.startswith("|")
+        if not parts or parts[-1][0] != row:
+            parts.append((row, []))
+        parts[-1][1].append(cells_of(line) if row else line)
+    return parts
+
+
+def shortened(name, text):
+    """What benches/results.md keeps. Rows that have a budget are in the summary already, unless the benchmark prints no others."""
+    parts = tables(text)
+    if sum(row for row, _ in parts) > 1 and name not in WHOLE:
+        parts = [(row, lines) for row, lines in parts if not row or lines[0][-1] != "budget"]
+    kept = []
+    for row, lines in parts:
+        if not row:
+            kept += lines
+            continue
+        columns, omitted = [], False
+        for place, head in enumerate(lines[0]):
+            # `p99` and `worst` belong to the column before them.
+            omitted = head in OMITTED or (omitted and head in ("p99", "worst"))
+            if not omitted:
+                columns.append(place)
+        rows = [cells for cells in lines if not re.match(OMITTED_ROWS.get(name, "$^"), " | ".join(cells))]
+        if len(rows) < 3 and name not in WHOLE:
+            continue
+        kept += ["| " + " | ".join(cells[place] for place in columns) + " |" if cells[0] != "---"
+                 else "|" + "---|" * len(columns) for cells in rows]
+    text = "\n".join(kept).replace(", 64 keep-alive connections", "")
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
 def rows_with_budget(name, text):
     """The rows of the tables whose last column is a budget: what was measured, the number, the budget."""
     rows, columns = [], []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        cells = cells_of(line)
         if not line.startswith("|"):
             columns = []
         elif not columns:
@@ -83,7 +145,7 @@ def rows_with_budget(name, text):
         elif columns[-1] == "budget" and not line.startswith("|---") and cells[-1]:
             # `ratio` where there is such a column, else the one before the budget.
             place = columns.index("ratio") if "ratio" in columns else len(cells) - 2
-            rows.append(f"| {cells[0]} | {cells[place]} | {cells[-1]} | [{name}](#{HEADINGS[name]}) |")
+            rows.append(f"| {cells[0]} | {cells[place]} | {cells[-1]} | [{name}](../benches/results.md#{HEADINGS[name]}) |")
     return rows
 
 
@@ -100,7 +162,7 @@ def comparison(printed):
 HEADINGS = {
     "proxy": "a-proxied-request", "tls": "tls-and-http2", "decision": "a-decision-for-another-proxy",
     "envoy": "a-decision-for-another-proxy", "redis": "a-limit-in-redis", "store": "the-store-alone", "algorithms": "other-algorithms",
-    "rules": "a-long-file", "routes": "many-routes", "memory": "a-bucket-in-memory", "cluster": "a-redis-cluster",
+    "rules": "a-long-file", "routes": "a-long-file", "memory": "a-bucket-of-each-algorithm", "cluster": "a-redis-cluster",
     "postgres": "postgresql",
 }
 
@@ -108,7 +170,7 @@ HEADINGS = {
 def replace(page, name, text):
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     if page.count(begin) != 1 or page.count(end) != 1:
-        sys.exit(f"{PAGE.relative_to(ROOT)}: must have one `{begin}` and one `{end}`")
+        sys.exit(f"the page must have one `{begin}` and one `{end}`")
     return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{text}\n{end}", page, flags=re.DOTALL)
 
 
@@ -135,15 +197,17 @@ def main():
     page, summary, all_printed = PAGE.read_text(encoding="utf-8"), [], {}
     for name in arguments.names or BENCHMARKS:
         printed = run(name, BENCHMARKS[name])
-        page = replace(page, name, f"\n```sh\n{BENCHMARKS[name]}\n```\n\n{printed}\n")
+        if name not in SUMMARY_ALONE:
+            page = replace(page, name, f"\n`{BENCHMARKS[name]}`\n\n{shortened(name, printed)}\n")
         all_printed[name] = printed
         summary += rows_with_budget(name, printed)
     if {"store", "allocations"} <= set(all_printed):
         page = replace(page, "comparison", "\n" + comparison(all_printed) + "\n")
     if not arguments.names:
         table = ["| | measured | budget | section |", "|---|---|---|---|", *summary]
-        page = replace(page, "summary", "\n" + head() + "\n\n" + "\n".join(table) + "\n")
-    pathlib.Path(PAGE).write_text(page, encoding="utf-8")
+        summary_page = replace(SUMMARY.read_text(encoding="utf-8"), "summary", "\n" + head() + "\n\n" + "\n".join(table) + "\n")
+        SUMMARY.write_text(summary_page, encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
     if not arguments.names:
         subprocess.run([sys.executable, "benches/picture.py", "target/store.json", "target/redis.json"], cwd=ROOT, check=True)
 

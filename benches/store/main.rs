@@ -1,7 +1,7 @@
 //! Compares the Redis store with three token buckets as they are written by hand: `cargo bench --bench store`.
 //!
 //! A redis-server of its own, one client thread, the same client for all. Every round measures everything once; what is
-//! printed are medians over rounds, as the Markdown that stands in docs/performance.md.
+//! printed are medians over rounds, as Markdown, of which benches/all.py writes a part into benches/results.md.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 

@@ -2,7 +2,7 @@
 //!
 //! Why they are not plain timeouts: a timer that is made, registered and dropped with every request takes 1300 of the 90 000
 //! instructions of a request, and a keep-alive connection would need two of them, one for the time between requests and one
-//! for the upstream's response (docs/performance.md). Nearly none of them ever fires. So each connection has one timer for
+//! for the upstream's response. Nearly none of them ever fires. So each connection has one timer for
 //! either purpose, and both are built of the same two parts:
 //!
 //! - [`reusable_timer`]: one timer that outlives the request it was set for. It may fire earlier than what is waited for now;

@@ -1,6 +1,6 @@
 //! A deadline timer that is reused across requests instead of being made for each.
 //!
-//! A timer that is set and dropped with every request takes 1300 of its 90 000 instructions (docs/performance.md). So a
+//! A timer that is set and dropped with every request takes 1300 of its 90 000 instructions. So a
 //! connection has one for its life, set for a time that may be earlier than the current deadline.
 
 use std::fmt;
