@@ -6,17 +6,28 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends cmake make python3 \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
-# The dependencies first, with an empty program: this layer is reused as long as these two files do not change.
+# The dependencies first, with an empty program: this layer is reused as long as the manifests do not change.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src benches/store benches/bare benches/eviction benches/postgres \
+COPY crates/base/Cargo.toml crates/base/
+COPY crates/request/Cargo.toml crates/request/
+COPY crates/ledger/Cargo.toml crates/ledger/
+COPY crates/rules/Cargo.toml crates/rules/
+COPY crates/stores/Cargo.toml crates/stores/
+COPY crates/identity/Cargo.toml crates/identity/
+COPY crates/decision/Cargo.toml crates/decision/
+COPY crates/config/Cargo.toml crates/config/
+COPY crates/replay/Cargo.toml crates/replay/
+RUN for crate in crates/*/; do mkdir "$crate/src" && touch "$crate/src/lib.rs"; done \
+    && mkdir -p src benches/store benches/bare benches/eviction benches/postgres \
     && echo 'fn main() {}' | tee src/main.rs benches/store/main.rs benches/store/allocations.rs benches/bare/main.rs \
         benches/eviction/main.rs benches/postgres/main.rs \
     && touch src/lib.rs \
     && cargo build --release --locked \
-    && rm -r src
+    && rm -r src crates
 COPY src src
+COPY crates crates
 # A copied file keeps its modification time, which may be older than the build above.
-RUN touch src/main.rs src/lib.rs && cargo build --release --locked && strip target/release/tollgate
+RUN touch src/main.rs src/lib.rs crates/*/src/lib.rs && cargo build --release --locked && strip target/release/tollgate
 # VERSION, if it is given, must be the version that is built.
 ARG VERSION=
 RUN built=$(target/release/tollgate -V) \

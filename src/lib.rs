@@ -1,21 +1,7 @@
-//! Tollgate: a rate-limiting reverse proxy.
+//! Tollgate: a rate-limiting reverse proxy. This is the program: the running gateway and the commands.
 //!
-//! The modules are rooms, in reading order; each looks only at those before it. ARCHITECTURE.md is the map.
-
-pub mod base;
-
-pub mod limit;
-
-pub mod access_log_line;
-pub mod auth;
-pub mod route;
-pub mod store;
-
-pub mod decision;
-
-pub mod config;
+//! The libraries below them are in `crates/`; ARCHITECTURE.md is the map.
 
 pub mod gateway;
-pub mod replay;
 
 pub mod cli;

@@ -2,15 +2,15 @@
 //! `cargo bench --bench eviction`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
+use base::time::{Clock, Micros};
 use clap::Parser;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
 use smallvec::smallvec;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use tollgate::limit::cost::Cost;
-use tollgate::store::memory::{Memory, Settings};
+use stores::memory::{Memory, Settings};
 
 type Failure = Box<dyn std::error::Error>;
 

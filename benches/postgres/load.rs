@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use base::time::{Clock, Micros};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
 use smallvec::smallvec;
+use stores::postgres::Durability;
+use stores::{Event, EventSink, Settings, Store, Worker};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use tollgate::limit::cost::Cost;
-use tollgate::store::postgres::Durability;
-use tollgate::store::{Event, EventSink, Settings, Store, Worker};
 
 use super::Failure;
 use super::server::Server;

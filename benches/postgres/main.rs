@@ -19,7 +19,7 @@ mod server;
 use std::time::Duration;
 
 use clap::Parser;
-use tollgate::store::postgres::Durability;
+use stores::postgres::Durability;
 
 use load::{Keys, Measurement, measure_function, measure_store};
 use server::Server;

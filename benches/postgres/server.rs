@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use base::host_port::HostPort;
+use base::time::Micros;
+use stores::breaker;
+use stores::postgres::{Durability, Settings, TableName, schema};
+use stores::redis::Login;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio_postgres::{Client, Config, NoTls};
-use tollgate::base::host_port::HostPort;
-use tollgate::base::time::Micros;
-use tollgate::store::breaker;
-use tollgate::store::postgres::{Durability, Settings, TableName, schema};
-use tollgate::store::redis::Login;
 
 use super::Failure;
 

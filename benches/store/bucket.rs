@@ -1,6 +1,6 @@
 //! Counts a token bucket in the client, for those who keep its numbers in Redis and no script.
 
-use tollgate::base::time::{Clock, Micros};
+use base::time::{Clock, Micros};
 
 /// How long a bucket is kept that nobody asks.
 pub const KEPT: Micros = Micros(60_000_000);

@@ -1,8 +1,8 @@
 //! Reads a bucket, counts here and writes it back: three commands, between which others come.
 
+use base::time::Clock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
-use tollgate::base::time::Clock;
 
 use super::Failure;
 use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};

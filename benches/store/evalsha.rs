@@ -1,8 +1,8 @@
 //! Asks one script for each decision: what most people who limit with Redis do.
 
+use base::time::Clock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
-use tollgate::base::time::Clock;
 
 use super::Failure;
 use super::bucket::{Answer, COST, KEPT, Limit, milliseconds, names};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::time::{Clock, Micros};
 use tokio::task::JoinSet;
-use tollgate::base::time::{Clock, Micros};
 
 use super::Failure;
 use super::bucket::Answer;

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
+use base::time::{Clock, Micros};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
 use smallvec::smallvec;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use tollgate::limit::cost::Cost;
-use tollgate::store;
-use tollgate::store::redis::{Login, Settings, Target};
-use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
+use stores::redis::{Login, Settings, Target};
+use stores::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::Failure;
 use super::bucket::{Answer, COST, Limit};
@@ -30,7 +29,7 @@ pub struct Ours {
 
 impl Ours {
     pub async fn open(server: &Server, limit: Limit, buckets: usize) -> Result<Ours, Failure> {
-        let settings = store::Settings::Redis(Settings {
+        let settings = stores::Settings::Redis(Settings {
             target: Target::at("127.0.0.1", server.port),
             login: Login::default(),
             timeout: Micros(5_000_000),

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use base::time::Clock;
 use chrono::DateTime;
 use serde_json::{Value, json};
-use tollgate::base::time::Clock;
 
 use super::bucket::{Limit, NARROW};
 use super::load::{Keys, Measurement};

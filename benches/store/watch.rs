@@ -1,8 +1,8 @@
 //! Counts here, and writes only what nobody else has written meanwhile: WATCH, MULTI, EXEC, and again.
 
+use base::time::Clock;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
-use tollgate::base::time::Clock;
 
 use super::Failure;
 use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};

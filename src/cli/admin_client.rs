@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::failure::{Failure, with_hint};
-use crate::base::split::split_once_at;
 use crate::gateway::bucket_query::{BucketQuery, QUERY_FIELD};
 use crate::gateway::buckets::OPERATOR_FIELD;
+use base::split::split_once_at;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// The timeout, long enough for a search.

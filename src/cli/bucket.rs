@@ -14,18 +14,18 @@ use super::config_file::examine;
 use super::failure::{Failure, with_hint, wrong_usage};
 use super::output;
 use super::output::Page;
-use crate::base::reachable::reachable;
-use crate::base::time::Clock;
-use crate::config::Config;
-use crate::config::problem::Purpose;
 use crate::gateway::bucket_lookup::{self, BucketSelection, LookupError};
 use crate::gateway::bucket_query::{self, BucketQuery};
 use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
-use crate::limit::algorithm::AlgorithmKind;
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::{Cost, ExtraDecimals};
-use crate::limit::matcher::QuotedText;
-use crate::limit::partial::Knowledge;
+use base::reachable::reachable;
+use base::time::Clock;
+use config::Config;
+use config::problem::Purpose;
+use ledger::algorithm::AlgorithmKind;
+use ledger::bucket_key::BucketKey;
+use ledger::cost::{Cost, ExtraDecimals};
+use request::matcher::QuotedText;
+use rules::partial::Knowledge;
 
 const EXAMPLE: &str = "\
 Example: show what a client has left under the rule `free`, reset it, and show a bucket by its name in the access log.

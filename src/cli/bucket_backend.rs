@@ -9,21 +9,20 @@ use serde_json::Value;
 use super::admin_client;
 use super::admin_client::Method;
 use super::failure::{Failure, with_hint};
-use crate::base::pseudonym::PseudonymKey;
-use crate::base::reachable::reachable;
-use crate::base::time::Timestamp;
-use crate::config::Config;
 use crate::gateway::bucket_levels::Levels;
-use crate::limit::algorithm::{AlgorithmKind, State};
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::Cost;
-use crate::store;
-use crate::store::{GivenBack, Inspector};
+use base::pseudonym::PseudonymKey;
+use base::reachable::reachable;
+use base::time::Timestamp;
+use config::Config;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+use stores::{GivenBack, Inspector};
 
 /// Where buckets are.
 #[derive(Debug)]
 pub enum Backend {
-    Shared(Box<store::Settings>),
+    Shared(Box<stores::Settings>),
     /// In the gateway whose admin listener this is.
     Gateway(SocketAddr),
 }
@@ -138,18 +137,18 @@ impl Backend {
 
     fn inspect<T>(
         &self,
-        settings: &store::Settings,
-        work: impl AsyncFnOnce(&mut Inspector) -> Result<T, store::Fault>,
+        settings: &stores::Settings,
+        work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>,
     ) -> Result<T, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let done = runtime.block_on(async {
             let mut look = settings.inspect().await?;
             work(&mut look).await
         });
-        done.map_err(|store::Fault { error, detail, .. }| {
+        done.map_err(|stores::Fault { error, detail, .. }| {
             let what = format!("{self}: {}: {detail}", error.name());
             match error {
-                store::StoreError::Forbidden => {
+                stores::StoreError::Forbidden => {
                     with_hint(what, "docs/stores.md says what a user needs to look at buckets")
                 }
                 _ => what.into(),

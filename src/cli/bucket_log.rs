@@ -7,10 +7,10 @@ use log::LevelFilter;
 
 use super::diagnostics;
 use super::failure::Failure;
-use crate::config::Log;
 use crate::gateway::bucket_levels::Levels;
 use crate::gateway::bucket_lookup::BucketSelection;
 use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
+use config::Log;
 
 /// Logs a change of these buckets, whatever the log level of the file.
 ///

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::failure::Failure;
 use super::output;
 use super::output::{Colour, Page, Painting};
-use crate::base::time::Clock;
-use crate::config::Config;
-use crate::config::diff::Reset;
-use crate::config::problem::{Problem, Problems, Purpose};
-use crate::config::warning::{Warning, Warnings};
-use crate::limit::number_changes::ChangedLimit;
+use base::time::Clock;
+use config::Config;
+use config::diff::Reset;
+use config::problem::{Problem, Problems, Purpose};
+use config::warning::{Warning, Warnings};
+use rules::number_changes::ChangedLimit;
 
 const EXAMPLE: &str = "\
 Example: put a new file into use if it is valid, and list the limits whose buckets it resets, and those with other numbers.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::output::{self, Colour, Page, Painting};
-use crate::config::Config;
-use crate::config::problem::{Problems, Purpose};
+use config::Config;
+use config::problem::{Problems, Purpose};
 
 /// Which file a command reads.
 #[derive(Debug, clap::Args)]

@@ -12,9 +12,9 @@ use log::{LevelFilter, Metadata, Record};
 
 use super::failure::Failure;
 use super::nonblocking_stderr::NonblockingStderr;
-use crate::base::printable::{Printable, write_json};
-use crate::base::time::Clock;
-use crate::config::{Log, LogFormat};
+use base::printable::{Printable, write_json};
+use base::time::Clock;
+use config::{Log, LogFormat};
 
 /// The current logger, which a reload may replace.
 #[derive(Clone)]

@@ -7,9 +7,9 @@ use super::admin_client::{address_argument, status};
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
 use super::output;
-use crate::base::reachable::reachable;
-use crate::config::Config;
-use crate::config::problem::Purpose;
+use base::reachable::reachable;
+use config::Config;
+use config::problem::Purpose;
 
 const EXAMPLE: &str = "\
 Example: in a container, ask whether the gateway of this file takes requests.

@@ -4,9 +4,9 @@ use std::io::BufRead;
 
 use super::failure::Failure;
 use super::output;
-use crate::auth::api_key_file;
-use crate::auth::api_keys::LONGEST_KEY;
-use crate::limit::identity::KnownKey;
+use identity::api_key_file;
+use identity::api_keys::LONGEST_KEY;
+use request::identity::KnownKey;
 
 /// In characters: fewer cannot contain 128 random bits in any usual encoding.
 const SHORTEST_KEY: usize = 16;

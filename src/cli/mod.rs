@@ -32,8 +32,8 @@ use std::sync::LazyLock;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::limit::calendar::zone_data_version;
 use check::Verdict;
+use ledger::calendar::zone_data_version;
 
 const EXAMPLE: &str = "\
 Example: check a file, then run the proxy with it.

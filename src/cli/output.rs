@@ -8,8 +8,8 @@ use std::io::{self, IsTerminal, Write};
 use serde::Serialize;
 
 use super::failure::{Failure, MultiLine};
-use crate::base::printable::{Printable, printable_json, write_json};
-use crate::config::problem::Problems;
+use base::printable::{Printable, printable_json, write_json};
+use config::problem::Problems;
 
 /// How a line looks on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use super::failure::{Failure, MultiLine};
 use super::output;
 use super::output::Page;
 use super::{diagnostics, startup_warnings};
-use crate::config::LoadedConfig;
 use crate::gateway;
+use config::LoadedConfig;
 
 const EXAMPLE: &str = "\
 Example: run with another file. Prints `ready` when all listeners are bound.

@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::output::print_own;
-use crate::config::schema;
+use config::schema;
 
 const EXAMPLE: &str = "\
 Example: let an editor complete, explain and check the file while it is written.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use memchr::memmem;
 
-use crate::config::{Source, read_file};
+use config::{Source, read_file};
 
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use super::config_file::ConfigFile;
 use super::failure::{Failure, with_hint};
 use super::output;
-use crate::base::secret::{Secret, SecretSource};
-use crate::config::Config;
-use crate::store::StoreError;
-use crate::store::initialization::{Initialization, Login};
+use base::secret::{Secret, SecretSource};
+use config::Config;
+use stores::StoreError;
+use stores::initialization::{Initialization, Login};
 
 const EXAMPLE: &str = "\
 Example: read the statements, and run them as a user who may create tables and roles.

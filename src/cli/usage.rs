@@ -6,7 +6,7 @@ use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::output::{Page, print_errors};
-use crate::base::printable::Printable;
+use base::printable::Printable;
 
 /// Prints it and returns the exit code.
 pub fn report(mut error: Error) -> ExitCode {

@@ -22,12 +22,12 @@ use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::{TraceSettings, Tracer};
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::Clock;
-use crate::config::access_log::{AccessLog, Destination};
-use crate::config::{Config, Listener, SocketMode, Source, Threads};
-use crate::store::memory::bucket_file::LockError;
-use crate::store::{EventSink, Store};
+use base::endpoint_address::EndpointAddress;
+use base::time::Clock;
+use config::access_log::{AccessLog, Destination};
+use config::{Config, Listener, SocketMode, Source, Threads};
+use stores::memory::bucket_file::LockError;
+use stores::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
 #[expect(missing_debug_implementations, reason = "it holds a plain function, which changes the diagnostics")]

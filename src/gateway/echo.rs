@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::server::listener::{BindError, ListeningSockets};
 use super::server::queued_connections::AcceptingSockets;
-use crate::base::endpoint_address::EndpointAddress;
+use base::endpoint_address::EndpointAddress;
 
 /// An echo server whose socket is bound, and which is not started yet.
 #[derive(Debug)]

@@ -30,9 +30,9 @@ use super::server::server_state::ServerState;
 use super::server::tls::TlsStage;
 use super::state::GatewayState;
 use super::telemetry::metrics::{Http2Errors, HttpMetrics};
-use crate::base::http_protocol::HttpProtocol;
-use crate::config::Listener;
-use crate::store::Worker;
+use base::http_protocol::HttpProtocol;
+use config::Listener;
+use stores::Worker;
 
 /// Idle connections kept to the upstream, for each thread.
 const UPSTREAM_POOL: usize = 256;

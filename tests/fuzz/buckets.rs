@@ -1,8 +1,8 @@
 //! Properties of the reader of buckets in a file, or of the previous process, on modified files.
 
 use super::mutation::fuzz;
-use tollgate::base::time::{Clock, Timestamp};
-use tollgate::store::memory::{Memory, Settings};
+use base::time::{Clock, Timestamp};
+use stores::memory::{Memory, Settings};
 
 /// When the corpus was written.
 const WRITTEN: Timestamp = Timestamp(1_795_219_200_000_000);

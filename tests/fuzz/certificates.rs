@@ -1,7 +1,7 @@
 //! Properties of what is read of a client's certificate, on any input.
 
+use base::tls::client_certificate::ClientCertificate;
 use sha2::{Digest, Sha256};
-use tollgate::base::tls::client_certificate::ClientCertificate;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 

@@ -4,12 +4,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
+use config::{Config, Environment, OriginalRequest};
 use http::HeaderMap;
 use pingora::http::RequestHeader;
-use tollgate::config::{Config, Environment, OriginalRequest};
+use request::scheme::Scheme;
 use tollgate::gateway::original_request::{CallError, DescribedRequest, read};
 use tollgate::gateway::request_head::{HeadParser, Size};
-use tollgate::limit::scheme::Scheme;
 
 use super::mutation::{fuzz, is_bug_planted};
 

@@ -1,10 +1,10 @@
 //! Properties of the calls of Envoy, on any body: frames, messages, and what is read of them.
 
 use super::mutation::{fuzz, is_bug_planted};
+use request::sent_descriptor::attribute_name;
 use tollgate::gateway::grpc::frame::{FrameError, LONGEST, PREFIX, read, write};
 use tollgate::gateway::grpc::messages::{CheckRequest, RateLimitRequest};
 use tollgate::gateway::grpc::{authorization, rate_limit};
-use tollgate::limit::sent_descriptor::attribute_name;
 
 /// Checks what holds for every body of which a message was read.
 fn check_frame<M: prost::Message + Default + PartialEq>(body: &[u8], read_body: &Result<M, FrameError>) {

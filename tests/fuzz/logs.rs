@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mutation::fuzz;
-use tollgate::config::{Config, Environment};
-use tollgate::replay::entry::Format;
-use tollgate::replay::field_map::{FieldMap, FieldMapping};
-use tollgate::replay::line_reader::Lines;
-use tollgate::replay::merge::Merge;
-use tollgate::replay::result::SimulatedResult;
-use tollgate::replay::simulation::Simulation;
+use config::{Config, Environment};
+use replay::entry::Format;
+use replay::field_map::{FieldMap, FieldMapping};
+use replay::line_reader::Lines;
+use replay::merge::Merge;
+use replay::result::SimulatedResult;
+use replay::simulation::Simulation;
 
 const FILE: &str = "\
 upstream: http://127.0.0.1:9000

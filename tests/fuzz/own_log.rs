@@ -1,7 +1,7 @@
 //! Properties of the parser of this gateway's access log, on modified logs.
 
 use super::mutation::fuzz;
-use tollgate::access_log_line::{Kind, Line};
+use decision::access_log_line::{Kind, Line};
 
 #[test]
 fn access_line() {

@@ -2,13 +2,13 @@
 
 use super::mutation::{fuzz, is_bug_planted};
 use http::{HeaderMap, HeaderValue};
+use identity::client_ip;
+use identity::proxy_protocol;
+use identity::proxy_protocol::Progress;
+use request::path::normalise;
 use std::net::{IpAddr, SocketAddr};
-use tollgate::auth::client_ip;
-use tollgate::auth::proxy_protocol;
-use tollgate::auth::proxy_protocol::Progress;
 use tollgate::gateway::request_body::{BodyError, BodyFraming};
 use tollgate::gateway::request_head::{Body, Head, HeadParser, Size};
-use tollgate::limit::path::normalise;
 
 /// Where to cut, drawn from the bytes themselves.
 pub fn cuts(bytes: &[u8]) -> impl Iterator<Item = usize> {

@@ -1,24 +1,24 @@
 //! Properties of the other parsers, on any input: the configuration, tokens, costs, keys, replies of Redis.
 
 use super::mutation::{fuzz, is_bug_planted};
+use base::time::{Clock, Micros, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use config::{Config, Environment};
 use http::HeaderValue;
+use identity::jwt::keys::{Key, KeySet};
+use identity::jwt::{Issuer, KeySource, OnInvalid, OnMissing, Settings, Verifier};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::{Cost, ExtraDecimals};
 use redis::Value;
+use request::attribute::Attribute;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
-use tollgate::auth::jwt::keys::{Key, KeySet};
-use tollgate::auth::jwt::{Issuer, KeySource, OnInvalid, OnMissing, Settings, Verifier};
-use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::config::{Config, Environment};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::attribute::Attribute;
-use tollgate::limit::bucket_key::{BucketKey, Descriptor, KeySeed, LimitIdentity, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::store::redis::codec::Call;
+use stores::redis::codec::Call;
 
 #[test]
 pub fn config() {
@@ -98,8 +98,8 @@ pub fn token() {
         };
         let Ok(value) = HeaderValue::from_bytes(&bytes) else { return "no value" };
         let (head, ()) = http::Request::builder().header("authorization", value).body(()).unwrap().into_parts();
-        let client = tollgate::limit::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
-        let request = tollgate::limit::request::Request::new(&head, client);
+        let client = request::request::ClientAddress::new(IpAddr::from([127, 0, 0, 1]), 64);
+        let request = request::request::Request::new(&head, client);
         let tokens = Verifier::new(&settings, Clock::manual(now));
         let found = tokens.find(&request);
         let token = found.as_deref().unwrap_or(&bytes);
@@ -111,7 +111,7 @@ pub fn token() {
                 assert_eq!(claims.text("sub").as_deref(), Some("alice"));
                 "good"
             }
-            Err(tollgate::auth::jwt::TokenError::Invalid(why)) => why.name(),
+            Err(identity::jwt::TokenError::Invalid(why)) => why.name(),
             Err(_) => "unavailable",
         }
     });

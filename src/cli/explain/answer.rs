@@ -1,20 +1,20 @@
 //! Words the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
 
 use super::report::{Answer, Verdict, all};
-use crate::base::time::Micros;
-use crate::config::{Config, Listener, RefuseWith};
-use crate::decision::order_of_answers::RulesDecision;
-use crate::decision::refusal::Refusal;
-use crate::decision::refusing_limits::{refusal, refusing, speaker};
 use crate::gateway::bucket_levels::Levels;
-use crate::limit::ambiguity::{Ambiguity, AmbiguityCheck};
-use crate::limit::attribute::{Attribute, is_nominated};
-use crate::limit::charge::{Charge, Plan, Settlement, settle};
-use crate::limit::door::Door;
-use crate::limit::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
-use crate::limit::outcome::Outcome;
-use crate::limit::request::Request;
-use crate::limit::rule::Otherwise;
+use base::time::Micros;
+use config::{Config, Listener, RefuseWith};
+use decision::order_of_answers::RulesDecision;
+use decision::refusal::Refusal;
+use decision::refusing_limits::{refusal, refusing, speaker};
+use ledger::charge::{Charge, Plan, Settlement, settle};
+use ledger::outcome::Outcome;
+use request::attribute::{Attribute, is_nominated};
+use request::door::Door;
+use request::request::Request;
+use rules::ambiguity::{Ambiguity, AmbiguityCheck};
+use rules::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
+use rules::rule::Otherwise;
 
 pub const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 

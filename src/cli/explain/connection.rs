@@ -5,13 +5,13 @@ use std::path::Path;
 
 use super::answer::ExplainedRefusal;
 use super::sample_request::SampleRequest;
-use crate::base::tls::client_certificate::ClientCertificate;
-use crate::base::tls::identity::TlsIdentity;
-use crate::base::tls::server::{ClientAuth, Server, Session};
 use crate::cli::failure::Failure;
-use crate::config::{Config, Listener};
-use crate::decision::refusal::Refusal;
-use crate::limit::door::Door;
+use base::tls::client_certificate::ClientCertificate;
+use base::tls::identity::TlsIdentity;
+use base::tls::server::{ClientAuth, Server, Session};
+use config::{Config, Listener};
+use decision::refusal::Refusal;
+use request::door::Door;
 
 /// The connection of a request that was never sent.
 #[derive(Debug)]

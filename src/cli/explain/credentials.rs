@@ -6,22 +6,22 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::answer::ExplainedRefusal;
-use crate::auth::api_keys::{ApiKeyLookup, ApiKeys, OnInvalid};
-use crate::auth::jwt;
-use crate::auth::jwt::{KeySource, Settings, Verifier};
-use crate::base::time::{Clock, Timestamp};
 use crate::cli::failure::{Failure, with_hint};
-use crate::config::Config;
-use crate::decision::credentials::TokenStatus;
-use crate::decision::reason::Reason;
-use crate::decision::refusal::Refusal;
 use crate::gateway::authenticate::{Authenticator, Observer};
 use crate::gateway::token_auth::TokenAuth;
-use crate::limit::attribute::Attribute;
-use crate::limit::attribute_value::AttributeValue;
-use crate::limit::identity::{Claims, Identity};
-use crate::limit::matcher::QuotedText;
-use crate::limit::request::Request;
+use base::time::{Clock, Timestamp};
+use config::Config;
+use decision::credentials::TokenStatus;
+use decision::reason::Reason;
+use decision::refusal::Refusal;
+use identity::api_keys::{ApiKeyLookup, ApiKeys, OnInvalid};
+use identity::jwt;
+use identity::jwt::{KeySource, Settings, Verifier};
+use request::attribute::Attribute;
+use request::attribute_value::AttributeValue;
+use request::identity::{Claims, Identity};
+use request::matcher::QuotedText;
+use request::request::Request;
 
 /// What the credentials prove, and a few words on each; `None` where the file does not ask for it.
 #[derive(Debug, Default)]

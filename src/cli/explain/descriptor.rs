@@ -9,10 +9,10 @@ use super::credentials::Credentials;
 use super::report::{Report, Subject};
 use super::{Arguments, by_rules};
 use crate::cli::failure::Failure;
-use crate::config::Config;
-use crate::limit::door::Door;
-use crate::limit::request::{ClientAddress, ONLY_LISTENER, Request};
-use crate::limit::sent_descriptor::SentDescriptor;
+use config::Config;
+use request::door::Door;
+use request::request::{ClientAddress, ONLY_LISTENER, Request};
+use request::sent_descriptor::SentDescriptor;
 
 /// A descriptor, as it is printed.
 #[derive(Debug, Serialize)]

@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use memchr::memmem::Finder;
 
-use crate::access_log_line::{Kind, Line, LoggedLimit, Source};
-use crate::base::position::Position;
-use crate::base::pseudonym::Pseudonym;
 use crate::cli::bucket;
 use crate::cli::bucket_backend::Backend;
 use crate::cli::failure::{Failure, with_hint};
 use crate::cli::output::Page;
-use crate::config::Config;
 use crate::gateway::bucket_levels::Bucket;
 use crate::gateway::bucket_lookup;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::cost::Cost;
-use crate::limit::door::Door;
-use crate::limit::explanation::Date;
-use crate::limit::matcher::{Expectation, QuotedText, Text};
-use crate::limit::outcome::Verdict;
-use crate::limit::rule::{Action, Mode};
+use base::position::Position;
+use base::pseudonym::Pseudonym;
+use config::Config;
+use decision::access_log_line::{Kind, Line, LoggedLimit, Source};
+use ledger::algorithm::Algorithm;
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
+use request::door::Door;
+use request::matcher::{Expectation, QuotedText, Text};
+use rules::explanation::Date;
+use rules::rule::{Action, Mode};
 
 /// In bytes: far longer than any line that a gateway writes.
 const LONGEST: u64 = 1 << 20;

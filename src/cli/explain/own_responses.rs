@@ -4,13 +4,13 @@ use http::header::ORIGIN;
 
 use super::answer::BEFORE_RULES;
 use super::report::{Answer, Verdict};
-use crate::config::Config;
-use crate::decision::cors::CorsAnswer;
-use crate::decision::order_of_answers::choose_route;
-use crate::limit::door::Door;
-use crate::limit::grpc_timeout::is_grpc;
-use crate::limit::matcher::QuotedText;
-use crate::limit::request::Request;
+use config::Config;
+use decision::cors::CorsAnswer;
+use decision::order_of_answers::choose_route;
+use request::door::Door;
+use request::grpc_timeout::is_grpc;
+use request::matcher::QuotedText;
+use request::request::Request;
 
 /// The answer to a preflight of an origin that is listed; `None` to any other request.
 pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {

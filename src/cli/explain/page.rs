@@ -2,7 +2,7 @@
 
 use super::descriptor::Descriptor;
 use super::report::{Applies, Charge, Policy, Report, Route, Rule};
-use crate::limit::rule::Mode;
+use rules::rule::Mode;
 
 /// Columns are as wide as their contents, up to these widths; a longer text shifts the rest of its own line.
 const WIDEST_NAME: usize = 24;

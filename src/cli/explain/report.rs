@@ -3,18 +3,18 @@
 use serde::Serialize;
 
 use super::descriptor::Descriptor;
-use crate::base::time::{Micros, Timestamp};
-use crate::config::Config;
 use crate::gateway::bucket_levels::{Bucket, Levels};
 use crate::gateway::bucket_report::bucket_name;
-use crate::limit::cost::Cost;
-use crate::limit::explanation::{
+use base::time::{Micros, Timestamp};
+use config::Config;
+use ledger::cost::Cost;
+use request::matcher::QuotedText;
+use rules::explanation::{
     Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, MatchedElement, PickedKey,
     PolicyEnd, PolicyOutcome, RuleOutcome, SkipReason,
 };
-use crate::limit::matcher::QuotedText;
-use crate::limit::partial::Observation;
-use crate::limit::rule::{Action, Condition, Mode, Otherwise};
+use rules::partial::Observation;
+use rules::rule::{Action, Condition, Mode, Otherwise};
 
 /// The report on one decision.
 #[derive(Debug, Serialize)]

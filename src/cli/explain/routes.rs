@@ -4,16 +4,16 @@ use http::HeaderValue;
 use http::header::HOST;
 
 use super::report;
-use crate::config::Config;
-use crate::limit::attribute::Attribute;
-use crate::limit::explanation::Failure;
-use crate::limit::partial::Observation;
-use crate::limit::request::Request;
-use crate::limit::rule::Condition;
-use crate::route::forwarding::{Forwarding, Rewrite};
-use crate::route::redirect::RedirectedRequest;
-use crate::route::route_set::Route;
-use crate::route::target::{RouteAnswer, Target};
+use config::Config;
+use request::attribute::Attribute;
+use request::request::Request;
+use rules::explanation::Failure;
+use rules::partial::Observation;
+use rules::route::forwarding::{Forwarding, Rewrite};
+use rules::route::redirect::RedirectedRequest;
+use rules::route::route_set::Route;
+use rules::route::target::{RouteAnswer, Target};
+use rules::rule::Condition;
 
 /// How many routes that do not match are listed; the last ones, which are the nearest to the one that does.
 const MAX_ROUTES: usize = 20;

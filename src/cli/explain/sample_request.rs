@@ -7,12 +7,12 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 use super::answer::ExplainedRefusal;
 use crate::cli::failure::Failure;
-use crate::config::{Config, Listener};
-use crate::decision::refusal::Refusal;
 use crate::gateway::request_head::{Body, HeadParser, Size};
-use crate::limit::path;
-use crate::limit::request::{host, without_port};
-use crate::limit::scheme::{Scheme, SchemeSource};
+use config::{Config, Listener};
+use decision::refusal::Refusal;
+use request::path;
+use request::request::{host, without_port};
+use request::scheme::{Scheme, SchemeSource};
 
 /// A request that was never sent.
 #[derive(Debug)]

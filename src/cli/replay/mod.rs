@@ -14,16 +14,16 @@ use super::config_file::{ConfigFile, examine};
 use super::failure::{Failure, MultiLine};
 use super::output;
 use super::output::Page;
-use crate::base::time::Clock;
-use crate::config::problem::Purpose;
-use crate::limit::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT};
-use crate::replay::entry::Format;
-use crate::replay::field_map::{FieldMap, FieldMapping};
-use crate::replay::line_reader::Lines;
-use crate::replay::merge::Merge;
-use crate::replay::report::{Outcome, Report};
-use crate::replay::{Question, replay, svg};
+use base::time::Clock;
+use config::problem::Purpose;
 use progress::Progress;
+use replay::entry::Format;
+use replay::field_map::{FieldMap, FieldMapping};
+use replay::line_reader::Lines;
+use replay::merge::Merge;
+use replay::report::{Outcome, Report};
+use replay::{Question, replay, svg};
+use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT};
 use share::Share;
 
 const EXAMPLE: &str = "\

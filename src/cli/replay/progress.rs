@@ -1,10 +1,10 @@
 //! Shows the progress of a replay on a terminal.
 
 use super::share::grouped;
-use crate::base::time::{Clock, Micros, Timestamp};
 use crate::cli::output;
-use crate::replay::merge::ReadCounts;
-use crate::replay::svg::moment;
+use base::time::{Clock, Micros, Timestamp};
+use replay::merge::ReadCounts;
+use replay::svg::moment;
 
 const INTERVAL: Micros = Micros(200_000);
 

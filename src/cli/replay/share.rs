@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::limit::cost::{Cost, ExtraDecimals};
+use ledger::cost::{Cost, ExtraDecimals};
 
 /// In thousandths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::share::{counted, grouped, percent};
-use crate::replay::merge::TOLERANCE;
-use crate::replay::report::{Outcome, OwnLog, Refuser, Report};
-use crate::replay::svg::moment;
+use replay::merge::TOLERANCE;
+use replay::report::{Outcome, OwnLog, Refuser, Report};
+use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
 
@@ -169,7 +169,7 @@ fn worst(report: &Report) -> Option<String> {
 fn top(report: &Report) -> Vec<String> {
     let Some(outcome) = report.outcomes.last() else { return Vec::new() };
     let what = if outcome.newly_refused_keys.is_some() { "newly refused" } else { "most refused" };
-    let row = |top: &crate::replay::report::Top| {
+    let row = |top: &replay::report::Top| {
         let count = top.newly.unwrap_or(top.refused);
         let share = percent(count, top.asked);
         let counts = format!("{} of {} ({share})", grouped(count), grouped(top.asked));

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::base::time::{Micros, Timestamp};
-use crate::limit::algorithm::{Algorithm, ChargeResult, Level, State};
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::Cost;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, ChargeResult, Level, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
 
 /// The states of some buckets, all at one time.
 #[derive(Debug)]

@@ -3,18 +3,18 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::config::Config;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::attribute::Attribute;
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::Cost;
-use crate::limit::explanation::{ExplainedCharge, PickedKey, RuleCharges};
-use crate::limit::matcher::QuotedText;
-use crate::limit::partial::{Knowledge, Observation};
-use crate::limit::path;
-use crate::limit::request::ClientAddress;
-use crate::limit::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
-use crate::limit::rule_set::CompiledLimit;
+use config::Config;
+use ledger::algorithm::Algorithm;
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+use request::attribute::Attribute;
+use request::matcher::QuotedText;
+use request::path;
+use request::request::ClientAddress;
+use rules::explanation::{ExplainedCharge, PickedKey, RuleCharges};
+use rules::partial::{Knowledge, Observation};
+use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
+use rules::rule_set::CompiledLimit;
 
 /// Why no bucket is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 use super::bucket_levels::Levels;
 use super::bucket_lookup::{self, BucketSelection, LookupError};
 use super::bucket_report::{BucketReport, Change, bucket_name};
-use crate::base::time::Timestamp;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
-use crate::limit::algorithm::{AlgorithmKind, State};
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::{Cost, ExtraDecimals};
-use crate::limit::partial::Knowledge;
-use crate::store::memory::Memory;
-use crate::store::{self, GivenBack, Inspector};
+use base::time::Timestamp;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::{Cost, ExtraDecimals};
+use rules::partial::Knowledge;
+use stores::memory::Memory;
+use stores::{GivenBack, Inspector};
 
 /// The field with a [`BucketQuery`].
 pub const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
@@ -221,13 +221,13 @@ impl<'g> Buckets<'g> {
     }
 
     /// On a connection of its own, by the gateway's login.
-    fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, store::Fault>) -> Result<T, LookupError> {
+    fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
         let done = runtime.block_on(async {
             let mut look = self.snapshot.config.store.inspect().await?;
             work(&mut look).await
         });
-        done.map_err(|store::Fault { error, detail, .. }| format!("the store: {}: {detail}", error.name()).into())
+        done.map_err(|stores::Fault { error, detail, .. }| format!("the store: {}: {detail}", error.name()).into())
     }
 }

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::bucket_levels::{Bucket, Levels};
 use super::bucket_lookup::{BucketSelection, Limit};
-use crate::base::pseudonym::PseudonymKey;
-use crate::base::time::{Micros, Timestamp};
-use crate::config::Config;
-use crate::limit::algorithm::AlgorithmKind;
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::Cost;
-use crate::limit::explanation::Date;
-use crate::limit::rule::Mode;
+use base::pseudonym::PseudonymKey;
+use base::time::{Micros, Timestamp};
+use config::Config;
+use ledger::algorithm::AlgorithmKind;
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+use rules::explanation::Date;
+use rules::rule::Mode;
 
 /// What the access log calls a bucket, if that is known here.
 pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {

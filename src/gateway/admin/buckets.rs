@@ -15,11 +15,11 @@ use super::bucket_query::{self, QUERY_FIELD};
 use super::host_check::HostKind;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
-use crate::limit::algorithm::{AlgorithmKind, State};
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::cost::{Cost, ExtraDecimals};
-use crate::store::GivenBack;
-use crate::store::memory::Memory;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::{Cost, ExtraDecimals};
+use stores::GivenBack;
+use stores::memory::Memory;
 
 /// The field that a change requires: `reset`, or `grant`.
 pub const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use http::header::HOST;
 use http::request::Parts;
 
-use crate::limit::request::without_port;
+use request::request::without_port;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostKind {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::base::time::{Micros, Timestamp};
+use base::time::{Micros, Timestamp};
 
 /// How much longer a connection whose response is being sent is kept than one that waits for a request.
 const HEAD_START: Micros = Micros(1_000_000);

@@ -17,10 +17,10 @@ use pingora::server::ShutdownWatch;
 
 use super::Admin;
 use super::idle_eviction::{Activity, AdminSlot, Admission, ConnectionSlots};
-use crate::base::interval::fixed_interval;
-use crate::base::time::{Micros, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::events::EventKind;
+use base::interval::fixed_interval;
+use base::time::{Micros, Timestamp};
 
 /// How long the first head may take, from when the connection is opened.
 const FIRST_HEAD: Duration = Duration::from_secs(10);

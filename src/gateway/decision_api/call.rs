@@ -10,9 +10,6 @@ use pingora::proxy::Session as ProxySession;
 
 use super::DecisionApi;
 use super::http_door::new_record;
-use crate::access_log_line::{Kind, Origin};
-use crate::base::time::Timestamp;
-use crate::base::tls::server::Session;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -21,8 +18,11 @@ use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace};
-use crate::limit::door::Door;
-use crate::limit::scheme::{Scheme, SchemeSource};
+use base::time::Timestamp;
+use base::tls::server::Session;
+use decision::access_log_line::{Kind, Origin};
+use request::door::Door;
+use request::scheme::{Scheme, SchemeSource};
 
 /// The code that nginx logs for a client that has gone.
 const GONE: u16 = 499;

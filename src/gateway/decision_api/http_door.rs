@@ -9,21 +9,21 @@ use pingora::{Error, ErrorType, Result};
 use super::DecisionApi;
 use super::call::Call;
 use super::original_request::{CallError, DECIDE, DescribedRequest, read};
-use crate::config::{Decide, RefuseWith};
-use crate::decision::cors::CorsAnswer;
-use crate::decision::refusal::Refusal;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide_for_edge,
 };
 use crate::gateway::response::allowed;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
+use crate::gateway::server::session;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::limit::door::Door;
-use crate::limit::identity::Identity;
-use crate::limit::request::{ClientAddress, Request};
-use crate::limit::scheme::SchemeSource;
-use crate::store::Caller;
+use config::{Decide, RefuseWith};
+use decision::cors::CorsAnswer;
+use decision::refusal::Refusal;
+use request::door::Door;
+use request::identity::Identity;
+use request::request::{ClientAddress, Request};
+use request::scheme::SchemeSource;
 
 /// Whether a call of this path is one of this door.
 pub fn is_path(path: &str) -> bool {
@@ -61,8 +61,7 @@ pub async fn answer(
         Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
         _ => RequestPurpose::Ordinary,
     };
-    let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
-    let caller = call.trace.link(caller.map(|socket| socket as Arc<dyn Caller>));
+    let caller = call.trace.link(session::caller(session, call.connection.as_ref()));
     let patience = Patience::AtOnce { answer_within: settings.answer_within };
     // Whose certificate the connection was made for says nothing about the host of the request.
     let (at, direction) = (call.started, Direction::Right);

@@ -26,10 +26,10 @@ use super::state::GatewayState;
 use super::state::snapshot::Snapshot;
 use super::telemetry::metrics::registry::Registry;
 use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
-use crate::config::RefuseWith;
-use crate::limit::door::Door;
-use crate::store::Worker;
 use call::Call;
+use config::RefuseWith;
+use request::door::Door;
+use stores::Worker;
 
 /// One thread's part of the API.
 #[derive(Clone, Debug)]

@@ -8,13 +8,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use pingora::http::RequestHeader;
 
-use crate::auth::client_ip::ends_with_address;
-use crate::base::http_method;
-use crate::config::{Config, OriginalRequest};
-use crate::decision::refusal::Refusal;
 use crate::gateway::server::http1::syntax::{is_authority, is_target};
-use crate::limit::scheme;
-use crate::limit::scheme::Scheme;
+use base::http_method;
+use config::{Config, OriginalRequest};
+use decision::refusal::Refusal;
+use identity::client_ip::ends_with_address;
+use request::scheme;
+use request::scheme::Scheme;
 
 /// The path of a call. Below it are the paths of requests, where the listener reads those.
 pub const DECIDE: &str = "/decide";
@@ -192,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::config::Environment;
+    use config::Environment;
 
     fn config() -> Config {
         let text = b"upstream: http://127.0.0.1:9\nlimits: {target_bytes: 256B, extra_methods: [PURGE]}";

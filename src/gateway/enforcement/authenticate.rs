@@ -3,15 +3,15 @@
 //! All kinds of credentials are checked here, in their order, and nowhere else; what they prove is an [`Identity`]. That
 //! none of them is ambiguous has been checked before (`RuleSet::with_unambiguous`).
 
-use crate::auth::api_keys::{ApiKeyLookup, ApiKeys};
-use crate::decision::credentials::{TokenStatus, check_api_key};
-use crate::decision::refusal::Refusal;
-use crate::decision::retry_after::Jitter;
 use crate::gateway::state::token_auth::TokenAuth;
 use crate::gateway::telemetry::labels::TokenResult;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::limit::identity::Identity;
-use crate::limit::request::Request;
+use decision::credentials::{TokenStatus, check_api_key};
+use decision::refusal::Refusal;
+use decision::retry_after::Jitter;
+use identity::api_keys::{ApiKeyLookup, ApiKeys};
+use request::identity::Identity;
+use request::request::Request;
 
 /// Learns what authentication finds, to count or to explain it.
 pub trait Observer {

@@ -2,14 +2,14 @@
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
-use crate::limit::charge::{ChargePurpose, LimitId, Plan};
-use crate::limit::claimed_numbers::ClaimResult;
-use crate::limit::cost::Cost;
-use crate::limit::denier::DenierId;
-use crate::limit::outcome::{Outcome, Verdict};
-use crate::limit::rule::Mode;
-use crate::limit::rule_set::PolicyId;
-use crate::store::{Source, TakeReply};
+use ledger::charge::{ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
+use ledger::outcome::{Outcome, Verdict};
+use rules::claimed_numbers::ClaimResult;
+use rules::denier::DenierId;
+use rules::rule::Mode;
+use rules::rule_set::PolicyId;
+use stores::{Source, TakeReply};
 
 /// Counts a request for each policy none of whose rules applied to it.
 pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {

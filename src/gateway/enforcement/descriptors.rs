@@ -1,12 +1,12 @@
 //! Decides about the descriptors of one call: what they have to pay is one plan.
 
 use super::{Arrival, Decision, PaymentRecord, charge, plan_to_charge};
-use crate::decision::payment::Payment;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
-use crate::limit::call::{CallRuling, DescriptorPart, Hits};
-use crate::limit::request::Request;
+use decision::payment::Payment;
+use request::request::Request;
+use rules::call::{CallRuling, DescriptorPart, Hits};
 
 /// The decision about a call, and what became of each descriptor.
 #[derive(Debug)]

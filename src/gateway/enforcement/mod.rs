@@ -18,21 +18,21 @@ use super::state::destinations::Destination;
 use super::state::snapshot::Snapshot;
 use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
-use crate::base::time::{Micros, Timestamp};
-use crate::decision::order_of_answers::{RulesDecision, check_body, check_reading, choose_route};
-use crate::decision::payment::Payment;
-use crate::decision::refusal::Refusal;
-use crate::decision::refusing_limits;
-use crate::limit::charge::{Plan, Settlement};
-use crate::limit::denier::DenierId;
-use crate::limit::grpc_timeout;
-use crate::limit::identity::Identity;
-use crate::limit::outcome::Verdict;
-use crate::limit::request::Request;
-use crate::limit::rule_set::Ruling;
-use crate::store::{Caller, Source, TakeReply, Worker};
 use authenticate::Authenticator;
+use base::time::{Micros, Timestamp};
+use decision::order_of_answers::{RulesDecision, check_body, check_reading, choose_route};
+use decision::payment::Payment;
+use decision::refusal::Refusal;
+use decision::refusing_limits;
+use ledger::charge::{Plan, Settlement};
+use ledger::outcome::Verdict;
+use request::grpc_timeout;
+use request::identity::Identity;
+use request::request::Request;
+use rules::denier::DenierId;
+use rules::rule_set::Ruling;
 use store_fallback::fall_back;
+use stores::{Caller, Source, TakeReply, Worker};
 
 /// What happens to a request. Values that few requests have are on the heap: every request moves a decision.
 #[derive(Debug)]

@@ -8,28 +8,27 @@ use std::sync::Arc;
 
 use http::request::Parts;
 
-use crate::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, Source};
-use crate::auth::jwt::Invalid;
-use crate::base::pseudonym::Pseudonym;
-use crate::base::time::{Clock, Micros, Timestamp};
-use crate::base::tls::identity::TlsIdentity;
-use crate::base::tls::server::Session;
-use crate::config::access_log::LoggedAttribute;
-use crate::decision::payment::{LimitAnswer, Payment};
-use crate::decision::reason::Reason;
-use crate::decision::refusal::Refusal;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
-use crate::limit::attribute::Attribute;
-use crate::limit::attribute_value::AttributeValue;
-use crate::limit::denier::DenierId;
-use crate::limit::door::Door;
-use crate::limit::identity::Identity;
-use crate::limit::request::{ClientAddress, Request};
-use crate::limit::scheme::SchemeSource;
-use crate::limit::sent_descriptor::SentDescriptor;
-use crate::store;
+use base::pseudonym::Pseudonym;
+use base::time::{Clock, Micros, Timestamp};
+use base::tls::identity::TlsIdentity;
+use base::tls::server::Session;
+use config::access_log::LoggedAttribute;
+use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedText, LoggedValue, Source};
+use decision::payment::{LimitAnswer, Payment};
+use decision::reason::Reason;
+use decision::refusal::Refusal;
+use identity::jwt::Invalid;
+use request::attribute::Attribute;
+use request::attribute_value::AttributeValue;
+use request::door::Door;
+use request::identity::Identity;
+use request::request::{ClientAddress, Request};
+use request::scheme::SchemeSource;
+use request::sent_descriptor::SentDescriptor;
+use rules::denier::DenierId;
 
 /// What is reported about one request.
 #[derive(Debug)]
@@ -226,9 +225,9 @@ impl RequestRecord {
 /// Where the level of the deciding limit comes from.
 fn source(payment: &Payment) -> Option<Source> {
     match payment {
-        Payment::Settled { source: store::Source::Store, .. } => Some(Source::Store),
-        Payment::Settled { source: store::Source::Cached, .. } => Some(Source::Cached),
-        Payment::Settled { source: store::Source::Fallback, .. } | Payment::StoreUnavailable(_) => {
+        Payment::Settled { source: stores::Source::Store, .. } => Some(Source::Store),
+        Payment::Settled { source: stores::Source::Cached, .. } => Some(Source::Cached),
+        Payment::Settled { source: stores::Source::Fallback, .. } | Payment::StoreUnavailable(_) => {
             Some(Source::Fallback)
         }
         Payment::TooLarge(_) => None,

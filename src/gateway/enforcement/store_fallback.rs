@@ -6,15 +6,15 @@
 
 use smallvec::SmallVec;
 
-use crate::base::time::Micros;
-use crate::decision::refusal::Refusal;
-use crate::decision::store_failure;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::limit::charge::{Charge, Plan, Settlement};
-use crate::limit::outcome::{Outcome, Verdict};
-use crate::limit::rule::OnStoreFailure;
-use crate::store::{Source, TakeFailure, TakeReply};
+use base::time::Micros;
+use decision::refusal::Refusal;
+use decision::store_failure;
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::outcome::{Outcome, Verdict};
+use rules::rule::OnStoreFailure;
+use stores::{Source, TakeFailure, TakeReply};
 
 /// Decides with what this gateway alone knows, and counts that.
 ///

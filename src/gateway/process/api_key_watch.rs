@@ -9,10 +9,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
-use crate::auth::api_key_file;
-use crate::auth::api_key_file::Fault;
-use crate::auth::api_keys::ApiKeys;
-use crate::config;
+use identity::api_key_file;
+use identity::api_key_file::Fault;
+use identity::api_keys::ApiKeys;
 
 /// How many faults one log line names at most.
 const NAMED: usize = 10;
@@ -110,8 +109,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::auth::api_keys::OnInvalid;
-    use crate::limit::attribute::Attribute;
+    use identity::api_keys::OnInvalid;
+    use request::attribute::Attribute;
 
     const HASH: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 

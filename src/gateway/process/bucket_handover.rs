@@ -13,7 +13,7 @@ use super::bucket_saver::BucketSaver;
 use super::upgrade::{BucketStream, InheritedSockets, NextProcess};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
-use crate::store::memory::bucket_stream::InvalidBuckets;
+use stores::memory::bucket_stream::InvalidBuckets;
 
 /// How long a listening socket may take to stop. One that has no file descriptors left pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);

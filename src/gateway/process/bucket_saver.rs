@@ -8,14 +8,14 @@ use metrics::Counter;
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 
-use crate::base::time::Micros;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::store::Settings;
-use crate::store::memory::Memory;
-use crate::store::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
+use base::time::Micros;
+use stores::Settings;
+use stores::memory::Memory;
+use stores::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
 
 const LOG_INTERVAL: Micros = Micros(60_000_000);
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
-use crate::base::time::Timestamp;
-use crate::base::tls::server::{FileError, Reread, Server};
+use base::time::Timestamp;
+use base::tls::server::{FileError, Reread, Server};
 
 /// Why files are rejected.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Logs the warnings of a configuration, for operators who do not run `check`.
 
-use crate::config::warning::Warnings;
+use config::warning::Warnings;
 
 /// How many warnings are logged at most, each in a line.
 const MAX_LOGGED: usize = 10;

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
-use crate::auth::api_keys::ApiKeys;
-use crate::config::problem::{Problem, Problems};
-use crate::config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
+use config::problem::{Problem, Problems};
+use config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
+use identity::api_keys::ApiKeys;
 
 /// What a check has found.
 #[derive(Debug)]

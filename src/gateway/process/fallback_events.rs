@@ -68,7 +68,7 @@ fn named(limits: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::time::{Clock, Timestamp};
+    use base::time::{Clock, Timestamp};
 
     fn limits(count: usize) -> Vec<String> {
         (0..count).map(|number| format!("plan/r{number} (local)")).collect()

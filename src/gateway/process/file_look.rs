@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::file_fingerprint::Trigger;
-use crate::base::interval::fixed_interval;
-use crate::base::time::{Clock, Micros, Timestamp};
+use base::interval::fixed_interval;
+use base::time::{Clock, Micros, Timestamp};
 
 /// How long the reloader waits for a look before it goes on to other files.
 const MOMENT: Duration = Duration::from_millis(200);

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use metrics::Gauge;
 
-use crate::auth::jwt::jwks::{FetchError, RemoteKeySet};
-use crate::base::time::Timestamp;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
+use base::time::Timestamp;
+use identity::jwt::jwks::{FetchError, RemoteKeySet};
 
 /// Keeps one issuer's keys fresh, and records in `fetched` when they last were. A failure is reported once, until the keys can be fetched again.
 pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {

@@ -19,12 +19,6 @@ use super::file_fingerprint::{INTERVAL, Trigger};
 use super::file_look::{FileLook, Looked};
 use super::jwks_events::keep_fresh;
 use super::reload_report::{Changes, brief, first_position};
-use crate::auth::jwt::jwks::RemoteKeySet;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::interval::fixed_interval;
-use crate::base::time::Timestamp;
-use crate::base::tls::server::Server;
-use crate::config::{API_KEYS_FILE, Config, Log, Source};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
@@ -32,6 +26,12 @@ use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::{record_expiry, record_list};
 use crate::gateway::telemetry::reload_status::File;
 use crate::gateway::upstream::{HealthChange, Upstream, keep_checking, keep_resolving};
+use base::endpoint_address::EndpointAddress;
+use base::interval::fixed_interval;
+use base::time::Timestamp;
+use base::tls::server::Server;
+use config::{API_KEYS_FILE, Config, Log, Source};
+use identity::jwt::jwks::RemoteKeySet;
 
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
 //! Says in the log what a reload has changed, and what is wrong with a file that it rejected.
 
-use crate::config::Config;
-use crate::config::diff::Reset;
-use crate::config::problem::Problems;
-use crate::limit::number_changes::ChangedLimit;
+use config::Config;
+use config::diff::Reset;
+use config::problem::Problems;
+use rules::number_changes::ChangedLimit;
 
 /// How many problems or limits one log line names at most.
 const NAMED: usize = 10;

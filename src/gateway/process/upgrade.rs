@@ -26,9 +26,9 @@ use rustix::net::{
 };
 use tokio::io::AsyncReadExt;
 
-use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::server::listener::ListeningSockets;
 use crate::gateway::server::listening_socket::ListeningSocket;
+use base::endpoint_address::EndpointAddress;
 
 /// Tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";

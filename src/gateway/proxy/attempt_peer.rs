@@ -8,14 +8,14 @@ use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
 use super::{Proxy, route_overrides, total_timeout};
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::Timestamp;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::{Alternatives, Choice, Selection, Turn, Upstream};
-use crate::limit::grpc_timeout::is_grpc;
+use base::endpoint_address::EndpointAddress;
+use base::time::Timestamp;
+use request::grpc_timeout::is_grpc;
 
 /// The peer of the endpoint that is tried next.
 ///

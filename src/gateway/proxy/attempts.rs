@@ -8,13 +8,13 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::{Exchange, FailedAttempt};
 use super::proxy_error::{is_timeout, is_upstream_timeout, upstream_error};
-use crate::access_log_line::LoggedAttempt;
 use crate::gateway::server::session::is_waiting_for_client;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::upstream::{EndpointFailure, Retry, Upstream};
+use decision::access_log_line::LoggedAttempt;
 
 /// Whether a request may be sent once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 
-use crate::base::tls::client_certificate::ClientCertificate;
+use base::tls::client_certificate::ClientCertificate;
 
 pub const NAME: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 

@@ -11,11 +11,12 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
-use crate::base::time::{sleep, sleep_precisely};
 use crate::gateway::enforcement::DelayedPass;
-use crate::gateway::server::session::asks_for_websocket;
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::session;
 use crate::gateway::state::GatewayState;
-use crate::store::Caller;
+use base::time::{sleep, sleep_precisely};
+use stores::Caller;
 
 /// How often the socket is asked.
 const CHECK: Duration = Duration::from_millis(500);
@@ -39,7 +40,7 @@ pub async fn delay(
         tokio::select! {
             biased;
             () = sleep_precisely(delay.into()) => true,
-            () = client_leaves(session) => false,
+            () = client_leaves(session, exchange.connection.as_ref()) => false,
         }
     });
     let elapsed = elapsed.await;
@@ -56,8 +57,8 @@ pub async fn delay(
 }
 
 /// Ends when the client has closed its connection, or its side of it.
-async fn client_leaves(session: &mut Session) {
-    let socket = session.digest().and_then(|digest| digest.socket_digest.clone());
+async fn client_leaves(session: &mut Session, connection: Option<&ConnectionHandle>) {
+    let socket = session::client_socket(session, connection);
     let asked = async {
         loop {
             sleep(CHECK).await;
@@ -69,7 +70,7 @@ async fn client_leaves(session: &mut Session) {
     // A stream of HTTP/2 says so, whatever is unread of its body.
     let is_h2 = session.as_downstream().is_custom();
     // What follows the head of a WebSocket belongs to the upstream.
-    let is_complete = !asks_for_websocket(session) && (is_h2 || session.is_body_done());
+    let is_complete = !session::asks_for_websocket(session) && (is_h2 || session.is_body_done());
     let closed = async {
         if !is_complete {
             return std::future::pending().await;

@@ -9,9 +9,6 @@ use pingora::proxy::Session;
 use tokio::sync::watch::Receiver;
 
 use super::own_responses::OwnResponses;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::{Clock, Micros, Timestamp};
-use crate::base::tls::client_certificate::ClientCertificate;
 use crate::gateway::enforcement::Direction;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
@@ -25,11 +22,14 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use crate::gateway::telemetry::trace::{RequestTrace, UpstreamCall};
 use crate::gateway::upstream::BalanceKey;
 use crate::gateway::upstream::endpoint::Attempt;
-use crate::limit::identity::Identity;
-use crate::limit::request::Request;
-use crate::limit::scheme::{Scheme, SchemeSource};
-use crate::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
-use crate::route::overrides::Overrides;
+use base::endpoint_address::EndpointAddress;
+use base::time::{Clock, Micros, Timestamp};
+use base::tls::client_certificate::ClientCertificate;
+use request::identity::Identity;
+use request::request::Request;
+use request::scheme::{Scheme, SchemeSource};
+use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Rewrite};
+use rules::route::overrides::Overrides;
 
 /// An endpoint that did not answer the request, which was then sent to another one.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use super::request_target::RequestTarget;
 use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::Upstream;
-use crate::limit::grpc_timeout::is_grpc;
-use crate::limit::request::address_text;
-use crate::limit::scheme::Scheme;
+use request::grpc_timeout::is_grpc;
+use request::request::address_text;
+use request::scheme::Scheme;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

@@ -8,14 +8,14 @@ use pingora::proxy::Session;
 
 use super::Proxy;
 use super::exchange::Exchange;
-use crate::config::Config;
-use crate::decision::cors::CorsAnswer;
-use crate::decision::error_pages::{ErrorPage, ErrorPages};
 use crate::gateway::enforcement::RequestPurpose;
 use crate::gateway::response::preflight;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::limit::request::{ClientAddress, Request};
-use crate::limit::scheme::SchemeSource;
+use config::Config;
+use decision::cors::CorsAnswer;
+use decision::error_pages::{ErrorPage, ErrorPages};
+use request::request::{ClientAddress, Request};
+use request::scheme::SchemeSource;
 
 /// What the file says of responses to one request.
 #[derive(Debug)]

@@ -6,9 +6,6 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
-use crate::base::time::Timestamp;
-use crate::base::tls::certificate_error::{self, UNVERIFIED};
-use crate::decision::refusal::Refusal;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::server::session::is_waiting_for_client;
@@ -16,6 +13,9 @@ use crate::gateway::server::tunnel_cut::ProcessExits;
 use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
+use base::time::Timestamp;
+use base::tls::certificate_error::{self, UNVERIFIED};
+use decision::refusal::Refusal;
 
 /// What has happened, without bytes of the peer's: Pingora's own text contains the whole of an invalid head.
 pub fn describe(error: &Error) -> String {

@@ -7,7 +7,7 @@ use pingora::{Error, ErrorType, Result};
 
 use super::forwarded_headers::Client;
 use super::request_target::RequestTarget;
-use crate::route::forwarding::Rewrite;
+use rules::route::forwarding::Rewrite;
 
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
@@ -53,7 +53,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::limit::scheme::Scheme;
+    use request::scheme::Scheme;
 
     /// The prefix that is forwarded where `/v1` is taken off.
     fn prefix(sent: &[&'static str], trusted_peer: bool) -> HeaderValue {

@@ -9,9 +9,9 @@ use super::exchange::Exchange;
 use super::request_target::RequestTarget;
 use crate::gateway::response::problem::Reuse;
 use crate::gateway::response::route_answer::{AnswerFields, redirect, respond};
-use crate::limit::scheme::{Scheme, SchemeSource};
-use crate::route::redirect::RedirectedRequest;
-use crate::route::target::RouteAnswer;
+use request::scheme::{Scheme, SchemeSource};
+use rules::route::redirect::RedirectedRequest;
+use rules::route::target::RouteAnswer;
 
 /// Answers a request that has been let through, if its route does that by itself. Returns whether it did.
 ///

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use pingora::upstreams::peer::PeerOptions;
 use pingora::{Error, ErrorType, Result};
 
-use crate::base::time::Micros;
 use crate::gateway::upstream::Alternatives;
-use crate::route::overrides::{Overrides, Timeouts};
+use base::time::Micros;
+use rules::route::overrides::{Overrides, Timeouts};
 
 /// Applies them to one attempt. Returns whether there are alternatives if it fails; `alternatives` says what the upstream allows.
 pub fn apply(overrides: &Overrides, options: &mut PeerOptions, alternatives: Alternatives) -> Alternatives {

@@ -11,10 +11,10 @@ use pingora::upstreams::peer::PeerOptions;
 use pingora::{Error, ErrorType, Result};
 
 use super::exchange::Exchange;
-use crate::base::time::{Micros, Timestamp};
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::session::asks_for_websocket;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
+use base::time::{Micros, Timestamp};
 
 /// What an attempt has at least, if it is made at all.
 const LEAST: Duration = Duration::from_millis(1);

@@ -4,7 +4,7 @@ use http::HeaderValue;
 use http::header::{ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, HeaderMap, VARY};
 
 use super::field_writer::FieldWriter;
-use crate::decision::cors::{CorsAnswer, PreflightFields};
+use decision::cors::{CorsAnswer, PreflightFields};
 
 /// The fields of CORS for one response.
 #[derive(Clone, Copy, Debug)]

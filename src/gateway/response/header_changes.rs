@@ -2,7 +2,7 @@
 
 use pingora::http::ResponseHeader;
 
-use crate::route::header_changes::ResolvedChanges;
+use rules::route::header_changes::ResolvedChanges;
 
 /// # Errors
 /// If the response has too many fields.

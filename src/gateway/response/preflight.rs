@@ -8,7 +8,7 @@ use super::cors_fields::CorsFields;
 use super::pending_fields::PendingFields;
 use super::problem::{Reuse, prepare_connection};
 use super::response_fields::ResponseFields;
-use crate::decision::cors::CorsAnswer;
+use decision::cors::CorsAnswer;
 
 /// Answers with 204.
 ///

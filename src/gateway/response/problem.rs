@@ -19,12 +19,12 @@ use super::field_writer::FieldWriter;
 use super::pending_fields::PendingFields;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
-use crate::config::{Config, RefuseWith};
-use crate::decision::cors::CorsAnswer;
-use crate::decision::error_pages::{ErrorPage, Filling};
-use crate::decision::reason::Reason;
-use crate::decision::refusal::{ProblemType, Refusal};
-use crate::limit::grpc_timeout::is_grpc;
+use config::{Config, RefuseWith};
+use decision::cors::CorsAnswer;
+use decision::error_pages::{ErrorPage, Filling};
+use decision::reason::Reason;
+use decision::refusal::{ProblemType, Refusal};
+use request::grpc_timeout::is_grpc;
 
 /// A response of the gateway itself.
 #[derive(Clone, Copy, Debug)]

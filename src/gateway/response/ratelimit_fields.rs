@@ -9,15 +9,15 @@ use http::{HeaderName, HeaderValue};
 use pingora::http::ResponseHeader;
 
 use super::field_writer::FieldWriter;
-use crate::base::time::Timestamp;
-use crate::config::HeaderFormat;
-use crate::decision::ratelimit_numbers;
-use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::charge::{Charge, Plan, Settlement};
-use crate::limit::outcome::Outcome;
-use crate::limit::rule::Expose;
-use crate::limit::rule_set::CompiledLimit;
+use base::time::Timestamp;
+use config::HeaderFormat;
+use decision::ratelimit_numbers;
+use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers, Triple};
+use ledger::algorithm::Algorithm;
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::outcome::Outcome;
+use rules::rule::Expose;
+use rules::rule_set::CompiledLimit;
 
 /// The text of one limit in the fields, rendered once per load.
 #[derive(Debug)]
@@ -224,17 +224,17 @@ fn value(text: String) -> HeaderValue {
 mod tests {
     use super::super::pending_fields::RawFields;
     use super::*;
-    use crate::base::time::{Clock, Micros, Timestamp};
-    use crate::decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
-    use crate::limit::bucket_key::{BucketKey, LimitTag};
-    use crate::limit::charge::{ChargePurpose, LimitId};
-    use crate::limit::cost::Cost;
-    use crate::limit::outcome::Verdict;
-    use crate::limit::rule::{Action, Limit};
-    use crate::limit::rule_set::Answer;
-    use crate::store::memory::{Memory, Settings};
+    use base::time::{Clock, Micros, Timestamp};
+    use decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};
+    use ledger::bucket_key::{BucketKey, LimitTag};
+    use ledger::charge::{ChargePurpose, LimitId};
+    use ledger::cost::Cost;
+    use ledger::outcome::Verdict;
     use proptest::prelude::*;
+    use rules::rule::{Action, Limit};
+    use rules::rule_set::Answer;
     use sfv::{BareItem, List, ListEntry, Parser};
+    use stores::memory::{Memory, Settings};
 
     /// The names of a list field's members, each with the parameters that it must have, all of them integers.
     fn members(field: &HeaderValue, parameters: &[&str]) -> Vec<String> {

@@ -15,7 +15,7 @@ use super::cors_fields::CorsFields;
 use super::field_writer::FieldWriter;
 use super::pending_fields::{PendingFields, RawFields};
 use super::ratelimit_fields::MergedRateLimitFields;
-use crate::decision::reason::Reason;
+use decision::reason::Reason;
 
 /// The fields of one response.
 #[derive(Debug)]

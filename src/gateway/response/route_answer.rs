@@ -12,9 +12,9 @@ use super::pending_fields::PendingFields;
 use super::problem::{Reuse, prepare_connection};
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
-use crate::decision::cors::CorsAnswer;
-use crate::route::header_changes::ResolvedChanges;
-use crate::route::target::Respond;
+use decision::cors::CorsAnswer;
+use rules::route::header_changes::ResolvedChanges;
+use rules::route::target::Respond;
 
 /// What every answer has, whatever its route.
 #[derive(Clone, Copy, Debug)]

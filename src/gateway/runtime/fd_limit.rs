@@ -7,7 +7,7 @@ use std::io;
 
 use log::Level;
 
-use crate::config::Bounds;
+use config::Bounds;
 
 /// Files that are not connections of clients: listeners, Redis, the log, files that are read again.
 const OTHERS: u64 = 64;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::time::{Micros, Timestamp};
+use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct LogThrottle {

@@ -32,8 +32,8 @@ use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme;
 use super::server_state::ServerState;
 use super::tls::TlsStage;
-use crate::base::http_protocol::HttpProtocol;
-use crate::base::tls::server::Session;
+use base::http_protocol::HttpProtocol;
+use base::tls::server::Session;
 
 /// Serves the connections of one listener on one thread.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]

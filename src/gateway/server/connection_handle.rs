@@ -9,15 +9,16 @@ use std::sync::{Arc, OnceLock};
 
 use http::HeaderValue;
 
+use super::client_socket::ClientSocket;
 use super::connection_limits::{ConnectionLimits, UpstreamConnections};
 use super::tunnel_cut::TunnelCut;
-use crate::base::time::{Micros, Timestamp};
-use crate::base::tls::server::Session;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
-use crate::limit::scheme::Scheme;
+use base::time::{Micros, Timestamp};
+use base::tls::server::Session;
+use request::scheme::Scheme;
 
 /// How long the table of fields has one request id before it gets another. Every id in the table is compared with each new one;
 /// and the table holds some fifty fields, of which `Date` is another one each second.
@@ -41,6 +42,7 @@ struct HandleState {
     forwarded: AtomicU64,
     /// The address of the peer, as the value of a field.
     peer_address: OnceLock<HeaderValue>,
+    client_socket: OnceLock<Option<Arc<ClientSocket>>>,
 }
 
 #[derive(Debug)]
@@ -98,6 +100,7 @@ impl ConnectionHandle {
             accepted: AtomicU64::new(0),
             forwarded: AtomicU64::new(0),
             peer_address: OnceLock::new(),
+            client_socket: OnceLock::new(),
         }))
     }
 
@@ -172,6 +175,11 @@ impl ConnectionHandle {
             Some(address) => Ok(address.clone()),
             None => make().map(|made| self.0.peer_address.get_or_init(|| made).clone()),
         }
+    }
+
+    /// The client's socket, which all requests of the connection share.
+    pub fn client_socket(&self, make: impl FnOnce() -> Option<Arc<ClientSocket>>) -> Option<Arc<ClientSocket>> {
+        self.0.client_socket.get_or_init(make).clone()
     }
 
     /// The index of its listener in the configuration, which a reload does not change.

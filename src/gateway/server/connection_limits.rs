@@ -9,12 +9,12 @@ use metrics::Gauge;
 use super::connection_guard::ConnectionGuard;
 pub use super::connection_guard::CountGuard;
 use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
-use crate::auth::client_ip::Settings as ClientIp;
-use crate::base::time::Clock;
-use crate::config::Bounds;
 use crate::gateway::runtime::fd_limit::{FdBudget, OpenFiles};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::limit::request::ClientAddress;
+use base::time::Clock;
+use config::Bounds;
+use identity::client_ip::Settings as ClientIp;
+use request::request::ClientAddress;
 
 /// Of one process: all listeners and threads share it.
 #[derive(Debug)]

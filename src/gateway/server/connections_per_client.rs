@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::connection_guard::CountGuard;
-use crate::config::Bounds;
-use crate::limit::request::ClientAddress;
+use config::Bounds;
+use request::request::ClientAddress;
 
 /// By client. There are no more entries than open connections.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use metrics::Counter;
 use pingora::protocols::Stream;
 
 use super::server_state::ServerState;
-use crate::base::time::Micros;
 use crate::gateway::runtime::log_throttle::LogThrottle;
+use base::time::Micros;
 
 /// Between two log lines: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);

@@ -26,9 +26,9 @@ use super::listening_socket::{ListeningSocket, local_stream};
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
 use super::socket_file;
-use crate::base::endpoint_address::EndpointAddress;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
+use base::endpoint_address::EndpointAddress;
 
 /// The sockets of one address, one for each thread.
 #[derive(Debug)]

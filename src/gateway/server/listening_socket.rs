@@ -13,7 +13,7 @@ use pingora::protocols::{GetSocketDigest, SocketDigest, Stream};
 use socket2::{Domain, Socket, Type};
 
 use super::socket_file;
-use crate::base::endpoint_address::EndpointAddress;
+use base::endpoint_address::EndpointAddress;
 
 /// The kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;

@@ -2,6 +2,7 @@
 //!
 //! [`connection`] lists the stages in their order. The application is a type parameter: no file here knows the proxy.
 
+pub mod client_socket;
 pub mod connection;
 mod connection_guard;
 pub mod connection_handle;

@@ -16,13 +16,13 @@ use pingora::protocols::{SocketDigest, Stream};
 use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
-use crate::auth::proxy_protocol::{HeaderError, Progress, Source, parse};
-use crate::base::interval::fixed_interval;
-use crate::base::time;
-use crate::base::time::{Clock, Micros};
-use crate::config::HeaderSenders;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::metrics::HttpMetrics;
+use base::interval::fixed_interval;
+use base::time;
+use base::time::{Clock, Micros};
+use config::HeaderSenders;
+use identity::proxy_protocol::{HeaderError, Progress, Source, parse};
 
 /// From the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pingora::protocols::tls::SslDigest;
 
-use crate::limit::scheme::Scheme;
+use request::scheme::Scheme;
 
 /// The scheme of a stream with this digest, which every stream of TLS has, and no other.
 pub fn of_digest(digest: Option<&Arc<SslDigest>>) -> Scheme {

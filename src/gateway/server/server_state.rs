@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::base::time::Clock;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
+use base::time::Clock;
 
 /// Each part is shared, and held by value: reading one takes no more steps than reading it from the gateway's state.
 #[derive(Clone, Debug)]
@@ -23,10 +23,10 @@ pub mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::{Config, Environment};
     use crate::gateway::telemetry::access_log::AccessLogs;
     use crate::gateway::telemetry::events::Events;
     use crate::gateway::telemetry::metrics::Metrics;
+    use config::{Config, Environment};
 
     /// The state of a server with this configuration, and the metrics that it counts in.
     pub fn state(config: &str) -> (ServerState, Metrics) {

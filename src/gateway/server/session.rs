@@ -1,21 +1,29 @@
 //! Reads the state of a Pingora session: its request, its response so far, and whether its client is still connected.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use http::header::EXPECT;
-use pingora::protocols::SocketDigest;
 use pingora::proxy::Session;
 
+use crate::gateway::server::client_socket::ClientSocket;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::{scheme, websocket};
-use crate::limit::scheme::Scheme;
-use crate::store::Caller;
+use request::scheme::Scheme;
+use stores::Caller;
 
-impl Caller for SocketDigest {
-    fn has_left(&self) -> bool {
-        // Of the kernel's states of a TCP connection, the one in which both sides may still send.
-        const ESTABLISHED: u8 = 1;
-        self.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
+/// The client's socket. It is made once for a connection that has a handle.
+pub fn client_socket(session: &Session, connection: Option<&ConnectionHandle>) -> Option<Arc<ClientSocket>> {
+    let make = || session.digest()?.socket_digest.clone().map(|socket| Arc::new(ClientSocket(socket)));
+    match connection {
+        Some(connection) => connection.client_socket(make),
+        None => make(),
     }
+}
+
+/// The client, as far as a store has to know it.
+pub fn caller(session: &Session, connection: Option<&ConnectionHandle>) -> Option<Arc<dyn Caller>> {
+    client_socket(session, connection).map(|socket| socket as Arc<dyn Caller>)
 }
 
 /// What the server of HTTP/2 hands on with every request, in the digest of its connection.

@@ -24,7 +24,7 @@ pub fn is_request(request: &RequestHeader) -> bool {
 pub fn is_request_head(head: &[u8]) -> bool {
     let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
     let lines = head.split(|byte| *byte == b'\n').skip(1);
-    let fields = lines.filter_map(|line| crate::base::split::split_once(line, b':'));
+    let fields = lines.filter_map(|line| base::split::split_once(line, b':'));
     begins(method, fields.map(|(name, value)| (name, value.trim_ascii())))
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::base::time::Micros;
-use crate::config::Config;
 use crate::gateway::telemetry::labels::NO_ROUTE;
 use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, UpstreamMetrics};
 use crate::gateway::upstream::Upstream;
-use crate::route::UpstreamId;
-use crate::route::forwarding::Forwarding;
-use crate::route::route_set::{Route, RouteChoice};
-use crate::route::target::{RouteAnswer, Target};
+use base::time::Micros;
+use config::Config;
+use rules::route::UpstreamId;
+use rules::route::forwarding::Forwarding;
+use rules::route::route_set::{Route, RouteChoice};
+use rules::route::target::{RouteAnswer, Target};
 
 /// Where requests go, which take one route to one upstream. A request holds it to its end.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ type DestinationsOfRoute = SmallVec<[(Option<UpstreamId>, Arc<Destination>); 1]>
 /// Every destination of a configuration.
 #[derive(Debug)]
 pub struct Destinations {
-    /// Indexed by [`crate::route::RouteId`]: one for each upstream to which the route leads, or one without an upstream.
+    /// Indexed by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an upstream.
     by_route: Vec<DestinationsOfRoute>,
     /// Of requests that were answered before they had a route. Where there is only one, it is that.
     unrouted: Arc<Destination>,

@@ -16,11 +16,11 @@ use super::telemetry::metrics::Metrics;
 use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::Tracer;
-use crate::auth::jwt::jwks::RemoteKeySet;
-use crate::base::time::Clock;
-use crate::store::Store;
+use base::time::Clock;
+use identity::jwt::jwks::RemoteKeySet;
 use lifecycle::Lifecycle;
 use snapshot::Snapshot;
+use stores::Store;
 
 /// One gateway, whatever the number of its threads. What only one room needs is a value of that room instead.
 #[derive(Debug)]

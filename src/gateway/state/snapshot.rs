@@ -6,15 +6,15 @@ use metrics::{Counter, Gauge};
 
 use super::destinations::Destinations;
 use super::token_auth::TokenAuth;
-use crate::access_log_line::Kind;
-use crate::auth::jwt::jwks::RemoteKeySet;
-use crate::base::time::Clock;
-use crate::config::{Config, ListSize};
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
-use crate::limit::charge::LimitId;
-use crate::limit::rule_set::CompiledLimit;
+use base::time::Clock;
+use config::{Config, ListSize};
+use decision::access_log_line::Kind;
+use identity::jwt::jwks::RemoteKeySet;
+use ledger::charge::LimitId;
+use rules::rule_set::CompiledLimit;
 
 /// One configuration in force.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Snapshot {
     limits: Vec<LimitMetrics>,
     /// By policy.
     pub unmatched: Vec<Counter>,
-    /// By [`crate::limit::denier::DenierId`].
+    /// By [`rules::denier::DenierId`].
     pub denied: Vec<Counter>,
     /// By issuer whose keys are fetched: when they last were.
     keys_fetched: Vec<Gauge>,

@@ -8,21 +8,21 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use crate::auth::jwt;
-use crate::auth::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
-use crate::base::time::{Clock, Micros};
-use crate::decision::credentials::{TokenStatus, check_token};
-use crate::decision::refusal::Refusal;
-use crate::decision::retry_after::Jitter;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::token_bucket::TokenBucket;
-use crate::limit::bucket_key::{Descriptor, KeySeed, LimitIdentity};
-use crate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use crate::limit::cost::Cost;
-use crate::limit::identity::Claims;
-use crate::limit::request::{ClientAddress, Request};
-use crate::store::memory;
-use crate::store::memory::Memory;
+use base::time::{Clock, Micros};
+use decision::credentials::{TokenStatus, check_token};
+use decision::refusal::Refusal;
+use decision::retry_after::Jitter;
+use identity::jwt;
+use identity::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::TokenBucket;
+use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
+use request::identity::Claims;
+use request::request::{ClientAddress, Request};
+use stores::memory;
+use stores::memory::Memory;
 
 /// How many client addresses with invalid tokens are remembered.
 const ADDRESSES: usize = 100_000;

@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::base::printable::is_hidden;
-use crate::base::time::{Clock, Micros, Timestamp};
+use base::printable::is_hidden;
+use base::time::{Clock, Micros, Timestamp};
 
 /// How many events are kept.
 const MOST: usize = 50;

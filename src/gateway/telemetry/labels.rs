@@ -1,8 +1,8 @@
 //! Lists the values of metrics' labels: closed sets, never anything that a client sent.
 
-pub use crate::access_log_line::Origin;
-use crate::auth::jwt::Invalid;
 pub use crate::gateway::upstream::UpstreamError;
+pub use decision::access_log_line::Origin;
+use identity::jwt::Invalid;
 
 /// The route of a request that was answered before one was chosen, where a file has several.
 pub const NO_ROUTE: &str = "none";

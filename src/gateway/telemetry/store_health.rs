@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use super::events::{EventKind, Events};
 use super::metrics::{Metrics, StoreMetrics, whole_number};
-use crate::base::host_port::HostPort;
-use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::runtime::log_throttle::LogThrottle;
-use crate::store::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
+use base::host_port::HostPort;
+use base::time::{Clock, Micros, Timestamp};
+use stores::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
 
 /// The only eviction policy under which Redis keeps every bucket.
 const NO_EVICTION: &str = "noeviction";

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::time::{Micros, Timestamp};
-use crate::limit::bucket_key::BucketKey;
-use crate::limit::charge::{LimitId, Plan, Settlement};
-use crate::limit::outcome::Verdict;
-use crate::store::Worker;
+use base::time::{Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{LimitId, Plan, Settlement};
+use ledger::outcome::Verdict;
+use stores::Worker;
 
 const TABLE_SIZE: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
@@ -216,12 +216,12 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::algorithm::Algorithm;
-    use crate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-    use crate::limit::bucket_key::LimitTag;
-    use crate::limit::charge::{Charge, ChargePurpose};
-    use crate::limit::cost::Cost;
-    use crate::limit::outcome::Outcome;
+    use ledger::algorithm::Algorithm;
+    use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+    use ledger::bucket_key::LimitTag;
+    use ledger::charge::{Charge, ChargePurpose};
+    use ledger::cost::Cost;
+    use ledger::outcome::Outcome;
     use smallvec::{SmallVec, smallvec};
 
     const SECOND: u64 = 1_000_000;

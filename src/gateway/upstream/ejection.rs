@@ -6,8 +6,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 
 use super::endpoint::Endpoint;
-use crate::base::time::Timestamp;
-use crate::config;
+use base::time::Timestamp;
 
 /// Ejects endpoints of one upstream.
 #[derive(Debug, Default)]
@@ -66,7 +65,7 @@ mod tests {
 
     use super::super::endpoint::{Connecting, WeightedAddress};
     use super::*;
-    use crate::base::time::Micros;
+    use base::time::Micros;
 
     const SECOND: Micros = Micros(1_000_000);
 

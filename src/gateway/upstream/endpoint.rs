@@ -12,10 +12,9 @@ use super::failure::EndpointFailure;
 use super::hashing::endpoint_hash;
 use super::health::HealthState;
 use super::tls::PeerTls;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::{Micros, Timestamp};
-use crate::config;
-use crate::config::{Protocol, Scheme};
+use base::endpoint_address::EndpointAddress;
+use base::time::{Micros, Timestamp};
+use config::{Protocol, Scheme};
 
 /// The receive buffer of a narrow connection, in bytes; the kernel doubles it for its own overhead.
 const NARROW: usize = 8 << 10;

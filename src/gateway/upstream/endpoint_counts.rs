@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Upstream;
 use super::endpoint::Endpoint;
 use super::failure::EndpointFailure;
-use crate::base::time::{Micros, Timestamp};
+use base::time::{Micros, Timestamp};
 
 /// Of an upstream with more endpoints, no endpoint is reported by itself.
 pub const MOST_REPORTED: usize = 64;

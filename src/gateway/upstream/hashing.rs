@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::Pool;
 use super::endpoint::Endpoint;
-use crate::base::endpoint_address::EndpointAddress;
+use base::endpoint_address::EndpointAddress;
 
 /// How much more than its share of the requests under way an endpoint may have.
 const FACTOR: f64 = 1.25;
@@ -84,8 +84,8 @@ mod tests {
     use super::super::endpoint::{Attempt, Connecting, WeightedAddress};
     use super::super::schedule::Schedule;
     use super::*;
-    use crate::base::time::Micros;
-    use crate::config::{Protocol, Scheme, UpstreamTimeouts};
+    use base::time::Micros;
+    use config::{Protocol, Scheme, UpstreamTimeouts};
 
     fn pool(weights: &[u64]) -> Pool {
         let second = Micros(1_000_000);

@@ -13,8 +13,8 @@ use super::Upstream;
 use super::endpoint::Endpoint;
 use super::health_probe::{ProbeError, probe};
 use super::join_all::join_all;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::config::Health;
+use base::endpoint_address::EndpointAddress;
+use config::Health;
 
 /// What the checks of an endpoint have found. It is up until they say something else.
 #[derive(Debug, Default)]
@@ -111,8 +111,8 @@ pub async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &End
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::time::Micros;
-    use crate::config::HealthCheck;
+    use base::time::Micros;
+    use config::HealthCheck;
 
     #[test]
     fn only_checks_in_a_row_change_what_is_known() {

@@ -13,11 +13,10 @@ use tokio_rustls::TlsConnector;
 
 use super::endpoint::Endpoint;
 use super::tls::PeerTls;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time;
-use crate::base::tls::certificate_error;
-use crate::config;
-use crate::config::{Health, HealthCheck, Protocol, Scheme};
+use base::endpoint_address::EndpointAddress;
+use base::time;
+use base::tls::certificate_error;
+use config::{Health, HealthCheck, Protocol, Scheme};
 
 /// In bytes. A status line is shorter.
 const LONGEST_STATUS_LINE: usize = 1 << 10;

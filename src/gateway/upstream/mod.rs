@@ -34,13 +34,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::base::time;
-use crate::base::time::{Micros, Timestamp};
-use crate::config;
-use crate::config::Balance;
-use crate::limit::attribute::Attribute;
+use base::time;
+use base::time::{Micros, Timestamp};
+use config::Balance;
 use ejection::Ejector;
 use endpoint::{Connecting, Endpoint};
+use request::attribute::Attribute;
 use resolver::Addresses;
 use retry_budget::RetryBudget;
 use schedule::Schedule;

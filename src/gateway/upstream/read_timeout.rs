@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pingora::upstreams::peer::PeerOptions;
 
-use crate::base::time::Micros;
+use base::time::Micros;
 
 /// The read timeout of the current request on one client connection, as far as that connection enforces it.
 ///

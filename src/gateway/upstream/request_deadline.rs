@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::request::Parts;
 
-use crate::base::time::Timestamp;
+use base::time::Timestamp;
 
 const NONE: u64 = u64::MAX;
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 use super::Upstream;
 use super::endpoint::WeightedAddress;
 use super::join_all::join_all;
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::interval::fixed_interval;
-use crate::config;
+use base::endpoint_address::EndpointAddress;
+use base::interval::fixed_interval;
 
 /// The interval between look-ups of a name.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -175,8 +174,8 @@ mod tests {
 
     use super::super::{Choice, Turn, Window};
     use super::*;
-    use crate::base::time::{Micros, Timestamp};
-    use crate::config::{Balance, Retries, UpstreamTimeouts};
+    use base::time::{Micros, Timestamp};
+    use config::{Balance, Retries, UpstreamTimeouts};
 
     fn endpoint(host: &str, port: u16, weight: u32) -> config::Endpoint {
         config::Endpoint { scheme: config::Scheme::Http, host: host.to_owned(), port, socket: None, weight }

@@ -13,9 +13,9 @@ use super::endpoint::{Attempt, Endpoint};
 use super::failure::UpstreamError;
 use super::hashing::BalanceKey;
 use super::{Pool, Upstream, Window};
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::Timestamp;
-use crate::config::Balance;
+use base::endpoint_address::EndpointAddress;
+use base::time::Timestamp;
+use config::Balance;
 
 /// Where a request is sent.
 #[derive(Debug)]

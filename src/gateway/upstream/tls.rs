@@ -12,7 +12,7 @@ use pingora::upstreams::peer::HttpPeer;
 use pingora::utils::tls::{CertKey, WrappedX509, parse_x509};
 use rustls::pki_types::ServerName;
 
-use crate::base::tls::client::{Client, Verification};
+use base::tls::client::{Client, Verification};
 
 /// What the connections of an upstream have in common.
 #[derive(Clone, Debug)]

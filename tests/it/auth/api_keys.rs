@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use tollgate::auth::api_key_file;
-use tollgate::limit::identity::KnownKey;
+use identity::api_key_file;
+use request::identity::KnownKey;
 
 use crate::support::{Client, Gateway, GatewayBuilder, Lateness, Upstream, eventually, now};
 

@@ -5,23 +5,23 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use base::time::{Clock, Micros, Timestamp};
+use config::{Config, Environment};
+use decision::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
+use ledger::charge::{LimitId, Plan, Settlement};
+use ledger::outcome::Verdict;
+use replay::counts::ShadowCount;
+use replay::entry::{EntrySource, Format, ReadResult};
+use replay::field_map::{FieldMap, FieldMapping};
+use replay::line_reader::Lines;
+use replay::merge::Merge;
+use replay::result::{Cause, SimulatedResult};
+use replay::simulation::Simulation;
+use request::identity::Claims;
+use request::request::{ClientAddress, Request};
+use rules::rule_set::Answer;
 use serde_json::json;
-use tollgate::access_log_line::{Kind, Line, LoggedLimit, LoggedValue, Source};
-use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::config::{Config, Environment};
-use tollgate::limit::charge::{LimitId, Plan, Settlement};
-use tollgate::limit::identity::Claims;
-use tollgate::limit::outcome::Verdict;
-use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::limit::rule_set::Answer;
-use tollgate::replay::counts::ShadowCount;
-use tollgate::replay::entry::{EntrySource, Format, ReadResult};
-use tollgate::replay::field_map::{FieldMap, FieldMapping};
-use tollgate::replay::line_reader::Lines;
-use tollgate::replay::merge::Merge;
-use tollgate::replay::result::{Cause, SimulatedResult};
-use tollgate::replay::simulation::Simulation;
-use tollgate::store::memory::{Memory, Settings};
+use stores::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream, eventually, short_or_long};
 
@@ -148,7 +148,7 @@ impl Live<'_> {
         let mut limits = Vec::new();
         if let Some((plan, settlement)) = paid {
             // A shadow is not asked about a request that is refused.
-            let unasked = std::iter::repeat(&tollgate::limit::outcome::Outcome::UNASKED);
+            let unasked = std::iter::repeat(&ledger::outcome::Outcome::UNASKED);
             let shadow = settlement.shadow.iter().chain(unasked);
             let outcomes = settlement.enforced.iter().chain(shadow);
             for (charge, outcome) in plan.charges().zip(outcomes) {

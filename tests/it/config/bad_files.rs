@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use base::time::Timestamp;
+use config::problem::Problems;
+use config::{Config, Environment};
 use proptest::prelude::*;
-use tollgate::base::time::Timestamp;
-use tollgate::config::problem::Problems;
-use tollgate::config::{Config, Environment};
 
 use crate::support::Certificates;
 use crate::support::authority::{Authority, IssuedCertificate};

@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use base::time::Timestamp;
+use config::{Config, Environment};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use request::identity::Claims;
+use request::request::{ClientAddress, Request};
+use rules::denier::DenierId;
+use rules::rule_set::{Answer, Ruling};
 use serde_json::json;
-use tollgate::base::time::Timestamp;
-use tollgate::config::{Config, Environment};
-use tollgate::limit::denier::DenierId;
-use tollgate::limit::identity::Claims;
-use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::limit::rule_set::{Answer, Ruling};
 
 const JWT: &str = "jwt: {algorithms: [HS256], keys: {secret: 0123456789abcdef0123456789abcdef}}\n";
 const CONDITIONS: &[&str] = &[

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use config::key::{Key, Mapping, Presence};
+use config::mappings;
 use regex::Regex;
-use tollgate::config::key::{Key, Mapping, Presence};
-use tollgate::config::mappings;
 
 use crate::repository::docs;
 
@@ -81,7 +81,7 @@ fn a_mapping_without_a_table_has_the_keys_of_a_documented_one() {
 
 #[test]
 fn every_declared_key_is_read() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/config/src");
     let entries = [folder.clone(), folder.join("algorithms")].map(|folder| std::fs::read_dir(folder).unwrap());
     let files = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));

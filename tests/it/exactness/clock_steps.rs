@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tollgate::store::redis::fault_injection::{AHEAD, Hooks};
+use stores::redis::fault_injection::{AHEAD, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::windows::excess_anywhere;

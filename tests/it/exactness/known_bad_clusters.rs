@@ -4,9 +4,9 @@
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use tollgate::base::host_port::HostPort;
-use tollgate::base::time::Micros;
-use tollgate::store::redis::fault_injection::{Flaw, Hooks};
+use base::host_port::HostPort;
+use base::time::Micros;
+use stores::redis::fault_injection::{Flaw, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::undone::{KEPT, Refusals};

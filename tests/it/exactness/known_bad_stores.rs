@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tollgate::base::time::Micros;
-use tollgate::store::redis::fault_injection::{Flaw, Hooks, Refusals};
+use base::time::Micros;
+use stores::redis::fault_injection::{Flaw, Hooks, Refusals};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::{Answer, Findings, Kind, Limit, Numbers};

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use tollgate::limit::calendar::CalendarUnit;
-use tollgate::store::redis::fault_injection::Flaw;
+use ledger::calendar::CalendarUnit;
+use stores::redis::fault_injection::Flaw;
 
 use super::history::gateways::{Clocks, Gateways, Run};
 use super::history::{Answer, CalendarPeriods, Counting, Kind, Limit, WindowLimit, utc};

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
-use tollgate::limit::algorithm::token_bucket::Rate;
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::Plan;
-use tollgate::limit::cost::Cost;
-use tollgate::store::memory::{self, Memory};
-use tollgate::store::redis;
-use tollgate::store::redis::fault_injection::{Flaw, Hooks};
-use tollgate::store::redis::{Login, Settings as RedisSettings, Target};
-use tollgate::store::{EventSink, Source, Store, Worker, breaker};
+use base::time::{Clock, Micros};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::leaky_bucket::{LeakyBucket, Settings};
+use ledger::algorithm::token_bucket::Rate;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::Plan;
+use ledger::cost::Cost;
+use stores::memory::{self, Memory};
+use stores::redis;
+use stores::redis::fault_injection::{Flaw, Hooks};
+use stores::redis::{Login, Settings as RedisSettings, Target};
+use stores::{EventSink, Source, Store, Worker, breaker};
 
 use super::history::gateways::PATIENT;
 use crate::support::charge::{plan_of, spend};

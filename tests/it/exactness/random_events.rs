@@ -1,9 +1,9 @@
 //! Each algorithm by itself under a million random requests: it grants what fits and nothing else, and its waits are exact.
 
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::ChargeResult;
-use tollgate::limit::calendar::CalendarUnit;
-use tollgate::limit::cost::Cost;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::ChargeResult;
+use ledger::calendar::CalendarUnit;
+use ledger::cost::Cost;
 
 use super::history::spending::Spending;
 use super::history::windows::{Grant, excess};

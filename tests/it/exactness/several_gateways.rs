@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tollgate::base::time::Micros;
-use tollgate::limit::calendar::CalendarUnit;
-use tollgate::store::Source;
-use tollgate::store::redis::fault_injection::{Combining, Hooks, Refusals};
+use base::time::Micros;
+use ledger::calendar::CalendarUnit;
+use stores::Source;
+use stores::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request, undisturbed};
 use super::history::{Answer, CalendarPeriods, Counting, LeakyLimit, Limit, Numbers, utc};

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::Plan;
-use tollgate::limit::cost::Cost;
-use tollgate::store::redis;
-use tollgate::store::redis::fault_injection::{Flaw, Hooks};
-use tollgate::store::redis::{Login, Settings, Target};
-use tollgate::store::{EventSink, Store, StoreError, Worker, breaker};
+use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::bucket_key::BucketKey;
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use ledger::charge::Plan;
+use ledger::cost::Cost;
+use stores::redis;
+use stores::redis::fault_injection::{Flaw, Hooks};
+use stores::redis::{Login, Settings, Target};
+use stores::{EventSink, Store, StoreError, Worker, breaker};
 
 use super::history::gateways::PATIENT;
 use crate::support::Redis;

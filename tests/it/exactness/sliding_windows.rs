@@ -1,10 +1,10 @@
 //! Judges sliding windows by what they granted, over every window of a long random history, and forms of them that are known
 //! to be bad.
 
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::{ChargeResult, State};
-use tollgate::limit::cost::Cost;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::{ChargeResult, State};
+use ledger::cost::Cost;
 
 use crate::support::{print_measured, short_or_long};
 

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::base::host_port::HostPort;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::charge::Plan;
-use tollgate::limit::cost::Cost;
-use tollgate::limit::outcome::Verdict;
-use tollgate::store::redis::cluster::Place;
-use tollgate::store::redis::{Login, Settings, Target, cluster};
-use tollgate::store::{EventSink, Store, TakeReply, Worker, breaker, memory};
+use base::host_port::HostPort;
+use base::time::{Clock, Micros};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::charge::Plan;
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
+use stores::redis::cluster::Place;
+use stores::redis::{Login, Settings, Target, cluster};
+use stores::{EventSink, Store, TakeReply, Worker, breaker, memory};
 
 use crate::support::charge::{plan_of, spend, tagged_key, unrefilled};
 use crate::support::{Postgres, Redis, RedisCluster, Replicas, now};
@@ -49,7 +49,7 @@ fn random_plan(random: &mut fastrand::Rng) -> Plan {
     plan
 }
 
-fn redis(target: Target) -> tollgate::store::Settings {
+fn redis(target: Target) -> stores::Settings {
     let settings = Settings {
         target,
         login: Login::default(),
@@ -61,7 +61,7 @@ fn redis(target: Target) -> tollgate::store::Settings {
     settings.into()
 }
 
-async fn started(settings: tollgate::store::Settings) -> Arc<Store> {
+async fn started(settings: stores::Settings) -> Arc<Store> {
     let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| ())));
     let driven = Arc::clone(&store);
     tokio::spawn(async move { driven.run(Worker(0)).await });

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use base::pseudonym::PseudonymKey;
 use serde_json::{Value, json};
-use tollgate::base::pseudonym::PseudonymKey;
 
 use crate::support::access_log::{wait_for, with_id};
 use crate::support::mint::{Signer, epoch, with};

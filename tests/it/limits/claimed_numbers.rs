@@ -1,8 +1,8 @@
 //! Numbers of limits that come from tokens and from the file of keys, end to end.
 
+use identity::api_key_file;
+use request::identity::KnownKey;
 use serde_json::{Value, json};
-use tollgate::auth::api_key_file;
-use tollgate::limit::identity::KnownKey;
 
 use crate::support::access_log::wait_for;
 use crate::support::mint::{Signer, epoch, with};

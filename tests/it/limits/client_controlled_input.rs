@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use tollgate::auth::api_key_file;
-use tollgate::limit::identity::KnownKey;
+use identity::api_key_file;
+use request::identity::KnownKey;
 
 use crate::support::{Client, Gateway, Redis, Response, Upstream};
 

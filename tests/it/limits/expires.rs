@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use base::time::{Clock, Timestamp};
 use chrono::{DateTime, SecondsFormat};
+use config::{Config, Environment};
 use proptest::prelude::*;
-use tollgate::base::time::{Clock, Timestamp};
-use tollgate::config::{Config, Environment};
-use tollgate::limit::denier::DenierId;
-use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::limit::rule_set::Answer;
+use request::request::{ClientAddress, Request};
+use rules::denier::DenierId;
+use rules::rule_set::Answer;
 
 use crate::support::{Gateway, Upstream, eventually};
 

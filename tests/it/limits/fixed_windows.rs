@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use tollgate::base::time::{Clock, Timestamp};
-use tollgate::config::{Config, Environment};
-use tollgate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
-use tollgate::decision::refusal::Refusal;
-use tollgate::decision::refusing_limits::refusal;
-use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::limit::rule_set::Answer;
-use tollgate::store::memory::{Memory, Settings};
+use base::time::{Clock, Timestamp};
+use config::{Config, Environment};
+use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
+use decision::refusal::Refusal;
+use decision::refusing_limits::refusal;
+use request::request::{ClientAddress, Request};
+use rules::rule_set::Answer;
+use stores::memory::{Memory, Settings};
 
 use crate::support::{Gateway, Upstream};
 

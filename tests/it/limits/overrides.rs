@@ -1,7 +1,7 @@
 //! `overrides` on real requests, end to end.
 
-use tollgate::auth::api_key_file;
-use tollgate::limit::identity::KnownKey;
+use identity::api_key_file;
+use request::identity::KnownKey;
 
 use crate::support::{Client, Gateway, Upstream};
 

@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::cost::{Cost, ExtraDecimals};
-use tollgate::limit::outcome::{Outcome, Verdict};
-use tollgate::store::memory::{Memory, Settings};
+use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::leaky_bucket::{self, LeakyBucket};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::algorithm::{Algorithm, AlgorithmKind, ChargeResult, RequestNumbers, State};
+use ledger::bucket_key::BucketKey;
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use ledger::cost::{Cost, ExtraDecimals};
+use ledger::outcome::{Outcome, Verdict};
+use stores::memory::{Memory, Settings};
 #[cfg(feature = "test-hooks")]
-use tollgate::store::remote::fault_injection::{Hooks, Refusals};
+use stores::remote::fault_injection::{Hooks, Refusals};
 #[cfg(feature = "test-hooks")]
-use tollgate::store::{EventSink, Store, Worker, postgres};
+use stores::{EventSink, Store, Worker, postgres};
 
 #[cfg(feature = "test-hooks")]
 use crate::support::Postgres;

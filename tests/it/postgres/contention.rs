@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use stores::remote::fault_injection::Combining;
 use tempfile::TempDir;
-use tollgate::store::remote::fault_injection::Combining;
 
 use super::histories::nothing_is_granted_too_much_or_withheld;
 use crate::support::{Certificates, Gateway, Lateness, PgBouncer, Postgres, Upstream, eventually, now, print_measured};

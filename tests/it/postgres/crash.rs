@@ -1,6 +1,6 @@
 //! Measures what a crash of PostgreSQL forgets, by `durability`.
 
-use tollgate::store::postgres::{Durability, Settings, schema};
+use stores::postgres::{Durability, Settings, schema};
 
 use crate::support::{Gateway, Postgres, Upstream, print_measured, short_or_long};
 

@@ -1,7 +1,7 @@
 //! Of several hosts the one that accepts writes is used: gateways under load follow a replica that is promoted, and what they
 //! grant once more is what its `durability` says.
 
-use tollgate::store::postgres::{Durability, Settings, schema};
+use stores::postgres::{Durability, Settings, schema};
 
 use crate::exactness::failover::{Back, Failover};
 use crate::exactness::history::{Numbers, Sample, rules};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tollgate::base::host_port::HostPort;
-use tollgate::store::Source;
-use tollgate::store::postgres::{Durability, Settings, schema};
-use tollgate::store::remote::fault_injection::{Combining, Hooks, Refusals};
+use base::host_port::HostPort;
+use stores::Source;
+use stores::postgres::{Durability, Settings, schema};
+use stores::remote::fault_injection::{Combining, Hooks, Refusals};
 
 use crate::exactness::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request};
 use crate::exactness::history::{Answer, Counting, Limit, Numbers};

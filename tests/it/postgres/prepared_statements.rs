@@ -1,7 +1,7 @@
 //! The statements of calls are prepared by name where a connection leads to the server itself, and sent as texts where a pooler
 //! is in between.
 
-use tollgate::store::postgres::schema;
+use stores::postgres::schema;
 
 use crate::support::{Gateway, PgBouncer, Postgres, Upstream, eventually};
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::time::Clock;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, Plan};
+use ledger::cost::Cost;
+use stores::{EventSink, Store, Worker};
 use tokio::task::JoinSet;
-use tollgate::base::time::Clock;
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::{Charge, Plan};
-use tollgate::limit::cost::Cost;
-use tollgate::store::{EventSink, Store, Worker};
 
 use crate::support::charge::{plan, spend, unrefilled};
 use crate::support::{Gateway, Postgres, Upstream, eventually, now};

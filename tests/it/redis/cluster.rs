@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tollgate::base::host_port::HostPort;
-use tollgate::base::time::{Clock, Micros};
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::charge::{Charge, Plan};
-use tollgate::limit::cost::Cost;
-use tollgate::store::redis::cluster::Place;
-use tollgate::store::redis::{Login, Settings, Target, cluster};
-use tollgate::store::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
+use base::host_port::HostPort;
+use base::time::{Clock, Micros};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::charge::{Charge, Plan};
+use ledger::cost::Cost;
+use stores::redis::cluster::Place;
+use stores::redis::{Login, Settings, Target, cluster};
+use stores::{EventSink, Source, Store, StoreError, TakeReply, Worker, breaker};
 
 use crate::support::charge::{plan, spend, tagged_key, unrefilled};
 use crate::support::{Lateness, Redis, RedisCluster, Replicas, eventually, now, print_measured};

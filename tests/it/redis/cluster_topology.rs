@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tollgate::store::{Event, EventSink, NodeChange, StoreError, Worker};
+use stores::{Event, EventSink, NodeChange, StoreError, Worker};
 
 use crate::redis::cluster::{
     Counts, LATE, PATIENT, TIMEOUT, ask, charge, eventually_async, everywhere, gateway, gateway_at, run, started,

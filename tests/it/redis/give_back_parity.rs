@@ -1,12 +1,12 @@
 //! Tests what an operator gives back: it is the same in Rust and in Lua, and is left in addition at every later moment.
 
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
+use ledger::cost::Cost;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Value;
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, ChargeResult, State};
-use tollgate::limit::cost::Cost;
-use tollgate::store::redis::script;
+use stores::redis::script;
 
 use super::lua_parity::algorithm;
 use crate::support::{Redis, short_or_long};
@@ -106,12 +106,12 @@ fn what_is_owed_is_given_back_first() {
 }
 
 fn bucket(burst: u64) -> Algorithm {
-    use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
+    use ledger::algorithm::token_bucket::{Rate, TokenBucket};
     let rate = Rate { amount: Cost::from_thousandths(1), period: Micros(1_000_000) };
     Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
 }
 
 fn window(limit: u64) -> Algorithm {
-    use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
     Algorithm::FixedWindow(FixedWindow::new(limit, Window::Epoch(Micros(10_000_000))).unwrap())
 }

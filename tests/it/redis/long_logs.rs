@@ -2,17 +2,17 @@
 
 use std::cell::RefCell;
 
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::{Algorithm, State};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Plan, settle};
+use ledger::cost::Cost;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use redis::Value;
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::{Algorithm, State};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::{Plan, settle};
-use tollgate::limit::cost::Cost;
-use tollgate::store::redis::codec::Call;
-use tollgate::store::redis::script;
+use stores::redis::codec::Call;
+use stores::redis::script;
 
 use crate::support::charge::{plan_of, spend};
 use crate::support::{Gateway, Redis, TakeScript, Upstream, now, short_or_long};

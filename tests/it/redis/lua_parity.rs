@@ -3,22 +3,22 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
+use base::time::{Clock, Micros, Timestamp};
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::leaky_bucket::{self, LeakyBucket};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
+use ledger::bucket_key::BucketKey;
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use ledger::charge::{Charge, ChargePurpose, Plan, Settlement, settle};
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use tollgate::base::time::{Clock, Micros, Timestamp};
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, AlgorithmKind, RequestNumbers, State};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::charge::{Charge, ChargePurpose, Plan, Settlement, settle};
-use tollgate::limit::cost::Cost;
-use tollgate::limit::outcome::Verdict;
-use tollgate::store::memory::{Memory, Settings};
-use tollgate::store::redis::script;
+use stores::memory::{Memory, Settings};
+use stores::redis::script;
 
 use crate::support::charge::{plan_of, spend};
 use crate::support::{CompleteReply, Redis, TakeScript, short_or_long};

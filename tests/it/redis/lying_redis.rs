@@ -4,15 +4,15 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::Plan;
+use ledger::cost::Cost;
 use redis::Value;
-use tollgate::base::time::Micros;
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::Plan;
-use tollgate::limit::cost::Cost;
-use tollgate::store::StoreError;
-use tollgate::store::redis::codec::Call;
+use stores::StoreError;
+use stores::redis::codec::Call;
 
 use crate::support::charge::{plan_of, spend};
 use crate::support::{Gateway, Lateness, Upstream, now, serve_fake_redis};

@@ -1,6 +1,6 @@
 //! Checks that a gateway has Redis run the script that the other tests play, in a build with test hooks and in one without.
 
-use tollgate::store::redis::script;
+use stores::redis::script;
 
 use crate::support::{Gateway, Redis, Upstream};
 

@@ -1,17 +1,17 @@
 //! Undoes charges on a real redis-server: a bucket then holds at most what it would hold if it had not been charged.
 
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::leaky_bucket::{self, LeakyBucket};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, State};
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::{Charge, Plan, settle};
-use tollgate::limit::cost::Cost;
-use tollgate::store::redis::codec::{Call, add_undone, key_name};
-use tollgate::store::redis::script;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::leaky_bucket::{self, LeakyBucket};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::algorithm::{Algorithm, State};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, Plan, settle};
+use ledger::cost::Cost;
+use stores::redis::codec::{Call, add_undone, key_name};
+use stores::redis::script;
 
 use crate::support::charge::{plan_of, spend};
 use crate::support::{Redis, TakeScript};

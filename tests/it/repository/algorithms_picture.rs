@@ -4,14 +4,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tollgate::base::time::{Micros, Timestamp};
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::algorithm::{Algorithm, ChargeResult, State};
-use tollgate::limit::cost::Cost;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::leaky_bucket::{LeakyBucket, Settings};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::algorithm::{Algorithm, ChargeResult, State};
+use ledger::cost::Cost;
 
 const FILE: &str = "docs/algorithms.svg";
 /// In thousandths of a second, as all times here.

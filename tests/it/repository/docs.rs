@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use tollgate::base::time::Timestamp;
-use tollgate::config::lints::LINTS;
-use tollgate::config::problem::{Problems, Purpose};
-use tollgate::config::{Config, Environment};
-use tollgate::limit::attribute::{SPELLINGS, WORDS_SPELLING};
+use base::time::Timestamp;
+use config::lints::LINTS;
+use config::problem::{Problems, Purpose};
+use config::{Config, Environment};
+use request::attribute::{SPELLINGS, WORDS_SPELLING};
 
 use crate::support::Certificates;
 use crate::support::authority::Authority;
@@ -231,7 +231,7 @@ fn links_between_pages_have_a_target() {
 
 /// Whether what stands between backticks is a path in this repository, and not a pattern for one.
 fn is_path(word: &str) -> bool {
-    let roots = ["src/", "tests/", "benches/", "deploy/", "scripts/", "docs/", ".ci/"];
+    let roots = ["src/", "crates/", "tests/", "benches/", "deploy/", "scripts/", "docs/", ".ci/"];
     roots.iter().any(|root| word.starts_with(root)) && !word.contains([' ', '*', '{', '<']) && !word.contains("TARGET")
 }
 

@@ -1,4 +1,4 @@
-//! Reads which modules a source file of `src` imports, by `crate::` and by `super::`.
+//! Reads which modules of its own crate a source file imports, by `crate::` and by `super::`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,17 +20,41 @@ pub fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The modules of a source file, from the crate's root: `["gateway", "proxy"]` for `src/gateway/proxy/mod.rs`.
+/// The folders of sources: the program's, and those of its crates.
+pub fn source_folders() -> Vec<PathBuf> {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap();
+    let mut found: Vec<_> = crates.map(|entry| entry.unwrap().path().join("src")).collect();
+    found.push(root().join("src"));
+    found.sort();
+    found
+}
+
+/// The sources of the program and of its crates.
+pub fn all_sources() -> Vec<PathBuf> {
+    source_folders().iter().flat_map(|folder| sources(folder)).collect()
+}
+
+/// The crate of a source file, by its folder; of the program `tollgate`.
+pub fn crate_of(path: &Path) -> String {
+    match path.strip_prefix(root().join("crates")) {
+        Ok(inner) => inner.iter().next().unwrap().to_str().unwrap().to_owned(),
+        Err(_) => "tollgate".to_owned(),
+    }
+}
+
+/// The crate of a source file and its modules: `["tollgate", "gateway", "proxy"]` for `src/gateway/proxy/mod.rs`.
 pub fn module(path: &Path) -> Vec<String> {
-    let inner = path.strip_prefix(root().join("src")).unwrap().with_extension("");
-    let mut names: Vec<String> = inner.iter().map(|name| name.to_str().unwrap().to_owned()).collect();
+    let own = crate_of(path);
+    let inner = path.iter().skip_while(|part| *part != "src").skip(1).collect::<PathBuf>().with_extension("");
+    let mut names = vec![own];
+    names.extend(inner.iter().map(|name| name.to_str().unwrap().to_owned()));
     if matches!(names.last().map(String::as_str), Some("mod" | "lib" | "main")) {
         names.pop();
     }
     names
 }
 
-/// Every path that a source file names by `crate::` or `super::`, from the crate's root, groups in braces taken apart.
+/// Every path that a source file names by `crate::` or `super::`, from its crate, groups in braces taken apart.
 pub fn imports(path: &Path) -> Vec<Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     let here = module(path);
@@ -111,7 +135,7 @@ fn resolve(here: &[String], inner: bool, names: &[String]) -> Option<Vec<String>
     let mut from = here.to_vec();
     let mut names = names;
     match names.first()?.as_str() {
-        "crate" => return Some(names[1..].to_vec()),
+        "crate" => return Some([&here[..1], &names[1..]].concat()),
         "self" => names = &names[1..],
         _ => {}
     }
@@ -126,10 +150,10 @@ fn resolve(here: &[String], inner: bool, names: &[String]) -> Option<Vec<String>
     Some(from)
 }
 
-/// For every file of `src`, by its module path, the files that it imports from. A name that a `mod.rs` only re-exports
+/// For every source file, by its crate and modules, the files that it imports from. A name that a `mod.rs` only re-exports
 /// counts as an import from the file that defines it.
 pub fn file_graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
-    let files: BTreeMap<_, _> = sources(&root().join("src")).into_iter().map(|path| (module(&path), path)).collect();
+    let files: BTreeMap<_, _> = all_sources().into_iter().map(|path| (module(&path), path)).collect();
     let exports: BTreeMap<_, _> =
         files.iter().map(|(module, path)| (module.clone(), re_exports(module, path))).collect();
     let target = |import: &[String]| {
@@ -147,8 +171,6 @@ pub fn file_graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let edges = |(module, path): (&Vec<String>, &PathBuf)| {
         let mut found: BTreeSet<_> = imports(path).iter().filter_map(|import| target(import)).collect();
         found.remove(module);
-        // The crate's root only lists rooms.
-        found.remove(&Vec::new());
         (module.clone(), found)
     };
     files.iter().map(edges).collect()

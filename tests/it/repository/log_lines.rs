@@ -6,6 +6,7 @@ use std::path::Path;
 use regex::Regex;
 
 use super::docs::read;
+use super::imports::source_folders;
 
 /// The text of all sources in a folder, with the lines of a broken string joined.
 fn sources(folder: &Path) -> String {
@@ -45,7 +46,7 @@ fn arguments(text: &str) -> &str {
 
 /// The lines that the sources log. `any` is the level of one that is decided at run time.
 fn logged_lines() -> BTreeSet<Line> {
-    let sources = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"));
+    let sources = source_folders().iter().map(|folder| sources(folder)).collect::<String>();
     let call = Regex::new(r"log::(error|warn|info|log)!\(").unwrap();
     let text = Regex::new(r#""((?:[^"\\]|\\.)*)""#).unwrap();
     let line = |call: regex::Captures<'_>| {

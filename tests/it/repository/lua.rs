@@ -5,6 +5,8 @@ use std::path::Path;
 
 use regex::Regex;
 
+use super::imports::source_folders;
+
 /// Functions of libraries, all of Lua 5.1 or of Redis since 2.6, with nothing that a later Lua spells in another way but
 /// `struct` and `unpack`, which every server with Lua 5.1 has.
 const FUNCTIONS: [&str; 18] = [
@@ -49,7 +51,7 @@ fn scripts() -> Vec<(String, String)> {
         }
     }
     let mut found = Vec::new();
-    find(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
+    source_folders().iter().for_each(|folder| find(folder, &mut found));
     found
 }
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use ledger::algorithm::AlgorithmKind;
 use regex::Regex;
-use tollgate::limit::algorithm::AlgorithmKind;
 
 use super::docs::read;
 
 /// The names of the reasons, by their variants.
 fn reasons() -> BTreeMap<String, String> {
-    let source = read("src/decision/reason.rs");
+    let source = read("crates/decision/src/reason.rs");
     let arms = Regex::new(r#"Reason::(\w+) => "([a-z_]+)""#).unwrap();
     let reasons: BTreeMap<_, _> =
         arms.captures_iter(&source).map(|arm| (arm[1].to_owned(), arm[2].to_owned())).collect();
@@ -77,7 +77,7 @@ fn every_status_in_the_code_is_in_the_table() {
     let page = read("docs/reasons.md");
     let (table, reasons) = (table(&page), reasons());
     let mut source = String::new();
-    for room in ["src/decision", "src/gateway"] {
+    for room in ["crates/decision/src", "src/gateway"] {
         sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut source);
     }
     let given = Regex::new(r"\(([0-9]{3}), Reason::(\w+)\)").unwrap();

@@ -30,14 +30,23 @@ fn sbom(arguments: &[&str]) -> Option<(Option<i32>, String)> {
     Some((output.status.code(), text))
 }
 
-/// Names and versions, as cargo's own tree of what is linked has them.
+/// Names and versions, as cargo's own tree of what is linked has them, without our own crates.
 fn linked(target: &str) -> BTreeSet<String> {
-    let arguments = ["tree", "--locked", "--edges=normal", "--prefix=none", "--format={p}", "--target", target];
+    let arguments = [
+        "tree",
+        "--locked",
+        "--package=tollgate",
+        "--edges=normal",
+        "--prefix=none",
+        "--format={p}",
+        "--target",
+        target,
+    ];
     let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout).unwrap();
     let name = |line: &str| line.split(' ').take(2).collect::<Vec<_>>().join(" ").replace(" v", " ");
-    lines.lines().filter(|line| !line.is_empty()).map(name).collect()
+    lines.lines().filter(|line| !line.is_empty() && !line.starts_with("tollgate-")).map(name).collect()
 }
 
 /// The checksums of Cargo.lock, by name and version.

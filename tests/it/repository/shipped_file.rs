@@ -1,9 +1,9 @@
 //! gateway.yaml, the file that is shipped as the manual, has every key and attribute, and its examples are valid.
 
+use config::mappings;
+use config::problem::Purpose;
 use regex::Regex;
-use tollgate::config::mappings;
-use tollgate::config::problem::Purpose;
-use tollgate::limit::attribute::SPELLINGS;
+use request::attribute::SPELLINGS;
 
 use super::docs::{checked, read};
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use decision::access_log_line::Line;
 use serde_json::{Value, json};
-use tollgate::access_log_line::Line;
 
 use super::mint::Signer;
 use super::{Gateway, eventually};

@@ -1,11 +1,11 @@
 //! Charges and their plans, for tests that call a store or its script.
 
-use tollgate::base::time::Micros;
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::bucket_key::{BucketKey, LimitTag};
-use tollgate::limit::charge::{Charge, ChargePurpose, LimitId, Plan};
-use tollgate::limit::cost::Cost;
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::Cost;
 
 /// What a request spends of a bucket.
 pub fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {

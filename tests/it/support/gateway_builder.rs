@@ -71,7 +71,7 @@ impl GatewayBuilder {
         variables.iter().fold(self, |builder, (name, value)| builder.variable(name, value))
     }
 
-    /// Changes an interval that no setting changes (`src/base/interval.rs`). Needs the feature `test-hooks`.
+    /// Changes an interval that no setting changes (`crates/base/src/interval.rs`). Needs the feature `test-hooks`.
     pub fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
         self.intervals.push(format!("{name}={}", length.as_millis()));
         self

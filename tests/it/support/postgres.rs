@@ -5,12 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use base::host_port::HostPort;
+use base::time::Micros;
+use stores::breaker;
+use stores::postgres::{Durability, Settings, TableName, schema};
+use stores::redis::Login;
 use tempfile::TempDir;
-use tollgate::base::host_port::HostPort;
-use tollgate::base::time::Micros;
-use tollgate::store::breaker;
-use tollgate::store::postgres::{Durability, Settings, TableName, schema};
-use tollgate::store::redis::Login;
 
 use super::redis::free_port;
 use super::{Certificates, eventually};

@@ -1,7 +1,7 @@
 //! Runs a Redis Cluster of three masters, each with a replica if a test wants that.
 
+use base::host_port::HostPort;
 use redis::Value;
-use tollgate::base::host_port::HostPort;
 
 use super::{Certificates, Redis, eventually, free_port, node_list};
 

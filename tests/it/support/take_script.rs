@@ -1,12 +1,12 @@
 //! Calls the take script on a real redis-server as a gateway does, at moments that a test chooses.
 
+use base::time::Timestamp;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Plan, Settlement};
 use redis::{Connection, ConnectionLike, Value};
-use tollgate::base::time::Timestamp;
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::{Plan, Settlement};
-use tollgate::store::redis::codec::{Call, key_name};
-use tollgate::store::redis::script;
-use tollgate::store::remote::transport::Reply;
+use stores::redis::codec::{Call, key_name};
+use stores::redis::script;
+use stores::remote::transport::Reply;
 
 use super::Redis;
 

@@ -1,8 +1,8 @@
 //! Tests what a line of the access log says of limits: each that applied, the strictest first, and who decided.
 
+use base::pseudonym::PseudonymKey;
+use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 use serde_json::{Value, json};
-use tollgate::base::pseudonym::PseudonymKey;
-use tollgate::limit::bucket_key::{Descriptor, KeySeed, LimitIdentity};
 
 use crate::support::access_log::{SECRET, TO_FILE, wait_for, with_id};
 use crate::support::{Gateway, Redis, Upstream};

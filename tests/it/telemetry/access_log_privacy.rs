@@ -1,7 +1,7 @@
 //! Tests that the access log has nothing that a client sent: attributes have pseudonyms, and hostile values leave no trace.
 
+use base::pseudonym::PseudonymKey;
 use serde_json::{Value, json};
-use tollgate::base::pseudonym::PseudonymKey;
 
 use crate::support::access_log::{SECRET, token, wait_for};
 use crate::support::mint::epoch;

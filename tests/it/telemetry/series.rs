@@ -1,6 +1,6 @@
 //! Tests which series exist, and when those of a changed file go.
 
-use tollgate::store::StoreError;
+use stores::StoreError;
 
 use crate::support::{Client, Gateway, Redis, Upstream, eventually, now, print_measured};
 

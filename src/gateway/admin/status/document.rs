@@ -12,16 +12,16 @@ use super::endpoints::{self, EndpointRow};
 use super::readings::{Histogram, Readings, date};
 use super::rule_rows::{self, Row};
 use super::top_refused::TopRefusedDocument;
-use crate::base::printable::{Printable, write_json};
-use crate::base::time::Timestamp;
-use crate::config::warning::Warning;
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::Event;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::rule::{Action, Mode, Policy};
-use crate::store::RunningGateway;
-use crate::store::memory::Memory;
+use base::printable::{Printable, write_json};
+use base::time::Timestamp;
+use config::warning::Warning;
+use ledger::algorithm::Algorithm;
+use rules::rule::{Action, Mode, Policy};
+use stores::RunningGateway;
+use stores::memory::Memory;
 
 /// Of more rows, the busiest are shown.
 const MAX_ROWS: usize = 2000;

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::base::time::Timestamp;
 use crate::gateway::state::snapshot::Snapshot;
+use base::time::Timestamp;
 
 /// An endpoint of an upstream.
 #[derive(Debug, Serialize)]

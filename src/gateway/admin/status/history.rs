@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::readings::{Histogram, LimitName, Readings};
-use crate::base::time::{Micros, Timestamp};
-use crate::limit::rule::{Mode, OnStoreFailure};
-use crate::limit::rule_set::RuleSet;
+use base::time::{Micros, Timestamp};
+use rules::rule::{Mode, OnStoreFailure};
+use rules::rule_set::RuleSet;
 
 /// How often the counters are read.
 pub const INTERVAL: Micros = Micros(30_000_000);
@@ -254,8 +254,8 @@ fn narrow(count: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Environment};
     use crate::gateway::telemetry::metrics::registry::Registry;
+    use config::{Config, Environment};
     use std::path::Path;
 
     const SECOND: u64 = 1_000_000;

@@ -24,10 +24,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::MissedTickBehavior;
 
-use crate::base::host_name::host_name;
-use crate::base::printable::write_json;
-use crate::base::time::{Clock, Micros, Timestamp};
 use crate::gateway::state::GatewayState;
+use base::host_name::host_name;
+use base::printable::write_json;
+use base::time::{Clock, Micros, Timestamp};
 use document::Instance;
 use history::History;
 use readings::Readings;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::base::time::Timestamp;
 use crate::gateway::telemetry::metrics::registry::{Reading, Registry};
-use crate::limit::denier::Denier;
-use crate::limit::rule_set::CompiledLimit;
+use base::time::Timestamp;
+use rules::denier::Denier;
+use rules::rule_set::CompiledLimit;
 
 /// The numbers of every metric, as they are when they are asked for.
 #[derive(Clone, Copy, Debug)]

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::readings::{LimitName, Readings, date};
-use crate::base::time::{Micros, Timestamp};
 use crate::gateway::state::snapshot::Snapshot;
-use crate::limit::algorithm::Algorithm;
-use crate::limit::rule::{Action, Mode, Otherwise, Rule};
-use crate::limit::rule_set::CompiledLimit;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::Algorithm;
+use rules::rule::{Action, Mode, Otherwise, Rule};
+use rules::rule_set::CompiledLimit;
 
 /// A shorter window ends while one looks at the page.
 const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
@@ -99,7 +99,7 @@ pub fn busiest<'d>(
     (rows, left_out)
 }
 
-/// In the order of the file, in which [`crate::limit::rule_set::RuleSet::compile`] numbers the limits.
+/// In the order of the file, in which [`rules::rule_set::RuleSet::compile`] numbers the limits.
 fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> Vec<Row<'d>> {
     let counts = LimitCounts {
         asked: readings.by_limit("rate_limiter_requests_total"),

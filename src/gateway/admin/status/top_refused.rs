@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::base::reachable::reachable;
-use crate::base::time::{Micros, Timestamp};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::top_refused::{RefusedBucket, Top};
+use base::reachable::reachable;
+use base::time::{Micros, Timestamp};
 
 const MAX_ROWS: usize = 10;
 

@@ -9,14 +9,14 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
-use crate::base::tls::client_certificate::ClientCertificate;
-use crate::base::tls::identity::{TlsIdentity, without_final_dot};
-use crate::config::Bounds;
-use crate::decision::refusal::Refusal;
 use crate::gateway::server::http1::request_head::LONGEST_NAME;
 use crate::gateway::server::http1::syntax::is_disguised_framing;
-use crate::limit::percent;
-use crate::limit::sent_descriptor::SentDescriptor;
+use base::tls::client_certificate::ClientCertificate;
+use base::tls::identity::{TlsIdentity, without_final_dot};
+use config::Bounds;
+use decision::refusal::Refusal;
+use request::percent;
+use request::sent_descriptor::SentDescriptor;
 
 /// What a call says of a request.
 #[derive(Debug)]

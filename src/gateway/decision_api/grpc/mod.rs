@@ -17,7 +17,7 @@ use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
 
-use crate::base::time::{Micros, timeout};
+use base::time::{Micros, timeout};
 use frame::FrameError;
 pub use services::{answer, door};
 

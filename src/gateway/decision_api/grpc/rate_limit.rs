@@ -1,17 +1,17 @@
 //! Reads a call of the rate limit service, and words what was decided about it.
 
 use super::messages::{Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit};
-use crate::base::time::Timestamp;
-use crate::decision::payment::{LimitAnswer, Payment};
-use crate::decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
-use crate::limit::algorithm::Algorithm;
-use crate::limit::algorithm::fixed_window::Window;
-use crate::limit::calendar::CalendarUnit;
-use crate::limit::call::{DescriptorPart, Hits};
-use crate::limit::outcome::most_restrictive;
-use crate::limit::rule::{Expose, OnStoreFailure};
-use crate::limit::rule_set::RuleSet;
-use crate::limit::sent_descriptor::SentDescriptor;
+use base::time::Timestamp;
+use decision::payment::{LimitAnswer, Payment};
+use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::Window;
+use ledger::calendar::CalendarUnit;
+use ledger::outcome::most_restrictive;
+use request::sent_descriptor::SentDescriptor;
+use rules::call::{DescriptorPart, Hits};
+use rules::rule::{Expose, OnStoreFailure};
+use rules::rule_set::RuleSet;
 
 /// A descriptor of a call, with how much it pays.
 #[derive(Debug)]
@@ -117,9 +117,9 @@ mod tests {
     use super::super::frame;
     use super::super::messages::DescriptorEntry;
     use super::*;
-    use crate::base::time::Micros;
-    use crate::limit::algorithm::fixed_window::FixedWindow;
-    use crate::limit::calendar::{Anchor, Calendar, TimeOfDay, Zone};
+    use base::time::Micros;
+    use ledger::algorithm::fixed_window::FixedWindow;
+    use ledger::calendar::{Anchor, Calendar, TimeOfDay, Zone};
 
     /// An hour before the end of October 2026 in Berlin, a month of 31 days and an hour.
     const OCTOBER: Timestamp = Timestamp(1_793_484_000_000_000);

@@ -17,11 +17,6 @@ use super::messages::{
     HealthCheckResponse, HttpStatus, OkResponse, RateLimitRequest, RateLimitResponse, RpcStatus, ServingStatus,
 };
 use super::{Reply, Status, frame, gone, rate_limit, read_body, respond};
-use crate::base::time::Micros;
-use crate::config::{Decide, RefuseWith};
-use crate::decision::cors::CorsAnswer;
-use crate::decision::reason::Reason;
-use crate::decision::refusal::Refusal;
 use crate::gateway::decision_api::DecisionApi;
 use crate::gateway::decision_api::call::Call;
 use crate::gateway::decision_api::http_door::new_record;
@@ -36,12 +31,17 @@ use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::response::request_id;
 use crate::gateway::response::response_fields::ResponseFields;
+use crate::gateway::server::session;
 use crate::gateway::state::snapshot::Snapshot;
-use crate::limit::door::Door;
-use crate::limit::request::{ClientAddress, Request};
-use crate::limit::scheme::{Scheme, SchemeSource};
-use crate::limit::sent_descriptor::SentDescriptor;
-use crate::store::Caller;
+use base::time::Micros;
+use config::{Decide, RefuseWith};
+use decision::cors::CorsAnswer;
+use decision::reason::Reason;
+use decision::refusal::Refusal;
+use request::door::Door;
+use request::request::{ClientAddress, Request};
+use request::scheme::{Scheme, SchemeSource};
+use request::sent_descriptor::SentDescriptor;
 
 /// Envoy waits 20 ms for an answer, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
@@ -331,8 +331,7 @@ impl CallContext<'_> {
     }
 
     fn arrival(&self, session: &Session, call: &Call, purpose: RequestPurpose) -> Arrival {
-        let caller = session.digest().and_then(|digest| digest.socket_digest.clone());
-        let caller = call.trace.link(caller.map(|socket| socket as Arc<dyn Caller>));
+        let caller = call.trace.link(session::caller(session, call.connection.as_ref()));
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
         Arrival { worker, at, caller, direction, purpose, patience }

@@ -18,12 +18,12 @@ use super::lingering_close::linger;
 use super::request_body::{Advance, BodyError, BodyFraming};
 use super::timers::delegated_timer::DelegatedTimer;
 use super::timers::poll_on_wake::PollOnWake;
-use crate::base::time::Clock;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::upstream::read_timeout::{DelegatedReadTimeout, Offer, UpstreamTimedOut};
 use crate::gateway::upstream::request_deadline::RequestDeadline;
+use base::time::Clock;
 
 /// How many bytes of a next request are read while one is being served.
 const READ_AHEAD: usize = 2 << 10;

@@ -9,10 +9,6 @@ use tokio::io::AsyncWriteExt;
 use super::downstream_stream::DownstreamStream;
 use super::request_body::BodyError;
 use super::request_head::HeadError;
-use crate::access_log_line::Kind;
-use crate::base::time;
-use crate::base::time::Micros;
-use crate::decision::refusal::Refusal;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
@@ -21,8 +17,12 @@ use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
-use crate::limit::grpc_timeout::is_grpc_type;
-use crate::limit::scheme::Scheme;
+use base::time;
+use base::time::Micros;
+use decision::access_log_line::Kind;
+use decision::refusal::Refusal;
+use request::grpc_timeout::is_grpc_type;
+use request::scheme::Scheme;
 
 /// How long a client may take to accept a response of some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);

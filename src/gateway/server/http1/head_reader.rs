@@ -6,10 +6,10 @@ use super::downstream_stream::DownstreamStream;
 use super::early_response::HeadRejection;
 use super::request_body::{BodyError, BodyFraming};
 use super::request_head::{Body, Head, HeadParser, Size};
-use crate::base::time;
-use crate::base::time::Micros;
-use crate::config::Bounds;
 use crate::gateway::server::server_state::ServerState;
+use base::time;
+use base::time::Micros;
+use config::Bounds;
 
 /// The result of waiting for a head.
 pub enum NextHead {

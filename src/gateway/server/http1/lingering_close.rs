@@ -13,7 +13,7 @@ use std::time::Duration;
 use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-use crate::base::time;
+use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
 /// In bytes: what a client with a fast connection sends in that time.

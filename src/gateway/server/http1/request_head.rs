@@ -7,9 +7,9 @@
 use memchr::memchr;
 
 use super::syntax::{content_length, is_authority, is_disguised_framing, is_target, is_token, is_value};
-use crate::base::http_method;
 use crate::gateway::server::websocket;
-use crate::limit::scheme::Scheme;
+use base::http_method;
+use request::scheme::Scheme;
 
 /// How large a head may be.
 #[derive(Clone, Copy, Debug)]

@@ -106,12 +106,12 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     use super::*;
-    use crate::base::time::{Clock, Timestamp};
     use crate::gateway::response::response_fields::ResponseFields;
     use crate::gateway::runtime::write_backpressure::WriteBackpressure;
     use crate::gateway::server::connection_guard::{ConnectionSlot, CountGuard};
     use crate::gateway::server::connection_handle::ConnectionHandle;
-    use crate::limit::scheme::Scheme;
+    use base::time::{Clock, Timestamp};
+    use request::scheme::Scheme;
 
     /// A stream with fields pending whose client reads little at a time.
     fn stream() -> (DuplexStream, DownstreamStream) {

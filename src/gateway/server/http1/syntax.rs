@@ -2,9 +2,9 @@
 
 use std::net::Ipv6Addr;
 
-use crate::base::byte_set::ByteSet;
-pub use crate::base::http_method::is_token;
-use crate::base::split::around;
+use base::byte_set::ByteSet;
+pub use base::http_method::is_token;
+use base::split::around;
 
 /// RFC 3986 and what browsers send besides; without what the `http` crate, and so Pingora, rejects in a path or a query.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();

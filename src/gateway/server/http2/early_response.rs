@@ -7,12 +7,12 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, response};
 use pingora::http::ResponseHeader;
 
-use crate::base::time::Micros;
-use crate::decision::refusal::Refusal;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::server::http1::early_response::{HeadRejection, count};
 use crate::gateway::server::server_state::ServerState;
+use base::time::Micros;
+use decision::refusal::Refusal;
 
 /// Answers a request with an invalid head, to the listener with this index.
 pub fn reject_head(

@@ -1,7 +1,7 @@
 //! Decides when a client makes so much work, and asks for so little, that its connection is closed.
 
 use super::frame_counts::FrameCounts;
-use crate::base::time::{Micros, Timestamp};
+use base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);
 

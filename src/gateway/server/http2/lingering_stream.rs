@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
-use crate::base::time;
+use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
 /// In bytes: what a client with a fast connection sends in that time.

@@ -9,9 +9,9 @@ use pingora::server::ShutdownWatch;
 use tokio::io::AsyncReadExt;
 
 use super::frame_counts::PREFACE;
-use crate::base::http_protocol::HttpProtocol;
-use crate::base::time;
 use crate::gateway::server::server_state::ServerState;
+use base::http_protocol::HttpProtocol;
+use base::time;
 
 /// How long a connection is kept on which nothing has arrived when the process leaves: something may be on its way.
 const LAST_WAIT: Duration = Duration::from_millis(100);

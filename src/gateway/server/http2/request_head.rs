@@ -8,9 +8,9 @@ use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Uri};
 
-use crate::base::http_method;
 use crate::gateway::server::http1::request_head::{HeadError, LONGEST_NAME, Size};
 use crate::gateway::server::http1::syntax::{content_length, is_authority, is_disguised_framing, is_target};
+use base::http_method;
 
 /// In HTTP/1.1: the spaces, the version and the line ends of the request line and of the empty line.
 const REQUEST_LINE: usize = " HTTP/1.1\r\n".len() + " ".len() + "\r\n".len();

@@ -6,11 +6,11 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::connection_guard::ConnectionGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
+use base::time::{Clock, Timestamp};
 
 /// Timers of one connection that are kept for its next streams. Each is some hundred bytes.
 const MOST_TIMERS: usize = 16;

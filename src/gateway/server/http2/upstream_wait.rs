@@ -7,9 +7,9 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::streams::StreamGuard;
-use crate::base::time::{Micros, Timestamp};
 use crate::gateway::server::http1::grace_turns::GraceTurns;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
+use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct UpstreamWait {

@@ -19,8 +19,8 @@ use pingora::protocols::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::server::TlsStream;
 
-use crate::base::http_protocol::HttpProtocol;
 use crate::gateway::server::forward_writes::forward_writes;
+use base::http_protocol::HttpProtocol;
 
 #[derive(Debug)]
 pub struct EncryptedStream {

@@ -21,13 +21,13 @@ use tokio_rustls::LazyConfigAcceptor;
 use super::connection_limits::{ConnectionLimits, HandshakeLimit};
 use super::connections_per_client::ClientGuard;
 use super::server_state::ServerState;
-use crate::base::interval::fixed_interval;
-use crate::base::time;
-use crate::base::tls::certificate_error;
-use crate::base::tls::server::Session;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::telemetry::labels::HandshakeResult;
 use crate::gateway::telemetry::metrics::HandshakeMetrics;
+use base::interval::fixed_interval;
+use base::time;
+use base::tls::certificate_error;
+use base::tls::server::Session;
 pub use encrypted_stream::EncryptedStream;
 
 /// From the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.

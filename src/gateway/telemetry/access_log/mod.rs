@@ -17,8 +17,8 @@ use metrics::Counter;
 use parking_lot::Mutex;
 
 use super::events::Events;
-use crate::access_log_line::Line;
-use crate::config::access_log::Destination;
+use config::access_log::Destination;
+use decision::access_log_line::Line;
 use drops::DropCounter;
 use queue::Queue;
 use sink::Sink;

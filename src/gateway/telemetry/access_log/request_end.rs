@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use http::HeaderValue;
 
-use crate::access_log_line::{Kind, Line, LoggedAttempt, Origin};
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::{Clock, Micros, Timestamp};
-use crate::decision::reason::Reason;
 use crate::gateway::telemetry::labels;
+use base::endpoint_address::EndpointAddress;
+use base::time::{Clock, Micros, Timestamp};
+use decision::access_log_line::{Kind, Line, LoggedAttempt, Origin};
+use decision::reason::Reason;
 
 /// How a request ended.
 #[derive(Debug)]

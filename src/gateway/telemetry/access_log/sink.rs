@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::access_log::Destination;
+use config::access_log::Destination;
 
 /// The pause before a write is repeated on a stream that another process has made non-blocking.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -4,8 +4,8 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 
 use super::registry::{ConfigSeries, Registry};
-use crate::base::time::{Clock, Timestamp};
 use crate::gateway::telemetry::reload_status::{File, FileState, ReloadStatus};
+use base::time::{Clock, Timestamp};
 
 #[derive(Debug)]
 pub struct ConfigMetrics {

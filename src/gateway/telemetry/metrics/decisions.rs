@@ -4,8 +4,8 @@ use metrics::{Counter, Histogram};
 
 use super::registry::Registry;
 use crate::gateway::telemetry::labels::DecisionResult;
-use crate::limit::door::Door;
-use crate::store::{Settings, Source};
+use request::door::Door;
+use stores::{Settings, Source};
 
 /// The decisions at one door.
 #[derive(Debug)]

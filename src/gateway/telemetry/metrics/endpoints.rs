@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use metrics::{counter, gauge};
 
 use super::list::METRICS;
-use crate::base::time::Timestamp;
 use crate::gateway::upstream::{Availability, Upstream};
+use base::time::Timestamp;
 
 const DURATION: &str = "tollgate_endpoint_request_duration_seconds";
 

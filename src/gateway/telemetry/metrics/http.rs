@@ -7,8 +7,8 @@ use metrics::{Counter, Gauge};
 use super::counters_by::CountersBy;
 use super::registry::Registry;
 use super::tls::HandshakeMetrics;
-use crate::decision::reason::Reason;
-use crate::store::Settings;
+use decision::reason::Reason;
+use stores::Settings;
 
 /// What clients of HTTP/2 do that no request tells of.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use metrics::Counter;
 
 use super::counters_by::CountersBy;
 use super::registry::ConfigSeries;
-use crate::decision::reason::Reason;
-use crate::limit::claimed_numbers::ClaimResult;
-use crate::limit::denier::Denier;
-use crate::limit::rule::{Mode, OnStoreFailure, Otherwise, Policy};
-use crate::limit::rule_set::{CompiledLimit, RuleSet};
-use crate::store::{Settings, StoreError};
+use decision::reason::Reason;
+use rules::claimed_numbers::ClaimResult;
+use rules::denier::Denier;
+use rules::rule::{Mode, OnStoreFailure, Otherwise, Policy};
+use rules::rule_set::{CompiledLimit, RuleSet};
+use stores::{Settings, StoreError};
 
 /// The handles of one limit.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl LimitMetrics {
         rules.source().policies.iter().map(unmatched).collect()
     }
 
-    /// One counter for each rule or policy that may deny requests, by [`crate::limit::denier::DenierId`].
+    /// One counter for each rule or policy that may deny requests, by [`rules::denier::DenierId`].
     pub fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];

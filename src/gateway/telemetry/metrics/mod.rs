@@ -34,10 +34,10 @@ pub use store::{StoreMetrics, whole_number};
 pub use tls::{HandshakeMetrics, record_expiry};
 pub use tokens::TokenMetrics;
 
-use crate::base::time::Timestamp;
 use crate::gateway::upstream::Upstream;
-use crate::store::Settings;
+use base::time::Timestamp;
 use registry::Registry;
+use stores::Settings;
 
 /// Every handle of the process.
 pub struct Metrics {

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::histogram_cells::{HistogramCells, Samples};
 use super::list::{Kind, METRICS};
 use super::series::{Cells, Lifetime, SeriesTable};
-use crate::base::printable::printable_exposition;
+use base::printable::printable_exposition;
 
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 

@@ -6,7 +6,7 @@ use metrics::{Counter, Gauge, Histogram};
 
 use super::counters_by::CountersBy;
 use super::registry::Registry;
-use crate::store::{Fault, Settings, StoreError, TableSize};
+use stores::{Fault, Settings, StoreError, TableSize};
 
 #[derive(Debug)]
 pub struct StoreMetrics {

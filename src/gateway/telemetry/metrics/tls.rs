@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::counters_by::CountersBy;
 use super::registry::{ConfigSeries, Registry};
-use crate::base::time::Timestamp;
-use crate::config::Listener;
 use crate::gateway::telemetry::labels::HandshakeResult;
+use base::time::Timestamp;
+use config::Listener;
 
 /// For all listeners.
 #[derive(Debug)]

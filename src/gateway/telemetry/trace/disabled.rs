@@ -7,10 +7,10 @@ use http::HeaderMap;
 
 use super::ended_request::EndedRequest;
 use super::endpoint::ENDPOINTS;
-use crate::base::time::{Clock, Timestamp};
-use crate::config::Config;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::store::{Caller, Event};
+use base::time::{Clock, Timestamp};
+use config::Config;
+use stores::{Caller, Event};
 
 /// What the environment asks for: nothing, in this build.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use crate::access_log_line::Line;
 use crate::gateway::telemetry::labels::UpstreamError;
+use decision::access_log_line::Line;
 
 /// A request that has ended.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use http::HeaderMap;
 use super::sampling::{Beginning, random_span};
 use super::span_ids::SpanIds;
 use super::traceparent;
-use crate::store::Caller;
-use crate::store::span_links::SpanLink;
+use stores::Caller;
+use stores::span_links::SpanLink;
 
 /// The trace of one request; with `None` inside, the request is not traced.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use opentelemetry::trace::SpanKind;
 use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 
 use super::traceparent::{Parent, SampledFlag};
-use crate::base::time::Timestamp;
+use base::time::Timestamp;
 
 /// What decides about a request that has a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use opentelemetry::trace::{SpanContext, TraceFlags, TraceState};
 use opentelemetry::{SpanId, TraceId};
 
-use crate::base::time::{Micros, Timestamp};
-use crate::store::span_links::SpanLink;
+use base::time::{Micros, Timestamp};
+use stores::span_links::SpanLink;
 
 /// The ids of one request's spans.
 #[derive(Clone, Debug)]

@@ -10,12 +10,12 @@ use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::ended_request::{EndedRequest, UpstreamCall};
 use super::span_ids::{SpanIds, context, integer, time};
-use crate::access_log_line::{Kind, LoggedAttempt, LoggedLimit, LoggedValue, Origin, Source};
-use crate::base::endpoint_address::EndpointAddress;
-use crate::base::time::Micros;
-use crate::limit::cost::Cost;
-use crate::limit::outcome::Verdict;
-use crate::store::span_links::SpanLink;
+use base::endpoint_address::EndpointAddress;
+use base::time::Micros;
+use decision::access_log_line::{Kind, LoggedAttempt, LoggedLimit, LoggedValue, Origin, Source};
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
+use stores::span_links::SpanLink;
 
 /// Makes the spans of one request.
 #[derive(Debug)]

@@ -13,11 +13,11 @@ use parking_lot::Mutex;
 
 use super::sampling::random_span;
 use super::span_ids::{context, integer, time};
-use crate::base::host_port::HostPort;
-use crate::base::time::{Micros, Timestamp};
-use crate::store::redis::Target;
-use crate::store::span_links::SpanLink;
-use crate::store::{CallReport, Endpoint, Settings};
+use base::host_port::HostPort;
+use base::time::{Micros, Timestamp};
+use stores::redis::Target;
+use stores::span_links::SpanLink;
+use stores::{CallReport, Endpoint, Settings};
 
 /// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;

@@ -17,10 +17,10 @@ use super::sampling::Sampling;
 use super::settings::TraceSettings;
 use super::spans::RequestSpans;
 use super::store_span::Server;
-use crate::base::time::{Clock, Timestamp};
-use crate::config::Config;
 use crate::gateway::telemetry::metrics::Metrics;
-use crate::store::Event;
+use base::time::{Clock, Timestamp};
+use config::Config;
+use stores::Event;
 
 /// The tracer of a process; with `None` inside, no collector is configured.
 #[derive(Clone, Debug)]

@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use base::time::Timestamp;
+use config::ratelimit_import::{Import, ImportedFile, Loss, import};
+use config::{Config, Environment};
+use ledger::algorithm::State;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::settle;
+use request::door::Door;
+use request::request::{ClientAddress, Request};
+use request::sent_descriptor::SentDescriptor;
+use rules::rule_set::Answer;
 use serde_yaml::Value;
-use tollgate::base::time::Timestamp;
-use tollgate::config::ratelimit_import::{Import, ImportedFile, Loss, import};
-use tollgate::config::{Config, Environment};
-use tollgate::limit::algorithm::State;
-use tollgate::limit::bucket_key::BucketKey;
-use tollgate::limit::charge::settle;
-use tollgate::limit::door::Door;
-use tollgate::limit::request::{ClientAddress, Request};
-use tollgate::limit::rule_set::Answer;
-use tollgate::limit::sent_descriptor::SentDescriptor;
 
 use super::service::{Entries, Service};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use request::attribute::SPELLINGS;
 use serde_json::Value;
-use tollgate::limit::attribute::SPELLINGS;
 
 use super::Schema;
 use crate::repository::docs;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use config::Config;
+use config::warning::Warnings;
+use request::attribute::SPELLINGS;
 use serde_json::{Value, json};
-use tollgate::config::Config;
-use tollgate::config::warning::Warnings;
-use tollgate::limit::attribute::SPELLINGS;
 
 use super::{Property, Schema, nodes};
 use crate::config::bad_files;
@@ -53,7 +53,7 @@ fn the_schema_has_every_attribute() {
 fn the_schema_has_every_warning() {
     let schema = Schema::shipped();
     let listed = &schema.text["properties"]["check"]["properties"]["allow"]["items"]["anyOf"][0]["enum"];
-    let source = docs::read("src/config/lints/mod.rs");
+    let source = docs::read("crates/config/src/lints/mod.rs");
     let lints = source.split("\n    (\"").skip(1).map(|rest| rest.split('"').next().unwrap());
     assert_eq!(*listed, json!(lints.collect::<Vec<_>>()));
 }

@@ -7,8 +7,8 @@ mod keys;
 use std::process::{Command, Stdio};
 
 use boon::{Compiler, SchemaIndex, Schemas};
+use config::schema;
 use serde_json::{Value, json};
-use tollgate::config::schema;
 
 /// As `tollgate schema` prints it, and compiled.
 pub struct Schema {

@@ -1,14 +1,14 @@
 //! Defines limits of every algorithm: the numbers that a check needs, and the same for a store and for gateway.yaml.
 
-use tollgate::base::time::Micros;
-use tollgate::limit::algorithm::Algorithm;
-use tollgate::limit::algorithm::fixed_window::{FixedWindow, Window};
-use tollgate::limit::algorithm::leaky_bucket::{LeakyBucket, Settings};
-use tollgate::limit::algorithm::sliding_log::SlidingLog;
-use tollgate::limit::algorithm::sliding_window::SlidingWindow;
-use tollgate::limit::algorithm::token_bucket::{Rate, TokenBucket};
-use tollgate::limit::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
-use tollgate::limit::cost::Cost;
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
+use ledger::algorithm::leaky_bucket::{LeakyBucket, Settings};
+use ledger::algorithm::sliding_log::SlidingLog;
+use ledger::algorithm::sliding_window::SlidingWindow;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
+use ledger::cost::Cost;
 
 use super::Numbers;
 

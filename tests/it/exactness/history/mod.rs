@@ -18,7 +18,7 @@ pub mod windows;
 
 use std::time::{Duration, Instant};
 
-use tollgate::base::time::Clock;
+use base::time::Clock;
 
 pub use limit::{
     CalendarPeriods, Counting, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
@@ -108,7 +108,7 @@ mod checks {
     use std::collections::BTreeMap;
     use std::fmt;
 
-    use tollgate::store::Source;
+    use stores::Source;
 
     use super::{ClockOffset, Limit, replay, undone, windows};
 

@@ -6,7 +6,7 @@
 //! Replies with the same time come from one call, in the order of the requests to its worker; where two calls have the same
 //! time, the order is one in which they fit, if there is one.
 
-use tollgate::store::Source;
+use stores::Source;
 
 use super::spending::Spending;
 use super::{Answer, Findings, History, Kind, Limit, Record};

@@ -5,7 +5,7 @@
 //! could be short for three reasons together: what was granted, what other requests may just have paid, and what each refused
 //! request may have lost. Any other refusal is wrong.
 
-use tollgate::store::Source;
+use stores::Source;
 
 use super::{Answer, Findings, History, Kind, Limit, Numbers, Record};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use config::Config;
 use serde_yaml::Value;
 use sha2::{Digest, Sha256};
-use tollgate::config::Config;
 
 use super::image::{instruction, words};
 use super::{at, parse, read, redis_of, root, text, texts};

@@ -1,7 +1,7 @@
 //! The manifests for an Envoy Gateway: they change nothing of those in deploy/kubernetes but that gateways decide.
 
-use tollgate::config::OriginalRequest;
-use tollgate::limit::door::Door;
+use config::OriginalRequest;
+use request::door::Door;
 
 use super::{assert_patches, at, manifest, parse, text, texts};
 

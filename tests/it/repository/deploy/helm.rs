@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use config::{Config, Environment};
 use serde::Deserialize;
 use serde_yaml::Value;
 use tempfile::TempDir;
-use tollgate::config::{Config, Environment};
 
 use super::{at, read, root, text};
 use crate::support::authority::Authority;

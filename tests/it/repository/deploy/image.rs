@@ -1,9 +1,11 @@
 //! The image: what the Dockerfile says, and what it is built from.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Command;
 
 use super::{read, root};
+use crate::repository::imports::source_folders;
 use crate::support::not_checked;
 
 /// What a Dockerfile says in the exec form; without a shell in the image there is no other.
@@ -61,13 +63,19 @@ fn the_image_has_its_bill_of_materials_and_the_licences() {
     let line =
         |begins: &str| whole.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("no {begins}"));
     let run = line("RUN scripts/sbom ").strip_prefix("RUN ").unwrap();
-    let empty = line("RUN mkdir -p src ").strip_prefix("RUN ").unwrap();
+    let empty = line("RUN for crate in ").strip_prefix("RUN ").unwrap();
     let empty = empty.split(" && cargo build").next().unwrap();
     let from = root().display();
     let brought =
         format!("cp {from}/Cargo.toml {from}/Cargo.lock . && mkdir scripts doc && cp {from}/scripts/sbom scripts");
+    let manifests: Vec<&str> = whole.lines().filter(|line| line.starts_with("COPY crates/")).collect();
+    let manifests = manifests.iter().map(|line| {
+        let (file, folder) = line.trim_start_matches("COPY ").split_once(' ').unwrap();
+        format!("mkdir -p {folder} && cp {from}/{file} {folder}")
+    });
+    let manifests = manifests.collect::<Vec<_>>().join("\n");
     let mut shell = Command::new("sh");
-    shell.arg("-ec").arg(format!("{empty}\n{brought}\n{run}")).current_dir(folder.path());
+    shell.arg("-ec").arg(format!("{manifests}\n{empty}\n{brought}\n{run}")).current_dir(folder.path());
     let output = shell.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("needs Python 3.11") || errors.contains("python3") {
@@ -95,9 +103,19 @@ fn the_image_is_built_from_existing_files() {
     }
     for name in &copied {
         assert!(root().join(name).exists(), "COPY {name}");
-        assert!(sent.lines().any(|line| line == format!("!{name}")), ".dockerignore keeps {name} out");
+        let is_sent = |line: &str| line.strip_prefix('!').is_some_and(|sent| Path::new(name).starts_with(sent));
+        assert!(sent.lines().any(is_sent), ".dockerignore keeps {name} out");
     }
-    let expected = ["Cargo.lock", "Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "scripts/sbom", "src"];
+    let mut expected = ["Cargo.lock", "Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "crates", "scripts/sbom", "src"]
+        .map(str::to_owned)
+        .to_vec();
+    // Of each crate the manifest alone, before its sources.
+    let crates = source_folders().into_iter().filter_map(|folder| {
+        let manifest = folder.strip_prefix(root()).unwrap().with_file_name("Cargo.toml");
+        manifest.starts_with("crates").then(|| manifest.to_str().unwrap().to_owned())
+    });
+    expected.extend(crates);
+    expected.sort();
     assert_eq!(copied.into_iter().collect::<Vec<_>>(), expected);
     // Cargo wants every target that the manifest names to be there, also for the dependencies alone.
     for path in manifest.lines().filter_map(|line| line.strip_prefix("path = \"")) {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use config::Config;
 use serde::Deserialize;
 use serde_yaml::Value;
-use tollgate::config::Config;
 
 use super::image::{instruction, words};
 use super::{at, parse, read, redis_of, root, text, texts};

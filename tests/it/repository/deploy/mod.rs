@@ -17,9 +17,8 @@ mod watching;
 
 use std::path::Path;
 
+use config::{Config, Environment};
 use serde_yaml::Value;
-use tollgate::config::{Config, Environment};
-use tollgate::store;
 
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -88,9 +87,9 @@ pub fn parse(text: &str, secrets: &[(&str, &str)]) -> Config {
 }
 
 #[track_caller]
-pub fn redis_of(config: &Config) -> &store::redis::Settings {
+pub fn redis_of(config: &Config) -> &stores::redis::Settings {
     match &config.store {
-        store::Settings::Redis(redis) => redis,
+        stores::Settings::Redis(redis) => redis,
         _ => panic!("no Redis"),
     }
 }

@@ -2,7 +2,6 @@
 //! the buckets are, and add a job that runs as the gateways do; the compose file names only what exists.
 
 use serde_yaml::Value;
-use tollgate::store;
 
 use super::{around_store, assert_patches, at, manifest, parse, read, root, text, texts};
 
@@ -31,7 +30,7 @@ fn the_gateway_yaml_for_postgresql_differs_only_in_where_the_buckets_are() {
     assert_eq!(around_store(own, "postgres"), around_store(&renamed, "redis"));
     let files = secrets(&manifest(FOLDER, "deployment"), &manifest(BASE, "deployment"));
     let config = parse(own, &files.iter().map(|file| (&**file, "secret")).collect::<Vec<_>>());
-    let store::Settings::Postgres(settings) = &config.store else { panic!("{:?}", config.store) };
+    let stores::Settings::Postgres(settings) = &config.store else { panic!("{:?}", config.store) };
     assert_eq!(settings.hosts.len(), 2);
     assert!(settings.login.has_password());
     let replicas = at(&manifest(BASE, "deployment"), "spec replicas").as_u64().unwrap();
@@ -118,7 +117,7 @@ fn the_gateways_of_compose_find_their_database_and_its_user() {
     let password = read(&format!("{COMPOSE}/gateway-password"));
     let config =
         parse(&read(&format!("{COMPOSE}/tollgate/gateway.yaml")), &[("/run/secrets/gateway-password", &password)]);
-    let store::Settings::Postgres(settings) = &config.store else { panic!("{:?}", config.store) };
+    let stores::Settings::Postgres(settings) = &config.store else { panic!("{:?}", config.store) };
     let host = &settings.hosts[0].host;
     assert!(!compose["services"][host.as_str()].is_null(), "{host}");
     let database = text(&compose, &format!("services {host} environment POSTGRES_DB"));

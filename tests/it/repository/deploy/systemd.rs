@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tollgate::config::{Config, Environment};
+use config::{Config, Environment};
 
 use super::{read, root};
 use crate::support::{not_checked, print_measured};

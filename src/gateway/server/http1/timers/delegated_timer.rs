@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use super::grace_turns::GraceTurns;
 use super::reusable_timer::ReusableTimer;
-use crate::base::time::{Clock, Micros, Timestamp};
+use base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
 pub struct DelegatedTimer {

@@ -8,9 +8,9 @@ use bytes::Buf;
 
 use super::poll_on_wake::PollOnWake;
 use super::reusable_timer::ReusableTimer;
-use crate::base::time::{Clock, Timestamp};
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::server_state::ServerState;
+use base::time::{Clock, Timestamp};
 
 /// Waits for the first byte of a head. `false` if the connection is to be closed: the client has closed it or sent nothing
 /// for the idle timeout, or this process leaves.

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::poll_on_wake::PollOnWake;
-use crate::base::time;
-use crate::base::time::{Clock, Micros, Timestamp};
+use base::time;
+use base::time::{Clock, Micros, Timestamp};
 
 /// A timer that is not waited for any more is held until it fires.
 const LONGEST: Micros = Micros(60_000_000);

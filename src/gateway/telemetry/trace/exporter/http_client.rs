@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use ureq::Agent;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, TlsProvider};
 
-use crate::base::tls::{certificate_error, system_roots};
 use crate::gateway::telemetry::trace::settings::Settings;
+use base::tls::{certificate_error, system_roots};
 
 /// The most bytes read of a collector's response, which is nearly empty.
 const LARGEST: u64 = 64 << 10;

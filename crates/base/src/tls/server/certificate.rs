@@ -1,0 +1,108 @@
+//! Reads a certificate with its chain and its key, and what is known of it.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::sign::CertifiedKey;
+use sha2::{Digest, Sha256};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{FileKey, Unusable};
+use crate::time::Timestamp;
+use crate::tls::certificate_file::{self, PairFault};
+use crate::tls::names::{self, CertificateNames};
+use crate::tls::{pem, timestamp};
+
+/// A certificate that the gateway presents.
+#[derive(Clone, Debug)]
+pub struct ServerCertificate {
+    pub(super) key: Arc<CertifiedKey>,
+    pub names: CertificateNames,
+    /// What follows “the certificate” where it is reported.
+    pub title: String,
+    pub validity: Validity,
+}
+
+/// From when until when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    pub not_before: Timestamp,
+    pub not_after: Timestamp,
+}
+
+impl Validity {
+    /// Why the certificate with this title is not valid at this moment, if it is not.
+    pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
+        match self {
+            Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
+            Validity { not_before, .. } if not_before > now => {
+                Some(format!("is not valid yet: the certificate {title} is from {} on", day_and_time(not_before)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Says so of the certificate with this title.
+    pub fn has_expired(self, title: &str) -> String {
+        format!("has expired: the certificate {title} was valid until {}", day_and_time(self.not_after))
+    }
+}
+
+impl ServerCertificate {
+    /// Reads the PEM of a certificate with its chain, and of its key.
+    ///
+    /// # Errors
+    /// Says which of the two files cannot be used, and why.
+    pub(super) fn read(
+        certificate: &[u8],
+        key: &[u8],
+        provider: &CryptoProvider,
+    ) -> Result<ServerCertificate, Unusable> {
+        let ReadChain { chain, names, title, validity } = read_chain(certificate)?;
+        let key = certificate_file::pair(chain, key, provider).map_err(|fault| match fault {
+            PairFault::Certificate(what) => Unusable::because(FileKey::CertFile, what),
+            PairFault::Key(what) => Unusable::because(FileKey::KeyFile, what),
+            PairFault::Mismatch(what) => Unusable { key: FileKey::KeyFile, what },
+        })?;
+        Ok(ServerCertificate { key: Arc::new(key), names, title, validity })
+    }
+}
+
+/// The certificates of a file, and what the first one says.
+pub(super) struct ReadChain {
+    chain: Vec<CertificateDer<'static>>,
+    names: CertificateNames,
+    title: String,
+    validity: Validity,
+}
+
+pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
+    let unusable = |what: &str| Unusable::because(FileKey::CertFile, what);
+    let chain = pem::certificates(file).map_err(|what| unusable(&what))?;
+    let Some(first) = chain.first() else { return Err(unusable("there is no certificate in it")) };
+    let Ok((_, certificate)) = X509Certificate::from_der(first) else {
+        return Err(unusable("its first certificate is not one of X.509"));
+    };
+    let (names, title) = (CertificateNames::of(&certificate), names::title(&certificate));
+    let validity = certificate.validity();
+    let validity = Validity { not_before: timestamp(validity.not_before), not_after: timestamp(validity.not_after) };
+    Ok(ReadChain { chain, names, title, validity })
+}
+
+/// In UTC.
+fn day_and_time(at: Timestamp) -> String {
+    let at = i64::try_from(at.0 / 1_000_000).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true)).unwrap_or_default()
+}
+
+/// SHA-256 of what files contain; a missing one differs from an empty one.
+pub(super) fn content_hash<'c>(contents: impl IntoIterator<Item = Option<&'c [u8]>>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for content in contents {
+        hash.update([u8::from(content.is_some())]);
+        hash.update(Sha256::digest(content.unwrap_or_default()));
+    }
+    hash.finalize().into()
+}

@@ -1,0 +1,366 @@
+//! The certificates that are in force together, and which of them a connection gets.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use x509_parser::prelude::{CertificateRevocationList, FromDer};
+
+use super::certificate::{ServerCertificate, content_hash, read_chain};
+use super::{
+    CertificateSettings, ClientAuth, FileError, FileKey, MinVersion, ReadFile, Settings, UnknownNames, Unusable,
+    Validity,
+};
+use crate::named_file::NamedFile;
+use crate::time::Timestamp;
+use crate::tls::identity::without_final_dot;
+use crate::tls::names::parent;
+use crate::tls::{certificate_file, pem, timestamp};
+
+/// Certificates that came into force together.
+#[derive(Debug)]
+pub struct Certificates {
+    /// In the order of the file. One that is unknown, or whose key is, is missing.
+    entries: Vec<Arc<Entry>>,
+    /// Indexes of entries by name, and by what follows `*.` in one. The first entry with a name has it.
+    exact: HashMap<String, usize>,
+    wildcard: HashMap<String, usize>,
+    unknown_names: UnknownNames,
+    /// Of all files.
+    content: [u8; 32],
+}
+
+/// One certificate, and what holds for the connections that get it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its index in the file.
+    index: usize,
+    cert_file: Option<PathBuf>,
+    certificate: ServerCertificate,
+    config: Arc<ServerConfig>,
+    /// When the first of the revocation lists is out of date, and what holds from then on: no session is resumed, since the client
+    /// of a resumed one is not verified again.
+    out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
+    client_auth: ClientAuth,
+    /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
+    authority: Option<[u8; 32]>,
+    /// What verifies clients with them.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+impl Certificates {
+    /// Reads every file. With `before`, sessions that it has begun are resumed, but not where clients are verified in
+    /// another way: a resumed session is not verified again.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub(super) fn read<'s>(
+        settings: &'s Settings,
+        read: impl Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>,
+        before: Option<&Certificates>,
+    ) -> Result<Certificates, Vec<FileError>> {
+        let provider = Arc::new(ring::default_provider());
+        let (mut entries, mut errors): (Vec<Arc<Entry>>, Vec<FileError>) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
+        for (index, certificate) in settings.certificates.iter().enumerate() {
+            let contents = match Contents::read(certificate, &read) {
+                Ok(contents) => contents,
+                Err(unusable) => {
+                    errors.extend(unusable.into_iter().map(|error| error.of_entry(index)));
+                    continue;
+                }
+            };
+            all.push(content_hash(contents.all()));
+            let known = before.iter().flat_map(|before| &before.entries).chain(&entries);
+            match Entry::new(index, certificate, &contents, settings, &provider, known) {
+                Ok(Some(entry)) => entries.push(Arc::new(entry)),
+                Ok(None) => {}
+                Err(unusable) => errors.extend(unusable.into_iter().map(|error| error.of_entry(index))),
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let content = content_hash(all.iter().map(|hash| Some(&hash[..])));
+        let (mut exact, mut wildcard) = (HashMap::new(), HashMap::new());
+        for (position, entry) in entries.iter().enumerate() {
+            for name in entry.certificate.names.dns() {
+                match name.strip_prefix("*.") {
+                    Some(parent) => wildcard.entry(parent.to_owned()).or_insert(position),
+                    None => exact.entry(name.clone()).or_insert(position),
+                };
+            }
+        }
+        Ok(Certificates { entries, exact, wildcard, unknown_names: settings.unknown_names, content })
+    }
+
+    pub(super) fn has_content_of(&self, other: &Certificates) -> bool {
+        self.content == other.content
+    }
+
+    /// The certificates that differ from those of `before`, and are not valid at this moment.
+    pub(super) fn invalid_beside(&self, before: &Certificates, now: Timestamp) -> Vec<FileError> {
+        let is_known =
+            |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
+        let invalid = self.entries.iter().filter(|entry| !is_known(entry)).filter_map(|entry| {
+            let what = entry.validity().problem(&entry.certificate.title, now)?;
+            Some(FileError { entry: entry.index, key: FileKey::CertFile, what })
+        });
+        invalid.collect()
+    }
+
+    /// The entry for the name that a client asks for. `None`: the connection is to be closed.
+    pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
+        let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
+        match self.unknown_names {
+            UnknownNames::First => named.or_else(|| self.entries.first()),
+            UnknownNames::Closed => named,
+        }
+    }
+
+    /// The entry with a certificate for this name, which is in lower case.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
+        let index = self.exact.get(name).or_else(|| self.wildcard.get(parent(name)?))?;
+        self.entries.get(*index)
+    }
+
+    /// Whether no key is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn first(&self) -> Option<&Arc<Entry>> {
+        self.entries.first()
+    }
+
+    pub(super) fn unknown_names(&self) -> UnknownNames {
+        self.unknown_names
+    }
+
+    /// Whether any entry asks clients for certificates.
+    pub(super) fn ask_clients(&self) -> bool {
+        self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
+    }
+
+    /// The index of each entry in the file, with what its certificate is called and the time for which that is valid.
+    pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
+        self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
+    }
+
+    /// The file of each certificate, and until when that is valid.
+    pub fn expiries(&self) -> impl Iterator<Item = (&Path, Timestamp)> {
+        self.entries.iter().filter_map(|entry| Some((entry.cert_file.as_deref()?, entry.validity().not_after)))
+    }
+}
+
+impl Entry {
+    /// `None` where the certificate or its key is unknown. `known` are entries whose sessions may be resumed.
+    fn new<'k>(
+        index: usize,
+        settings: &CertificateSettings,
+        contents: &Contents<'_>,
+        server: &Settings,
+        provider: &Arc<CryptoProvider>,
+        known: impl Iterator<Item = &'k Arc<Entry>>,
+    ) -> Result<Option<Entry>, Vec<Unusable>> {
+        let certificate = match (&contents.certificate, &contents.key) {
+            (Some(certificate), Some(key)) => ServerCertificate::read(certificate, key, provider).map(Some),
+            (Some(certificate), None) => read_chain(certificate).map(|_| None),
+            (None, _) => Ok(None),
+        };
+        let verifier = verifier(settings.client_auth, contents, provider);
+        let (certificate, verifier) = match (certificate, verifier) {
+            (Ok(certificate), Ok(verifier)) => (certificate, verifier),
+            (certificate, verifier) => return Err(certificate.err().into_iter().chain(verifier.err()).collect()),
+        };
+        let Some(certificate) = certificate else { return Ok(None) };
+        let authority =
+            verifier.is_some().then(|| content_hash([contents.client_ca.as_deref(), contents.client_crl.as_deref()]));
+        let is_alike = |entry: &&Arc<Entry>| entry.authority == authority && entry.client_auth == settings.client_auth;
+        let kept = known.filter(is_alike).last().map(|entry| Arc::clone(&entry.config.ticketer));
+        let unusable = |error: rustls::Error| vec![Unusable::because(FileKey::CertFile, error)];
+        let ticketer = kept.map_or_else(ring::Ticketer::new, Ok).map_err(unusable)?;
+        let lists_end = contents.client_crl.as_deref().filter(|_| verifier.is_some()).and_then(lists_end);
+        let config = server_config(&certificate, server, provider, verifier.clone(), ticketer).map_err(unusable)?;
+        let out_of_date = lists_end.map(|end| {
+            let mut config = config.clone();
+            config.ticketer = Arc::new(NoTickets);
+            config.send_tls13_tickets = 0;
+            (end, Arc::new(config))
+        });
+        let (config, client_auth) = (Arc::new(config), settings.client_auth);
+        let cert_file = settings.cert_file.as_ref().map(|file| file.path().to_owned());
+        Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
+    }
+
+    /// What holds for a handshake at this moment.
+    pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
+        match &self.out_of_date {
+            Some((since, config)) if *since <= now => Arc::clone(config),
+            _ => Arc::clone(&self.config),
+        }
+    }
+
+    pub fn client_auth(&self) -> ClientAuth {
+        self.client_auth
+    }
+
+    fn validity(&self) -> Validity {
+        self.certificate.validity
+    }
+
+    /// Whether its certificate is for this host.
+    pub(super) fn covers(&self, host: &str) -> bool {
+        self.certificate.names.cover(host)
+    }
+
+    /// Whether a connection under this entry has authenticated its client as `other` wants it.
+    pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
+        other.client_auth == ClientAuth::Off
+            || (self.client_auth >= other.client_auth && self.authority == other.authority)
+    }
+}
+
+impl Entry {
+    /// Whether it verifies clients as another one.
+    pub(super) fn is_like(&self, other: &Entry) -> bool {
+        self.client_auth == other.client_auth && self.authority == other.authority
+    }
+
+    /// Whether a handshake with a client that shows this chain would succeed.
+    pub(super) fn admits(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> bool {
+        let Some(verifier) = &self.verifier else { return true };
+        let Some((own, others)) = shown.split_first() else { return self.client_auth != ClientAuth::Required };
+        let now = UnixTime::since_unix_epoch(Duration::from_micros(now.0));
+        verifier.verify_client_cert(own, others, now).is_ok()
+    }
+}
+
+fn server_config(
+    certificate: &ServerCertificate,
+    server: &Settings,
+    provider: &Arc<CryptoProvider>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
+    ticketer: Arc<dyn ProducesTickets>,
+) -> Result<ServerConfig, rustls::Error> {
+    let versions: &[&SupportedProtocolVersion] = match server.min_version {
+        MinVersion::Tls12 => &[&TLS13, &TLS12],
+        MinVersion::Tls13 => &[&TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(Arc::clone(provider)).with_protocol_versions(versions)?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(Arc::clone(&certificate.key))));
+    config.alpn_protocols = server.protocols.iter().map(|protocol| protocol.name().into()).collect();
+    // Sessions are in their tickets, so every thread can resume them, and none takes memory.
+    config.ticketer = ticketer;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}
+
+/// Issues no tickets, and accepts none.
+#[derive(Debug)]
+struct NoTickets;
+
+impl ProducesTickets for NoTickets {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn lifetime(&self) -> u32 {
+        0
+    }
+
+    fn encrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn decrypt(&self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// When the first of these revocation lists is out of date. Those that cannot be read are found elsewhere.
+fn lists_end(pem: &[u8]) -> Option<Timestamp> {
+    let lists = pem::revocation_lists(pem).unwrap_or_default();
+    let ends = lists.iter().filter_map(|list| {
+        let (_, list) = CertificateRevocationList::from_der(list).ok()?;
+        list.next_update().map(timestamp)
+    });
+    ends.min()
+}
+
+/// What verifies the certificates of clients; `None` where they are not asked for one.
+fn verifier(
+    client_auth: ClientAuth,
+    contents: &Contents<'_>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, Unusable> {
+    // A mistake in a file is one, whether or not it is used.
+    let Some(ca) = &contents.client_ca else { return Ok(None) };
+    let roots = certificate_file::authorities(ca).map_err(|what| Unusable::because(FileKey::ClientCaFile, what))?;
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let (builder, key) = match &contents.client_crl {
+        None => (builder, FileKey::ClientCaFile),
+        Some(crl) => {
+            let key = FileKey::ClientCrlFile;
+            let lists = pem::revocation_lists(crl).map_err(|error| Unusable::because(key, error))?;
+            // An old list would let a certificate pass that has been revoked since.
+            (builder.with_crls(lists).enforce_revocation_expiration(), key)
+        }
+    };
+    let builder = if client_auth == ClientAuth::Optional { builder.allow_unauthenticated() } else { builder };
+    let verifier = builder.build().map_err(|error| Unusable::because(key, certificate_file::bad_lists(&error)))?;
+    Ok((client_auth != ClientAuth::Off).then_some(verifier))
+}
+
+/// What the files of one entry contain.
+struct Contents<'s> {
+    certificate: Option<Cow<'s, [u8]>>,
+    key: Option<Cow<'s, [u8]>>,
+    client_ca: Option<Cow<'s, [u8]>>,
+    client_crl: Option<Cow<'s, [u8]>>,
+}
+
+impl<'s> Contents<'s> {
+    fn read(settings: &'s CertificateSettings, read: ReadFile<'_, 's>) -> Result<Contents<'s>, Vec<Unusable>> {
+        let mut errors = Vec::new();
+        let mut content = |key, file: Option<&'s NamedFile>| match file.map(read).transpose() {
+            Ok(content) => content,
+            Err(error) => {
+                errors.push(Unusable { key, what: format!("must be a readable file ({error})") });
+                None
+            }
+        };
+        let contents = Contents {
+            certificate: content(FileKey::CertFile, settings.cert_file.as_ref()),
+            key: content(FileKey::KeyFile, settings.key_file.as_ref()),
+            client_ca: content(FileKey::ClientCaFile, settings.client_ca_file.as_ref()),
+            client_crl: content(FileKey::ClientCrlFile, settings.client_crl_file.as_ref()),
+        };
+        if errors.is_empty() { Ok(contents) } else { Err(errors) }
+    }
+
+    fn all(&self) -> [Option<&[u8]>; 4] {
+        [self.certificate.as_deref(), self.key.as_deref(), self.client_ca.as_deref(), self.client_crl.as_deref()]
+    }
+}
+
+impl Unusable {
+    fn of_entry(self, entry: usize) -> FileError {
+        FileError { entry, key: self.key, what: self.what }
+    }
+}

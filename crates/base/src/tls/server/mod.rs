@@ -1,0 +1,232 @@
+//! TLS as a server: several certificates, of which a connection gets the one for the name that its client asks for.
+//!
+//! Files are read when a configuration is loaded, so that a bad one is a problem of the configuration, and again when they
+//! have changed. All of them come into force together, or none: connections go on under the certificates that they began
+//! with.
+
+mod certificate;
+mod certificates;
+mod session;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::http_protocol::HttpProtocol;
+use crate::named_file::NamedFile;
+use crate::time::Timestamp;
+
+pub use certificate::Validity;
+pub use certificates::{Certificates, Entry};
+pub use session::Session;
+
+/// What `tls` says about one listener.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// In the order of the file.
+    pub certificates: Vec<CertificateSettings>,
+    pub min_version: MinVersion,
+    /// The protocols of which a client chooses one (ALPN), the preferred one first.
+    pub protocols: Vec<HttpProtocol>,
+    pub unknown_names: UnknownNames,
+}
+
+/// One entry of `certificates`.
+#[derive(Clone, Debug)]
+pub struct CertificateSettings {
+    /// PEM: the certificate, with its chain. `None`: it is not known here, in a file that is only examined.
+    pub cert_file: Option<NamedFile>,
+    /// PEM. `None`: it cannot be read here, in a file that is only examined.
+    pub key_file: Option<NamedFile>,
+    /// PEM: the authorities that may have signed a client's certificate.
+    pub client_ca_file: Option<NamedFile>,
+    /// PEM: the client certificates that are revoked.
+    pub client_crl_file: Option<NamedFile>,
+    pub client_auth: ClientAuth,
+}
+
+/// Whether clients show a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientAuth {
+    /// They are not asked for one.
+    Off,
+    /// One that is shown must verify.
+    Optional,
+    Required,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MinVersion {
+    Tls12,
+    Tls13,
+}
+
+/// What happens to a client that asks for a name for which there is no certificate, or for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownNames {
+    /// It gets the first certificate.
+    First,
+    /// The connection is closed, and a request for another host than the certificate covers is refused.
+    Closed,
+}
+
+/// A key of `certificates` that names a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKey {
+    CertFile,
+    KeyFile,
+    ClientCaFile,
+    ClientCrlFile,
+}
+
+impl FileKey {
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKey::CertFile => "cert_file",
+            FileKey::KeyFile => "key_file",
+            FileKey::ClientCaFile => "client_ca_file",
+            FileKey::ClientCrlFile => "client_crl_file",
+        }
+    }
+}
+
+/// A file of one entry that cannot be used, and why.
+struct Unusable {
+    key: FileKey,
+    what: String,
+}
+
+impl Unusable {
+    fn because(key: FileKey, error: impl fmt::Display) -> Unusable {
+        Unusable { key, what: format!("cannot be used: {error}") }
+    }
+}
+
+/// A file that cannot be used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileError {
+    /// The index of its entry in `certificates`.
+    pub entry: usize,
+    pub key: FileKey,
+    pub what: String,
+}
+
+/// The certificates of one listener, which follow changes of their files.
+pub struct Server {
+    settings: Settings,
+    in_force: ArcSwap<Certificates>,
+    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    is_of_before: AtomicBool,
+}
+
+impl fmt::Debug for Server {
+    /// Without what the files contain.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.settings).finish()
+    }
+}
+
+impl Server {
+    /// Uses what the files contained when the configuration was loaded.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub fn new(settings: Settings) -> Result<Server, Vec<FileError>> {
+        let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), None)?;
+        Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
+    }
+
+    /// The same, whose clients can resume the sessions that `before` has begun: as far as it authenticates clients in the
+    /// same way. If it has a new certificate that is not valid at this moment, what was in force stays, until the files are read
+    /// again and are valid.
+    #[must_use]
+    pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
+        let (settings, known) = (self.settings.clone(), before.in_force.load());
+        let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), Some(&known));
+        let certificates = certificates.map_or_else(|_| self.in_force.load_full(), Arc::new);
+        let is_valid = certificates.invalid_beside(&known, now).is_empty();
+        let certificates = if is_valid { certificates } else { Arc::clone(&known) };
+        Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
+    }
+
+    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    pub fn keeps_former(&self) -> bool {
+        self.is_of_before.load(Ordering::Acquire)
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub fn in_force(&self) -> Arc<Certificates> {
+        self.in_force.load_full()
+    }
+
+    /// Every file that is named, with its entry and key.
+    pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
+        self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
+            let files = [
+                (FileKey::CertFile, certificate.cert_file.as_ref()),
+                (FileKey::KeyFile, certificate.key_file.as_ref()),
+                (FileKey::ClientCaFile, certificate.client_ca_file.as_ref()),
+                (FileKey::ClientCrlFile, certificate.client_crl_file.as_ref()),
+            ];
+            files.into_iter().filter_map(move |(key, file)| Some((entry, key, file?)))
+        })
+    }
+
+    /// Whether the same files are named, and mean the same.
+    pub fn is_set_alike(&self, other: &Server) -> bool {
+        let options = |server: &Server| {
+            let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();
+            (server.settings.min_version, server.settings.unknown_names, auth)
+        };
+        let paths = |server: &Server| -> Vec<_> {
+            server.files().map(|(entry, key, file)| (entry, key, file.path().to_owned())).collect()
+        };
+        options(self) == options(other) && paths(self) == paths(other)
+    }
+
+    /// Reads the files again, and puts them in force if they differ from what is. Returns whether they do. May block.
+    ///
+    /// # Errors
+    /// Every file that cannot be used, or that has a new certificate which is not valid at this moment. What was in force
+    /// stays.
+    pub fn reread(&self, now: Timestamp) -> Result<Reread, Vec<FileError>> {
+        let before = self.in_force.load();
+        let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
+        if certificates.has_content_of(&before) && !self.keeps_former() {
+            return Ok(Reread::Unchanged);
+        }
+        let invalid = certificates.invalid_beside(&before, now);
+        if !invalid.is_empty() {
+            return Err(invalid);
+        }
+        drop(before);
+        self.in_force.store(Arc::new(certificates));
+        self.is_of_before.store(false, Ordering::Release);
+        Ok(Reread::Changed)
+    }
+
+    /// With the path, for a log.
+    pub fn describe(&self, error: &FileError) -> String {
+        let named = self.files().find(|(entry, key, _)| *entry == error.entry && *key == error.key);
+        let path = named.map_or(Path::new(""), |(_, _, file)| file.path());
+        format!("certificates[{}].{} {}: {}", error.entry, error.key.name(), path.display(), error.what)
+    }
+}
+
+/// What reading the files again has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reread {
+    Changed,
+    Unchanged,
+}
+
+/// How a file is read.
+type ReadFile<'r, 's> = &'r dyn Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>;

@@ -1,0 +1,76 @@
+//! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
+
+use super::windowed::{UP_TO_LIMIT, limit, limit_key, numbers, shadow};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::claimed_number::NumberReader;
+use crate::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::duration;
+use crate::key::{Key, Mapping, Type, unconstrained};
+use crate::reader::{Field, Section};
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::sliding_window::{LEAST_STEPS, LONGEST, MAX_LIMIT, MOST_STEPS, SHORTEST, SlidingWindow};
+
+const LIMIT_KEY: Key = limit_key("What is granted in any window, at most.");
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `sliding_window`"),
+    definition: Some("sliding_window"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Defined { name: "positive_duration", text: "duration from `1s` to `31d`" },
+            "How long what was granted counts, at least.",
+        ),
+        Key::default(
+            "steps",
+            Type::Whole { least: LEAST_STEPS, most: MOST_STEPS },
+            "10",
+            "Into how many steps the window is cut. What was granted counts at most one step too long.",
+        ),
+        COST_SOURCE,
+        fixed_cost(UP_TO_LIMIT),
+        default_cost(UP_TO_LIMIT),
+        min_cost(UP_TO_LIMIT),
+        MAX_COST,
+        shadow(&NUMBERS),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping = Mapping {
+    heading: None,
+    definition: Some("sliding_window_numbers"),
+    keys: &[LIMIT_KEY],
+    constraints: unconstrained,
+};
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader);
+    let window = section.need("window").and_then(|field| window(&field));
+    let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
+    let (limit, window, steps) = (limit?, window?, steps?);
+    numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(
+    section: &Section<'_>,
+    window: Option<&SlidingWindow>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader)?;
+    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::SlidingWindow))
+}
+
+fn window(field: &Field<'_>) -> Option<Micros> {
+    let length = duration::parse(field.written()?).filter(|length| (SHORTEST..=LONGEST).contains(length));
+    if length.is_none() {
+        field.must("be a duration from 1s to 31d");
+    }
+    length
+}

@@ -1,0 +1,99 @@
+//! Reads what a request pays at a limit: `cost_source`, and the costs that go with it.
+
+use serde_json::json;
+
+use super::key::{Key, Type};
+use super::reader::{Field, Section};
+use super::suggest::nearest_spelling;
+use super::value_kind::{ReadField, ValueKind};
+use super::value_types::reference;
+use ledger::cost::Cost;
+use request::attribute::Attribute;
+use rules::rule::Price;
+
+/// A cost that is not above the most that a bucket holds, as the file calls it.
+pub const UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
+
+const SOURCE_SHAPE: &str = "be fixed, header:<name> or query:<name>";
+
+/// `None` is `fixed`.
+const SOURCE: ValueKind<ReadField<Option<Attribute>>> = ValueKind {
+    text: "`fixed`, `header:<name>`, `query:<name>`",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
+            "patternErrorMessage": format!("must {SOURCE_SHAPE}")
+        });
+        json!({"anyOf": [attribute, {"const": "fixed"}, reference()]})
+    },
+    read: source,
+};
+
+pub const COST_SOURCE: Key =
+    Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
+pub const fn fixed_cost(kind: Type) -> Key {
+    Key::default("fixed_cost", kind, "1", "The cost, if it is fixed.")
+}
+pub const fn default_cost(kind: Type) -> Key {
+    let doc = "The cost, if the header or parameter is missing, or is not a plain decimal above 0.";
+    Key::default("default_cost", kind, "1", doc)
+}
+pub const fn min_cost(kind: Type) -> Key {
+    Key::default("min_cost", kind, "1", "A smaller requested cost is raised to this.")
+}
+pub const MAX_COST: Key = Key::optional(
+    "max_cost",
+    Type::Defined { name: "amount", text: "at least `min_cost`" },
+    "A larger requested cost is lowered to this.",
+);
+
+/// The most that a request can pay, and what the file calls it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ceiling {
+    pub cost: Cost,
+    pub name: &'static str,
+}
+
+/// What a request pays. Without a `ceiling`, which then is wrong itself, costs are not compared with it.
+pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
+    let source = section.value("cost_source", SOURCE.read);
+    let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
+    let default = section.value("default_cost", |field| cost(&field, ceiling));
+    let min = section.value("min_cost", |field| cost(&field, ceiling));
+    let max = section.optional("max_cost", |field| Some((field.cost()?, field)));
+    let (fixed, default, min, max) = (fixed?, default?, min?, max?);
+    if let Some((_, field)) = max.as_ref().filter(|(max, _)| *max < min) {
+        field.must(format_args!("be at least min_cost ({min})"));
+        return None;
+    }
+    Some(match source? {
+        None => Price::Fixed(fixed),
+        Some(attribute) => Price::FromRequest { attribute, default, min, max: max.map(|(max, _)| max) },
+    })
+}
+
+/// A cost that a full bucket can pay.
+fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
+    let cost = field.cost()?;
+    if let Some(Ceiling { cost: ceiling, name }) = ceiling.filter(|ceiling| cost > ceiling.cost) {
+        field.must(format_args!("be at most the {name} ({ceiling})"));
+        return None;
+    }
+    Some(cost)
+}
+
+fn source(field: Field<'_>) -> Option<Option<Attribute>> {
+    let text = field.text()?;
+    if text == "fixed" {
+        return Some(None);
+    }
+    match Attribute::parse(text) {
+        Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
+        _ => {
+            let hint = nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
+            field.must_hinting(SOURCE_SHAPE, hint);
+            None
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Reads a whole gateway.yaml: parses the text, and makes a [`Config`] of it, or reports every problem at once.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
+use super::api_keys::{API_KEYS, api_keys};
+use super::attribute::{AttributeReader, TlsAttributes};
+use super::check::{CHECK, allowed};
+use super::client_ip::{CLIENT_IP, client_ip};
+use super::client_tls::ClientTls;
+use super::cors::{CORS, CorsReader};
+use super::drain::{DRAIN, drain};
+use super::environment::Environment;
+use super::error_pages::{ERROR_PAGE, error_pages};
+use super::exempt::EXEMPT;
+use super::hash_key::hash_key;
+use super::headers::{HEADERS, headers};
+use super::jwt::{JWT, jwt};
+use super::key::{Key, Mapping, PATH, SOCKET_ADDRESS, TEXT, Type};
+use super::limits::{LIMITS, limits};
+use super::listen_address::LISTEN_ADDRESS;
+use super::listeners::{LISTENER, listeners};
+use super::log::{LOG, log};
+use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
+use super::policies::{POLICY, policies};
+use super::problem::{Problem, Problems, Purpose, Report};
+use super::reader::{Field, Section};
+use super::remarks::Remarks;
+use super::restricted_match::Restriction;
+use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
+use super::routes::{ROUTE, RouteReader};
+use super::rule_match::ConditionReader;
+use super::rules::{RULE, RuleDefaults};
+use super::settings::Config;
+use super::store::{STORE, store};
+use super::taken_addresses::TakenAddresses;
+use super::threads::THREADS;
+use super::tree::Node;
+use super::upstream::{Scheme, UPSTREAM, Upstream};
+use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
+use super::upstreams::{UPSTREAM_ENTRY, upstreams};
+use super::valid_rest::ValidRest;
+use super::warning::{Warning, Warnings};
+use super::{lints, substitution, tree};
+use rules::route::DEFAULT;
+use rules::route::route_set::RouteSet;
+use rules::rule::{OnStoreFailure, RuleSource};
+use rules::rule_set::RuleSet;
+
+pub static FILE: Mapping = Mapping {
+    heading: Some("key"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "listen",
+            LISTEN_ADDRESS.declared(),
+            "0.0.0.0:8080",
+            "Where requests arrive. Port 0 picks a free port, which is printed at the start. `unix:PATH` is a [Unix domain \
+             socket](#unix-domain-sockets), like `unix:/run/tollgate.sock`.",
+        ),
+        Key::optional(
+            "listeners",
+            Type::List { of: &LISTENER, least: 1 },
+            "Several such addresses, instead of `listen`.",
+        ),
+        Key::optional(
+            "admin",
+            SOCKET_ADDRESS,
+            "Where `/metrics`, `/livez` and `/readyz` are served, without a password. Without the key there is no such \
+             listener.",
+        ),
+        Key::default(
+            "threads",
+            THREADS.declared(),
+            "auto",
+            "How many threads proxy. `auto` is one for each core that the process may use.",
+        ),
+        Key::depends(
+            "upstream",
+            UPSTREAM.declared(),
+            "`upstreams` and `routes` instead; none where every listener has `decide`",
+            "Where requests go: `http://HOST`, `http://HOST:PORT` or the same with `https`, without a path. The default port is \
+             80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn. `unix:PATH` is \
+             a Unix domain socket, like `unix:/run/api.sock`.",
+        ),
+        Key::optional(
+            "upstreams",
+            Type::Named(&UPSTREAM_ENTRY),
+            "[Several upstreams](#upstreams-and-routes), by name, or one of several servers.",
+        ),
+        Key::optional(
+            "routes",
+            Type::List { of: &ROUTE, least: 1 },
+            "Which of `upstreams` a request goes to. The first route that matches is taken; where none does, the answer is 404.",
+        ),
+        Key::default("upstream_timeouts", Type::Mapping(&UPSTREAM_TIMEOUTS), "{}", "How long the upstream may take."),
+        Key::default(
+            "store",
+            Type::Mapping(&STORE),
+            "{memory: {}}",
+            "Where buckets live: one of `memory`, `redis` and `postgres`.",
+        ),
+        Key::default(
+            "on_store_failure",
+            ON_STORE_FAILURE,
+            "local",
+            "What happens to a request [when the store does not answer](#when-the-store-fails). `local`: it is charged in \
+             this gateway's memory, to its share of the limit. `allow`: it passes. `deny`: 503.",
+        ),
+        Key::default(
+            "client_ip",
+            Type::Mapping(&CLIENT_IP),
+            "{}",
+            "Which address is the client's: the attribute `ip:address`.",
+        ),
+        Key::optional(
+            "jwt",
+            Type::Mapping(&JWT),
+            "How JSON Web Tokens are verified. Their claims are the attributes `jwt:<claim>`.",
+        ),
+        Key::optional(
+            "api_keys",
+            Type::Mapping(&API_KEYS),
+            "Which API keys are known, and who has them: the attributes `key:id` and `key:plan`.",
+        ),
+        Key::optional(
+            "cors",
+            Type::List { of: &CORS, least: 1 },
+            "[Pages of other origins](#cors) that may send requests and read the responses. The first entry that matches a request decides.",
+        ),
+        Key::optional(
+            "error_pages",
+            Type::List { of: &ERROR_PAGE, least: 1 },
+            "[Own texts](#error_pages) for responses of the gateway. The first entry that matches a request and its status is used; \
+             without one it is a problem document.",
+        ),
+        Key::default(
+            "exempt",
+            EXEMPT.declared(),
+            "[]",
+            "Requests that [pay nothing](#exempt): one entry that holds is enough. A `deny` still refuses them.",
+        ),
+        Key::optional(
+            "rules",
+            Type::List { of: &RULE, least: 0 },
+            "The rules of a single policy, which is named `default`. The first rule that applies decides.",
+        ),
+        Key::optional(
+            "policies",
+            Type::List { of: &POLICY, least: 0 },
+            "[Policies](#policies): named, ordered lists of rules. Every policy counts. All that they charge is taken together, \
+             or nothing is.",
+        ),
+        Key::default(
+            "headers",
+            HEADERS,
+            "[ratelimit, legacy]",
+            "Which rate-limit fields responses carry; `[]` for none.",
+        ),
+        Key::default(
+            "retry_after_jitter",
+            Type::Mapping(&RETRY_AFTER_JITTER),
+            "{}",
+            "How far `Retry-After` is spread, so that clients do not all return at once.",
+        ),
+        Key::default(
+            "limits",
+            Type::Mapping(&LIMITS),
+            "{}",
+            "What a client may send, how long it may take, and how many connections may be open.",
+        ),
+        Key::default("drain", Type::Mapping(&DRAIN), "{}", "How the process shuts down."),
+        Key::default("log", Type::Mapping(&LOG), "{}", "Diagnostics on standard error."),
+        Key::optional(
+            "access_log",
+            Type::Mapping(&ACCESS_LOG),
+            "One line of JSON for each request: see [the access log](#the-access-log). Without the key nothing is logged.",
+        ),
+        Key::default(
+            "check",
+            Type::Mapping(&CHECK),
+            "{}",
+            "What `tollgate check` reports about this file: see [errors](#errors).",
+        ),
+        Key::optional(
+            "hash_key",
+            TEXT,
+            "A secret of at least 16 bytes. It makes the pseudonyms of buckets and clients in logs and reports. Better from \
+             the environment.",
+        ),
+        Key::optional("hash_key_file", PATH, "A file that holds the same secret. Line ends after it are ignored."),
+    ],
+    constraints: || {
+        json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}, {
+            "required": ["routes"],
+            "properties": {"routes": {"items": {"properties": {"upstream": false}}}}
+        }, {
+            "required": ["listeners"],
+            "properties": {"listeners": {"items": {"required": ["decide"]}}}
+        }], "dependencies": {
+            "upstream": {"properties": {"upstreams": false, "routes": false}},
+            "listen": {"properties": {"listeners": false}},
+            "rules": {"properties": {"policies": false}},
+            "hash_key": {"properties": {"hash_key_file": false}}
+        }})
+    },
+};
+
+/// A file without a problem.
+struct CheckedFile {
+    config: Config,
+    /// The names of warnings that are silenced.
+    allowed: Vec<&'static str>,
+}
+
+impl Config {
+    /// Reads a file's text. `file` is its name in reports.
+    ///
+    /// # Errors
+    /// All problems of the text, and of the files that it names.
+    pub fn parse(file: &str, bytes: &[u8], environment: Environment<'_>) -> Result<Config, Problems> {
+        Config::parse_for(Purpose::Run, file, bytes, environment)
+    }
+
+    /// The same, for a purpose. To examine a file, its secrets and what it connects to need not be known: what is unknown
+    /// is a warning.
+    ///
+    /// # Errors
+    /// All problems of the text, and of the files that it names.
+    pub fn parse_for(
+        purpose: Purpose,
+        file: &str,
+        bytes: &[u8],
+        environment: Environment<'_>,
+    ) -> Result<Config, Problems> {
+        let report = Report::new(purpose).of_keys(&FILE);
+        let mut tree = match tree::read(bytes, &report) {
+            Ok(tree) => tree,
+            Err(problem) => {
+                let mut problems = report.into_problems();
+                problems.push(problem);
+                return Err(Problems { file: file.to_owned(), problems, warnings: Vec::new() });
+            }
+        };
+        substitution::expand(&mut tree, environment.variable, &report);
+        let checked = checked(Field::root(&tree, &report), environment);
+        let remarks = report.remarks();
+        match (report.into_problems(), checked) {
+            (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
+                let config = Config { remarks, ..config };
+                let warnings = lints::warnings(&config, &allowed, &tree);
+                let warnings = Warnings { file: file.to_owned(), warnings };
+                Ok(Config { warnings, hash: short_hash(bytes), ..config })
+            }
+            (problems, _) => {
+                // To run, a file is read once: it may be a pipe.
+                let warnings = match purpose {
+                    Purpose::Run => Vec::new(),
+                    Purpose::CheckToRun | Purpose::Examine | Purpose::ReachStore => {
+                        warnings_beside(&problems, &tree, remarks, environment)
+                    }
+                };
+                Err(Problems { file: file.to_owned(), problems, warnings })
+            }
+        }
+    }
+}
+
+/// The warnings of the keys that are valid, in a file with these problems.
+fn warnings_beside(
+    problems_of_file: &[Problem],
+    tree: &Node,
+    remarks: Remarks,
+    environment: Environment<'_>,
+) -> Vec<Warning> {
+    let Some(rest) = ValidRest::of(problems_of_file, tree, &FILE.names()) else { return Vec::new() };
+    let report = Report::new(Purpose::Examine);
+    let checked = checked(Field::root(&rest.tree, &report), environment);
+    match (report.into_problems(), checked) {
+        (problems, Some(CheckedFile { config, allowed })) if problems.is_empty() => {
+            let mut warnings = lints::warnings(&Config { remarks, ..config }, &allowed, &rest.tree);
+            // Where a value must be known, its problem says so.
+            let is_problem = |warning: &Warning| {
+                problems_of_file.iter().any(|one| one.position == Some(warning.position) && one.path == warning.path)
+            };
+            warnings.retain(|warning| rest.decides(warning.name) && !is_problem(warning));
+            warnings
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// `None` after a problem has been reported. Every key is read, whatever problems others have.
+fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile> {
+    let file = root.section(&FILE)?;
+    let mut addresses = TakenAddresses::default();
+    let listeners = listeners(&file, environment, &mut addresses);
+    let admin = file.optional("admin", |field| {
+        let address = field.socket_address()?;
+        addresses.take(&field, &address.into()).map(|()| address)
+    });
+    let threads = file.value("threads", THREADS.read);
+    let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
+    let store = file.value("store", |field| store(field, environment));
+    let on_store_failure = file.value("on_store_failure", on_store_failure);
+    let client_ip = file.value("client_ip", client_ip);
+    let jwt = file.optional("jwt", |field| jwt(field, environment));
+    let api_keys = file.optional("api_keys", |field| api_keys(field, environment));
+    let columns = api_keys.as_ref().and_then(Option::as_ref).map(|api_keys| api_keys.keys().columns());
+    // Wrong listeners have been reported, and must not make attributes wrong.
+    let tls = listeners.as_deref().map_or(TlsAttributes::All, TlsAttributes::of);
+    let attributes =
+        AttributeReader { jwt: file.has("jwt"), api_keys: file.has("api_keys"), tls, columns: columns.as_deref() };
+    let upstreams = upstreams_of(&file, upstream_timeouts, environment, attributes);
+    // A wrong prefix has been reported, and must not make other addresses wrong.
+    let ipv6_prefix = client_ip.as_ref().map_or(64, |client_ip| client_ip.ipv6_prefix);
+    let conditions = ConditionReader { attributes, ipv6_prefix, environment };
+    let defaults = RuleDefaults { conditions, on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local) };
+    let routes = match file.get("routes") {
+        Some(field) => {
+            // Those that are wrong have been reported, and have names nevertheless.
+            let named = file.get("upstreams").filter(|field| field.is_map() && !file.has("upstream"));
+            let names: Option<Vec<&str>> =
+                named.map(|field| field.entries().iter().map(|upstream| &*upstream.key).collect());
+            RouteReader { ipv6_prefix, upstreams: names.as_deref(), attributes, environment }
+                .routes(&field)
+                .map(RouteSet::compile)
+        }
+        None if upstreams.as_ref().is_some_and(Vec::is_empty) => Some(RouteSet::compile(Vec::new())),
+        None => Some(RouteSet::single()),
+    };
+    let exempt = file.value("exempt", |field| (EXEMPT.read)(field, conditions));
+    let policies = policies(&file, defaults);
+    let headers = file.value("headers", headers);
+    let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);
+    let limits = file.value("limits", limits);
+    let extra_methods = limits.as_ref().map_or(&[][..], |(_, extra_methods)| extra_methods);
+    let restriction = Restriction { ipv6_prefix, tls, environment };
+    let cors = file.optional("cors", |field| {
+        CorsReader { restriction, extra_methods, formats: headers.as_deref().unwrap_or_default() }.cors(&field)
+    });
+    let error_pages = file.optional("error_pages", |field| error_pages(&field, restriction, environment));
+    let drain = file.value("drain", drain);
+    let log = file.value("log", log);
+    let tokens = jwt.iter().flatten().flat_map(|jwt| &jwt.token_from).cloned();
+    let keys_from = api_keys.iter().flatten().map(|api_keys| api_keys.from.clone());
+    let credentials: Vec<_> = tokens.chain(keys_from).collect();
+    let logged = LoggedAttributeReader { attributes, credentials: &credentials };
+    let access_log = file.optional("access_log", |field| access_log(field, logged, environment));
+    let allowed = file.value("check", allowed);
+    let hash_key = hash_key(&file, environment);
+    file.close();
+    on_store_failure?;
+    let (bounds, extra_methods) = limits?;
+    let routes = routes?;
+    let (jwt, api_keys, source) = (jwt?, api_keys?, RuleSource { policies: policies?, exempt: exempt? });
+    let config = Config {
+        listeners: listeners?,
+        admin: admin?,
+        threads: threads?,
+        upstreams: upstreams?,
+        store: store?,
+        client_ip: client_ip?,
+        rules: RuleSet::compile(source)
+            .with_unambiguous(credentials.into_iter().chain(routes.read_attributes().cloned())),
+        routes,
+        cors: cors?,
+        error_pages: error_pages?.map(Arc::new),
+        jwt,
+        api_keys,
+        headers: headers?,
+        retry_after_jitter: retry_after_jitter?,
+        bounds,
+        extra_methods,
+        drain: drain?,
+        log: log?,
+        access_log: access_log?,
+        hash_key: hash_key?,
+        remarks: Remarks::default(),
+        warnings: Warnings::default(),
+        hash: String::new(),
+    };
+    Some(CheckedFile { config, allowed: allowed? })
+}
+
+/// The upstream of `upstream`, or those of `upstreams`, which need routes. There are no upstreams if every route answers by itself,
+/// and none are needed if every listener decides for other proxies.
+fn upstreams_of(
+    file: &Section<'_>,
+    timeouts: Option<UpstreamTimeouts>,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Vec<Upstream>> {
+    let Some(short) = file.get("upstream") else {
+        if !file.has("upstreams") && !file.has("routes") {
+            if file.get("listeners").is_some_and(|listeners| listeners.is_list_with("decide")) {
+                return Some(Vec::new());
+            }
+            file.wrong("upstream", "missing");
+            return None;
+        }
+        let answer_themselves = |routes: Field<'_>| routes.is_list_without("upstream");
+        if !file.has("upstreams") && file.get("routes").is_some_and(answer_themselves) {
+            return Some(Vec::new());
+        }
+        let upstreams = file.need("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
+        return file.need("routes").and(upstreams);
+    };
+    for long in ["upstreams", "routes"] {
+        file.unwanted(long, "must not stand beside `upstream`, which is short for one upstream and one route to it");
+    }
+    // Both are checked nevertheless.
+    file.get("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
+    let endpoint = short.known_or("http://unknown.invalid", UPSTREAM.read)?;
+    let tls = match endpoint.scheme {
+        Scheme::Http => None,
+        Scheme::Https => Some(Arc::new(ClientTls::default().client_of_any_host(file)?)),
+    };
+    Some(vec![Upstream::of_one_name(DEFAULT, endpoint, tls, timeouts?)])
+}
+
+/// Eight hexadecimal digits of SHA-256.
+fn short_hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}

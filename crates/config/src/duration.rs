@@ -1,0 +1,49 @@
+//! Parses durations: `250ms`, `20s`, `5m`, `1h`, `1d`; and units of time.
+
+use base::time::Micros;
+
+/// `None` for a number without a unit, a fraction, or more microseconds than 64 bits hold.
+pub fn parse(text: &str) -> Option<Micros> {
+    let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
+    let (number, name) = text.split_at(unit_at);
+    number.parse::<u64>().ok()?.checked_mul(unit(name)?.0).map(Micros)
+}
+
+/// How long the unit with this name is. A month is only ever written `month`, so that `m` is a minute everywhere.
+pub fn unit(name: &str) -> Option<Micros> {
+    Some(Micros(match name {
+        "ms" => 1_000,
+        "s" | "sec" | "second" => 1_000_000,
+        "m" | "min" | "minute" => 60_000_000,
+        "h" | "hour" => 3_600_000_000,
+        "d" | "day" => 86_400_000_000,
+        _ => return None,
+    }))
+}
+
+/// The names of units but `ms`, as a part of a regular expression.
+pub const UNITS: &str = "s|sec|second|m|min|minute|h|hour|d|day";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_a_whole_number_with_a_unit() {
+        assert_eq!(parse("250ms"), Some(Micros(250_000)));
+        for (units, micros) in [
+            (&["s", "sec", "second"][..], 1_000_000),
+            (&["m", "min", "minute"], 60_000_000),
+            (&["h", "hour"], 3_600_000_000),
+            (&["d", "day"], 86_400_000_000),
+        ] {
+            for unit in units {
+                assert_eq!(parse(&format!("2{unit}")), Some(Micros(2 * micros)), "{unit}");
+                assert!(UNITS.split('|').any(|known| known == *unit), "{unit}");
+            }
+        }
+        for text in ["", "5", "s", "1.5s", "-1s", "5 s", "5S", "5us", "5month", "5seconds", "99999999999999999999s"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Reads `limits`: what clients may send, how long they may take, and how many may be connected.
+
+use serde_json::json;
+
+use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
+use super::reader::{Field, all};
+use super::size;
+use super::value_kind::{ReadField, ValueKind};
+use super::value_types::reference;
+use base::http_method;
+use base::time::Micros;
+
+/// What clients may send, how long they may take, and how many may be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of a request head, with its request line.
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub target_bytes: usize,
+    /// From the first byte of a head to the last.
+    pub header_timeout: Micros,
+    /// Until the first byte of a head.
+    pub idle_timeout: Micros,
+    /// Between bytes of a body, and of a response that the client reads.
+    pub body_timeout: Micros,
+    /// In place of `body_timeout` and the upstream's read timeout, for gRPC.
+    pub stream_idle_timeout: Micros,
+    /// `None`: any length.
+    pub body_bytes: Option<u64>,
+    /// On all listeners together.
+    pub connections: usize,
+    /// Of one client address that no proxy has which connects for many. `None`: no bound but `connections`.
+    pub connections_per_client: Option<usize>,
+    /// Of TLS, on all listeners together.
+    pub handshakes_at_once: usize,
+}
+
+impl Bounds {
+    /// What `connections` is in a file that does not say.
+    pub const DEFAULT_CONNECTIONS: usize = 20_000;
+
+    /// How many streams of HTTP/2 a client may have at once, beside one for each of its connections. `None`: any number.
+    pub fn streams_per_client(&self) -> Option<usize> {
+        self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
+    }
+
+    /// How many handshakes of TLS may be under way with one client.
+    pub fn handshakes_per_client(&self) -> usize {
+        (self.handshakes_at_once / 10).max(FEWEST_HANDSHAKES).min(self.handshakes_at_once)
+    }
+}
+
+/// What one client may have of `handshakes_at_once` at least, as far as that allows: some more than a browser makes at once.
+const FEWEST_HANDSHAKES: usize = 8;
+const KIB: u64 = 1 << 10;
+/// How many streams of HTTP/2 a client may have for each connection that it may have.
+const STREAMS_FOR_A_CONNECTION: usize = 10;
+const MOST_CONNECTIONS: u64 = 10_000_000;
+const UNLIMITED: &str = "unlimited";
+
+const BODY_BYTES: ValueKind<ReadField<Option<u64>>> = ValueKind {
+    text: "size, or `unlimited`",
+    schema: || json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]}),
+    read: body_bytes,
+};
+
+const CONNECTIONS_PER_CLIENT: ValueKind<ReadField<Option<usize>>> = ValueKind {
+    text: "1 to 10000000, or `unlimited`",
+    schema: || {
+        let number = json!({"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS});
+        json!({"anyOf": [{"const": UNLIMITED}, number, reference()]})
+    },
+    read: connections_per_client,
+};
+
+const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> = ValueKind {
+    text: "list of methods",
+    schema: || {
+        let method = json!({
+            "type": "string",
+            "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
+            "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
+        });
+        json!({"type": "array", "items": {"anyOf": [method, reference()]}})
+    },
+    read: |field| all(field.list()?, extra_method),
+};
+
+// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
+pub static LIMITS: Mapping = Mapping {
+    heading: Some("key in `limits`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "header_bytes",
+            Type::Size { least: KIB, most: 512 * KIB },
+            "64KiB",
+            "Size of a request head, with its request line. Beyond: 431.",
+        ),
+        Key::default("headers", Type::Whole { least: 1, most: 250 }, "100", "Fields of a request head. Beyond: 431."),
+        Key::default(
+            "target_bytes",
+            Type::Size { least: 64, most: 32 * KIB },
+            "8KiB",
+            "Size of a request target. Beyond: 414.",
+        ),
+        Key::default(
+            "header_timeout",
+            POSITIVE_DURATION,
+            "10s",
+            "From the first byte of a head to the last, however they arrive. Beyond: 408.",
+        ),
+        Key::default(
+            "idle_timeout",
+            POSITIVE_DURATION,
+            "60s",
+            "How long a connection is kept without a byte of a first, or of another, head. It is closed without a response.",
+        ),
+        Key::default(
+            "body_timeout",
+            POSITIVE_DURATION,
+            "30s",
+            "The longest pause within a request body (beyond: 408), and the longest time for which a client may read \
+             nothing of its response (beyond: the connection is closed, or the stream of HTTP/2 reset).",
+        ),
+        Key::default(
+            "stream_idle_timeout",
+            POSITIVE_DURATION,
+            "5m",
+            "The longest pause of a WebSocket, and of a gRPC call, in either direction, in place of `body_timeout`; and of \
+             its upstream, in place of `read` and `write` of `upstream_timeouts`. A call is a `POST` over HTTP/2 with `te: trailers`, \
+             as all clients of gRPC send it, to an upstream with `protocol: h2` or `h2c`.",
+        ),
+        Key::default(
+            "body_bytes",
+            BODY_BYTES.declared(),
+            UNLIMITED,
+            "Size of a request body. Beyond: 413, before anything is charged if the head gives the length.",
+        ),
+        Key::default(
+            "connections",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "20000",
+            "Open connections on all listeners together. Beyond: 503, or closed. Never more than the open-file limit allows. Those to \
+             listeners with `decide` are counted apart, up to the same number.",
+        ),
+        Key::default(
+            "connections_per_client",
+            CONNECTIONS_PER_CLIENT.declared(),
+            "1000",
+            "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address by its \
+             [prefix](#clients). Of streams of HTTP/2, ten times as many beside one for each connection. Beyond: 503, or closed. \
+             Trusted proxies, and proxies that `clients` of a listener names, have no such bound, because they connect for many clients.",
+        ),
+        Key::default(
+            "handshakes_at_once",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "1000",
+            "Handshakes of [TLS](#tls) under way on all listeners together, of which one client has a tenth, or 8 if that is more. Beyond: \
+             closed. Trusted proxies, and those that `clients` of a listener names, are bounded in total only.",
+        ),
+        Key::default(
+            "extra_methods",
+            EXTRA_METHODS.declared(),
+            "[]",
+            "Methods that are forwarded although [IANA](https://www.iana.org/assignments/http-methods) has not registered them, \
+             with their case: `[PURGE]`. All others: 400. `TRACE` and `CONNECT` never are: 405.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+/// The bounds, and the methods that are forwarded although they are not registered.
+pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
+    let section = field.section(&LIMITS)?;
+    let header_bytes = section.size("header_bytes");
+    let headers = section.count("headers");
+    let target_bytes = section.size("target_bytes");
+    let header_timeout = section.positive_duration("header_timeout");
+    let idle_timeout = section.positive_duration("idle_timeout");
+    let body_timeout = section.positive_duration("body_timeout");
+    let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
+    let body_bytes = section.value("body_bytes", BODY_BYTES.read);
+    let connections = section.count("connections");
+    let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
+    let handshakes_at_once = section.count("handshakes_at_once");
+    let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
+    section.close();
+    let bounds = Bounds {
+        header_bytes: header_bytes?,
+        headers: headers?,
+        target_bytes: target_bytes?,
+        header_timeout: header_timeout?,
+        idle_timeout: idle_timeout?,
+        body_timeout: body_timeout?,
+        stream_idle_timeout: stream_idle_timeout?,
+        body_bytes: body_bytes?,
+        connections: connections?,
+        connections_per_client: connections_per_client?,
+        handshakes_at_once: handshakes_at_once?,
+    };
+    Some((bounds, extra_methods?))
+}
+
+fn extra_method(field: Field<'_>) -> Option<String> {
+    let method = field.text()?;
+    if method.is_empty() || method.len() > http_method::LONGEST || !method.bytes().all(http_method::is_token) {
+        field.must(format_args!("be a method: 1 to {} letters, digits and !#$%&'*+-.^_`|~", http_method::LONGEST));
+        return None;
+    }
+    if http_method::is_never_forwarded(method.as_bytes()) {
+        field.must("be a method other than TRACE and CONNECT, which are never forwarded");
+        return None;
+    }
+    Some(method.to_owned())
+}
+
+fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
+    let text = field.written()?;
+    if text == UNLIMITED {
+        return Some(None);
+    }
+    let size = size::parse(text);
+    if size.is_none() {
+        field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
+    }
+    Some(Some(size?))
+}
+
+fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {
+    if field.is_written(UNLIMITED) {
+        return Some(None);
+    }
+    let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=MOST_CONNECTIONS).contains(most));
+    if most.is_none() {
+        let hint = field.hint_for_number();
+        field.must_hinting(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"), hint);
+    }
+    usize::try_from(most?).ok().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Report;
+    use super::super::tree;
+    use super::*;
+
+    #[test]
+    fn the_default_number_of_connections_is_the_declared_one() {
+        let report = Report::default();
+        let tree = tree::read(b"{}", &report).unwrap();
+        let (bounds, _) = limits(Field::root(&tree, &report)).unwrap();
+        assert_eq!(bounds.connections, Bounds::DEFAULT_CONNECTIONS);
+    }
+}

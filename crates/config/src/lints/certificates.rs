@@ -1,0 +1,22 @@
+//! Finds certificates of listeners that have expired.
+
+use super::file::File;
+use super::location::Finding;
+use base::time::Timestamp;
+
+/// Clients refuse to connect under such a certificate.
+pub fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (index, listener) in file.config.listeners.iter().enumerate() {
+        let Some(tls) = &listener.tls else { continue };
+        let location = file.root.key("listeners").member(index).key("tls").key("certificates");
+        for (entry, title, validity) in tls.in_force().validities() {
+            let location = location.member(entry).key("cert_file");
+            let hint = "renew it: a renewed file comes into force by itself";
+            let what = format!("{}; clients refuse to connect", validity.has_expired(title));
+            // In effect from its last second on.
+            found.push(location.finding(what, hint).from(Timestamp(validity.not_after.0.saturating_add(1))));
+        }
+    }
+    found
+}

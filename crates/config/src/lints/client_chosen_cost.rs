@@ -1,0 +1,38 @@
+//! Finds costs that the client names itself, without the bounds that would prevent abuse.
+
+use super::file::File;
+use super::location::Finding;
+use rules::rule::{Action, Price};
+
+/// A request may claim to cost next to nothing, or a whole bucket.
+pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules().filter(|located| located.is_enforced()) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        for limit in limits {
+            let location = located.numbers(limit);
+            let Price::FromRequest { attribute, default, min, max } = &limit.price else { continue };
+            if min < default {
+                let what = format!("with {attribute} a request pays as little as {min}, and {default} without it");
+                found.push(
+                    location
+                        .key("min_cost")
+                        .finding(what, format!("set min_cost to {default}, or default_cost to {min}")),
+                );
+            }
+            let most = limit.algorithm.ceiling();
+            // A number of the client's credential may be larger.
+            if let Some(max) = max.filter(|max| *max > most && limit.claimed.is_none()) {
+                let what = format!(
+                    "is {max}, and the bucket holds {most}: a request that names more than that is refused, however full it is"
+                );
+                found.push(location.key("max_cost").finding(what, format!("set max_cost to {most} at most")));
+            }
+            if max.is_none() {
+                let what = format!("missing: by {attribute} one request may take the whole bucket");
+                found.push(location.key("max_cost").finding(what, "set max_cost to the dearest request that there is"));
+            }
+        }
+    }
+    found
+}

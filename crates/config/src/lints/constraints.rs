@@ -1,0 +1,283 @@
+//! Collects what is certain about the requests that a rule applies to, and decides what follows from it.
+//!
+//! `true` is always certain; `false` means that the answer is unknown.
+
+use super::texts::{are_apart, covers, outside, within};
+use request::attribute::Attribute;
+use request::matcher::{Expectation, Text};
+use rules::rule::{Condition, LimitKey, Policy, Rule};
+
+static PRESENT: Expectation = Expectation::Present(true);
+
+/// What holds for every request of some kind.
+#[derive(Clone, Debug, Default)]
+pub struct Constraints<'f> {
+    /// The operators of one mapping are separate entries.
+    expected: Vec<(&'f Attribute, &'f Expectation)>,
+    /// At least one alternative of each has a value.
+    keys: &'f [LimitKey],
+}
+
+impl<'f> Constraints<'f> {
+    /// For requests that meet these conditions.
+    pub fn of(conditions: impl IntoIterator<Item = &'f Condition>) -> Constraints<'f> {
+        let mut constraints = Constraints::default();
+        for condition in conditions {
+            constraints.expect(&condition.attribute, &condition.expectation);
+        }
+        constraints
+    }
+
+    /// For requests to which a rule applies.
+    pub fn under(policy: &'f Policy, rule: &'f Rule) -> Constraints<'f> {
+        let mut constraints = Constraints::of(policy.conditions.iter().chain(&rule.conditions));
+        constraints.keys = &rule.keys;
+        for key in &rule.keys {
+            if let [only] = &key.alternatives[..] {
+                constraints.expected.push((&only.attribute, &PRESENT));
+            }
+        }
+        constraints
+    }
+
+    /// The same, with the constraints of `other` added.
+    pub fn and(mut self, other: &Constraints<'f>) -> Constraints<'f> {
+        self.expected.extend(&other.expected);
+        self
+    }
+
+    fn expect(&mut self, attribute: &'f Attribute, expectation: &'f Expectation) {
+        match expectation {
+            Expectation::All(all) => all.iter().for_each(|each| self.expect(attribute, each)),
+            one => self.expected.push((attribute, one)),
+        }
+    }
+
+    /// What is expected of an attribute.
+    pub fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
+        self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
+    }
+
+    fn of_attribute(&self, attribute: &Attribute) -> AttributeConstraints<'f> {
+        AttributeConstraints {
+            expected: self.on(attribute),
+            present: self.is_present(attribute),
+            plurality: self.plurality(attribute),
+        }
+    }
+
+    /// A claim may be a list, unless it is a limit key: as such a list is missing.
+    fn plurality(&self, attribute: &Attribute) -> Plurality {
+        let is_single = match attribute {
+            Attribute::Claim(_) => self.keys.iter().any(|key| key.is_only(attribute)),
+            Attribute::Words(_) => false,
+            _ => true,
+        };
+        if is_single { Plurality::Single } else { Plurality::Several }
+    }
+
+    /// The attributes of which something is expected.
+    pub fn attributes(&self) -> impl Iterator<Item = &'f Attribute> {
+        self.expected.iter().map(|(attribute, _)| *attribute)
+    }
+
+    /// Whether the attribute always has a value.
+    pub fn is_present(&self, attribute: &Attribute) -> bool {
+        never_missing(attribute) || self.expects_a_value(attribute)
+    }
+
+    /// Whether requests without the attribute are not among these.
+    pub fn expects_a_value(&self, attribute: &Attribute) -> bool {
+        self.on(attribute).into_iter().any(wants_a_value)
+    }
+
+    /// Whether the attribute can only have one of finitely many values.
+    pub fn is_pinned(&self, attribute: &Attribute) -> bool {
+        let finite = |texts: &[Text]| texts.iter().all(|text| matches!(text, Text::Exact(_)));
+        self.on(attribute).iter().any(|known| matches!(known, Expectation::AnyOf(texts) if finite(texts)))
+    }
+
+    /// Whether no value meets all operators of the condition.
+    pub fn contradicts_itself(condition: &Condition) -> bool {
+        let operators = condition.expectation.operators();
+        operators.iter().enumerate().any(|(index, each)| {
+            let mut others = Constraints::default();
+            let rest = operators.iter().enumerate().filter(|(other, _)| *other != index);
+            rest.for_each(|(_, other)| others.expect(&condition.attribute, other));
+            others.of_attribute(&condition.attribute).excludes(each)
+        })
+    }
+
+    /// Whether all of these requests meet the condition.
+    pub fn implies(&self, condition: &Condition) -> bool {
+        self.of_attribute(&condition.attribute).implies(&condition.expectation)
+    }
+
+    /// Whether none of these requests meets the condition.
+    pub fn excludes(&self, condition: &Condition) -> bool {
+        self.of_attribute(&condition.attribute).excludes(&condition.expectation)
+    }
+
+    /// Whether a rule applies to all of these requests, and does not expire.
+    pub fn always_meets(&self, rule: &Rule) -> bool {
+        let has_a_value = |key: &LimitKey| {
+            let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
+            let counts =
+                |attribute: &Attribute| self.is_present(attribute) && self.plurality(attribute) == Plurality::Single;
+            key.alternatives.iter().any(|part| counts(&part.attribute))
+                || self.keys.iter().any(|other| other.alternatives.iter().all(|part| known(&part.attribute)))
+        };
+        rule.until.is_none()
+            && rule.conditions.iter().all(|condition| self.implies(condition))
+            && rule.keys.iter().all(has_a_value)
+    }
+}
+
+/// Whether every request has a value of the attribute.
+pub fn never_missing(attribute: &Attribute) -> bool {
+    match attribute {
+        Attribute::Address
+        | Attribute::Method
+        | Attribute::Host
+        | Attribute::Scheme
+        | Attribute::Listener
+        | Attribute::Door
+        | Attribute::Path
+        | Attribute::Route => true,
+        // A route may answer in its place.
+        Attribute::Upstream
+        | Attribute::Claim(_)
+        | Attribute::Words(_)
+        | Attribute::KeyId
+        | Attribute::KeyPlan
+        | Attribute::KeyColumn(_)
+        | Attribute::ClaimedAmount(_)
+        | Attribute::Header(_)
+        | Attribute::Query(_)
+        | Attribute::Cookie(_)
+        | Attribute::TlsServerName
+        | Attribute::TlsClient(_)
+        | Attribute::PathSegment(_)
+        | Attribute::Descriptor(_) => false,
+    }
+}
+
+/// Whether the expectation fails if there is no value.
+fn wants_a_value(expectation: &Expectation) -> bool {
+    match expectation {
+        Expectation::Not(_) | Expectation::Present(false) => false,
+        Expectation::All(all) => all.iter().any(wants_a_value),
+        _ => true,
+    }
+}
+
+/// What is certain about one attribute of the requests.
+struct AttributeConstraints<'f> {
+    expected: Vec<&'f Expectation>,
+    /// Whether it always has a value.
+    present: bool,
+    /// Whether it may have several values at once.
+    plurality: Plurality,
+}
+
+/// Whether an attribute of the requests may be a list. Then each expectation may hold because of another element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Plurality {
+    Single,
+    Several,
+}
+
+impl AttributeConstraints<'_> {
+    /// Whether every possible value meets the expectation.
+    fn implies(&self, wanted: &Expectation) -> bool {
+        // Texts that other expectations exclude do not count.
+        let left = |texts: &[Text]| {
+            let possible = texts.iter().filter(|text| !self.expected.iter().any(|other| self.rules_out(other, text)));
+            possible.into_iter().all(|text| within(text, wanted))
+        };
+        match wanted {
+            // One element that is something else does not say what the others are.
+            Expectation::Not(_) if self.plurality == Plurality::Several => {
+                let says = |known: &&Expectation| matches!(known, Expectation::Not(_) | Expectation::Present(false));
+                self.expected.iter().filter(|known| says(known)).any(|known| implies(known, wanted))
+            }
+            Expectation::All(all) => all.iter().all(|each| self.implies(each)),
+            Expectation::Present(true) => self.present,
+            Expectation::Present(false) => self.is_missing(),
+            _ => self.expected.iter().any(|expected| match expected {
+                Expectation::AnyOf(texts) => left(texts),
+                one => implies(one, wanted),
+            }),
+        }
+    }
+
+    /// Whether no possible value meets the expectation.
+    fn excludes(&self, wanted: &Expectation) -> bool {
+        match wanted {
+            Expectation::All(all) => return all.iter().any(|each| self.excludes(each)),
+            Expectation::Present(false) => return self.present,
+            _ if wants_a_value(wanted) && self.is_missing() => return true,
+            _ => {}
+        }
+        if self.plurality == Plurality::Several {
+            // Two expectations may hold because of two elements, unless one is of all elements.
+            return self.expected.iter().any(|one| match (one, wanted) {
+                (Expectation::AnyOf(texts), Expectation::Not(_)) => {
+                    texts.iter().all(|text| self.rules_out(wanted, text))
+                }
+                (Expectation::Not(_), Expectation::AnyOf(texts)) => texts.iter().all(|text| self.rules_out(one, text)),
+                _ => false,
+            });
+        }
+        self.expected.iter().any(|one| match (one, wanted) {
+            (Expectation::AnyOf(texts), _) => {
+                texts.iter().all(|text| outside(text, wanted) || self.expected.iter().any(|other| outside(text, other)))
+            }
+            (_, Expectation::AnyOf(texts)) => texts.iter().all(|text| outside(text, one)),
+            (Expectation::Prefix(one), Expectation::Prefix(other)) => {
+                !one.starts_with(other) && !other.starts_with(one)
+            }
+            (Expectation::Suffix(one), Expectation::Suffix(other)) => !one.ends_with(other) && !other.ends_with(one),
+            (Expectation::Cidr(one), Expectation::Cidr(other)) => {
+                one.iter().all(|network| other.iter().all(|other| are_apart(network, other)))
+            }
+            _ => false,
+        })
+    }
+
+    /// Whether no value, or no element of a list, is the text where this is expected.
+    fn rules_out(&self, expected: &Expectation, text: &Text) -> bool {
+        let of_all = self.plurality == Plurality::Single || matches!(expected, Expectation::Not(_));
+        of_all && outside(text, expected)
+    }
+
+    /// Whether it never has a value.
+    fn is_missing(&self) -> bool {
+        self.expected.iter().any(|expected| matches!(expected, Expectation::Present(false)))
+    }
+}
+
+/// What follows from a single expectation that names no texts.
+fn implies(known: &Expectation, wanted: &Expectation) -> bool {
+    match (known, wanted) {
+        (Expectation::Present(false), Expectation::Not(_)) => true,
+        (Expectation::Not(known), Expectation::Not(wanted)) => {
+            wanted.iter().all(|text| known.iter().any(|outer| covers(outer, text)))
+        }
+        (
+            Expectation::Prefix(_) | Expectation::Suffix(_) | Expectation::Regex(_) | Expectation::Cidr(_),
+            Expectation::Not(texts),
+        ) => texts.iter().all(|text| outside(text, known)),
+        (Expectation::Prefix(known), Expectation::Prefix(wanted)) => known.starts_with(wanted),
+        (Expectation::Prefix(known), Expectation::AnyOf(texts)) => texts.iter().any(|text| match text {
+            Text::Subtree(root) => known.strip_prefix(&root[..]).is_some_and(|below| below.starts_with(b"/")),
+            Text::Exact(_) | Text::Subdomain(_) => false,
+        }),
+        (Expectation::Suffix(known), Expectation::Suffix(wanted)) => known.ends_with(wanted),
+        (Expectation::Regex(known), Expectation::Regex(wanted)) => known.as_str() == wanted.as_str(),
+        (Expectation::Cidr(known), Expectation::Cidr(wanted)) => {
+            known.iter().all(|inner| wanted.iter().any(|outer| outer.contains(inner)))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,83 @@
+//! Finds rules that mean less at the doors at which other proxies ask: they need what no call brings, or let requests wait.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::constraints::Constraints;
+use super::file::{File, LocatedRule};
+use super::location::Finding;
+use ledger::algorithm::Algorithm;
+use request::attribute::Attribute;
+use request::door::Door;
+use request::matcher::{Expectation, Text};
+use rules::rule::{Action, Condition};
+
+/// Rules that need an attribute which nothing has that they are asked about.
+pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules() {
+        let doors = doors(file, &located);
+        if doors.is_empty() {
+            continue;
+        }
+        let lacks = |attribute: &Attribute| !doors.iter().any(|door| attribute.is_supplied_at(*door));
+        if let Some(attribute) = needed(&located, &lacks) {
+            let (mut names, mut at): (Vec<&str>, Vec<&str>) =
+                (doors.iter().map(|door| door.name()).collect(), Vec::new());
+            names.sort_unstable();
+            names.dedup();
+            at.extend(Door::ALL.iter().filter(|door| attribute.is_supplied_at(**door)).map(|door| door.name()));
+            let what = format!("never applies: {attribute} is always missing at the door {}", names.join(" and at "));
+            let hint = format!("remove it; it is supplied at {}", at.join(", "));
+            found.push(located.location.finding(what, hint));
+        }
+    }
+    found
+}
+
+/// Queues of rules that are asked where other proxies ask: requests never wait there.
+pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for located in file.rules().filter(LocatedRule::is_enforced) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        if doors(file, &located).iter().all(|door| *door == Door::Proxy) {
+            continue;
+        }
+        for limit in limits.iter().filter(|limit| matches!(limit.algorithm, Algorithm::LeakyBucket(_))) {
+            let what = "has a queue, in which no request waits about which another proxy asks: it leaves at once, or is refused";
+            let hint = "use a token_bucket for such requests, or name a listener without `decide` in `match`";
+            found.push(located.numbers(limit).finding(what, hint));
+        }
+    }
+    found
+}
+
+/// The doors at which a rule may be asked.
+pub fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
+    if !file.config.decides() {
+        return vec![Door::Proxy];
+    }
+    let constraints = Constraints::under(located.policy, located.rule);
+    let excludes = |attribute, text: &str| {
+        let expectation = Expectation::AnyOf(vec![Text::Exact(text.as_bytes().to_vec())]);
+        constraints.excludes(&Condition { attribute, expectation })
+    };
+    let mut doors = Vec::new();
+    for listener in file.config.listeners.iter().filter(|one| !excludes(Attribute::Listener, &one.name)) {
+        let of_listener = if listener.decide.is_some() { listener.doors() } else { &[Door::Proxy] };
+        doors.extend(of_listener.iter().filter(|door| !excludes(Attribute::Door, door.name())));
+    }
+    doors
+}
+
+/// An attribute that the rule cannot do without, and that is lacking.
+fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
+    let LocatedRule { policy, rule, .. } = located;
+    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let conditions = policy.conditions.iter().chain(&rule.conditions);
+    let wanted = conditions.filter(|condition| !condition.expectation.holds(None, nobody));
+    let keys = rule.keys.iter().filter_map(|key| {
+        let all_lack = key.alternatives.iter().all(|part| lacks(&part.attribute));
+        key.alternatives.first().filter(|_| all_lack).map(|part| &part.attribute)
+    });
+    wanted.map(|condition| &condition.attribute).chain(keys).find(|attribute| lacks(attribute))
+}

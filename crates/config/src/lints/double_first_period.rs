@@ -1,0 +1,37 @@
+//! Finds token buckets that are mistaken for a quota.
+
+use super::file::File;
+use super::location::Finding;
+use crate::algorithms::token_bucket::parse_rate;
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use rules::rule::{Action, Limit};
+
+/// Nobody understands a rate over a shorter period as a quota.
+const QUOTA: Micros = Micros(3_600_000_000);
+
+/// `rate: N/day` with a burst of N grants N at once and N more during the day. Reported once for a file.
+pub fn double_first_period(file: &File<'_>) -> Vec<Finding> {
+    let rules = file.rules().filter(|located| located.is_enforced()).collect::<Vec<_>>();
+    let mut twice = rules.iter().flat_map(|located| {
+        let Action::Charge(limits) = &located.rule.action else { return Vec::new() };
+        let doubled = |limit: &Limit| {
+            let Algorithm::TokenBucket(bucket) = limit.algorithm else { return None };
+            let location = located.numbers(limit).key("rate");
+            let rate =
+                parse_rate(location.text()?).filter(|rate| rate.period >= QUOTA && bucket.burst() >= rate.amount)?;
+            let most = bucket.burst().whole().saturating_add(rate.amount.whole());
+            Some((location, most))
+        };
+        limits.iter().filter_map(doubled).collect()
+    });
+    let Some((location, most)) = twice.next() else { return Vec::new() };
+    let others = match twice.count() {
+        0 => String::new(),
+        1 => "; one more limit is like that".to_owned(),
+        more => format!("; {more} more limits are like that"),
+    };
+    let what =
+        format!("is {}, and grants up to {most} in its first period{others}", location.text().unwrap_or_default());
+    vec![location.finding(what, "a bucket begins full and refills meanwhile; set a smaller `burst`")]
+}

@@ -1,0 +1,65 @@
+//! Gives lints the file that they examine: its configuration, its rules, and where each is in the text.
+
+use super::location::Location;
+use crate::settings::Config;
+use crate::tree::Node;
+use rules::rule::{Condition, Limit, Mode, Policy, Rule};
+
+/// A file without a problem.
+#[derive(Debug)]
+pub struct File<'f> {
+    pub config: &'f Config,
+    pub policies: &'f [Policy],
+    pub exempt: &'f [Vec<Condition>],
+    pub root: Location<'f>,
+}
+
+/// A rule with its policy, and where it is in the text.
+#[derive(Clone, Debug)]
+pub struct LocatedRule<'f> {
+    pub policy: &'f Policy,
+    pub rule: &'f Rule,
+    /// In its policy.
+    pub index: usize,
+    pub location: Location<'f>,
+}
+
+impl<'f> File<'f> {
+    pub fn new(config: &'f Config, tree: &'f Node) -> File<'f> {
+        let source = config.rules.source();
+        File { config, policies: &source.policies, exempt: &source.exempt, root: Location::root(tree) }
+    }
+
+    /// The rules of one policy.
+    pub fn rules_of(&self, policy: usize) -> Vec<LocatedRule<'f>> {
+        // `rules` is short for one policy.
+        let rules = if self.root.has("rules") {
+            self.root.key("rules")
+        } else {
+            self.root.key("policies").member(policy).key("rules")
+        };
+        let Some(policy) = self.policies.get(policy) else { return Vec::new() };
+        let located = |(index, rule)| LocatedRule { policy, rule, index, location: rules.member(index) };
+        policy.rules.iter().enumerate().map(located).collect()
+    }
+
+    /// The rules of all policies.
+    pub fn rules(&self) -> impl Iterator<Item = LocatedRule<'f>> {
+        (0..self.policies.len()).flat_map(|policy| self.rules_of(policy))
+    }
+}
+
+impl<'f> LocatedRule<'f> {
+    /// The location of the numbers of one of its limits.
+    pub fn numbers(&self, limit: &Limit) -> Location<'f> {
+        match &*limit.name {
+            "" => self.location.key("algorithm_config"),
+            name => self.location.key("limits").key(name),
+        }
+    }
+
+    /// Whether neither the rule nor its policy is a shadow.
+    pub fn is_enforced(&self) -> bool {
+        self.policy.mode == Mode::Enforce && self.rule.mode == Mode::Enforce
+    }
+}

@@ -1,0 +1,40 @@
+//! Finds long windows whose buckets a restart forgets.
+
+use super::file::File;
+use super::location::Finding;
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use rules::rule::Action;
+
+/// Clients hardly notice that a shorter window has begun again.
+const LONG: Micros = Micros(3_600_000_000);
+
+/// In memory without a file, every restart begins the month again.
+pub fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
+    if !file.config.store.is_forgotten_at_restart() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for located in file.rules().filter(|located| located.is_enforced()) {
+        let Action::Charge(limits) = &located.rule.action else { continue };
+        for limit in limits.iter().filter(|limit| window(&limit.algorithm).is_some_and(|window| window > LONG)) {
+            let location = located.numbers(limit).key("window");
+            let what = format!(
+                "is {}, and buckets are in memory without a file: a restart forgets what was spent",
+                location.text().unwrap_or_default()
+            );
+            found.push(location.finding(what, "set `store.memory.file`, or keep buckets in a Redis that persists"));
+        }
+    }
+    found
+}
+
+/// The time in which what was granted counts; `None` where amounts come back bit by bit.
+fn window(algorithm: &Algorithm) -> Option<Micros> {
+    match algorithm {
+        Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) => None,
+        Algorithm::FixedWindow(window) => Some(window.window().shortest()),
+        Algorithm::SlidingLog(log) => Some(log.quota().window),
+        Algorithm::SlidingWindow(window) => Some(window.window()),
+    }
+}

@@ -1,0 +1,95 @@
+//! Locates values in the text of a file, for the findings of lints.
+
+use crate::key_path::{join, push_key};
+use crate::remarks::Remark;
+use crate::tree::{Node, Value};
+use crate::warning::Warning;
+use base::position::Position;
+use base::time::Timestamp;
+
+/// A value in the file, with its path.
+#[derive(Clone, Debug)]
+pub struct Location<'t> {
+    node: &'t Node,
+    path: String,
+}
+
+/// What a lint has found. It becomes a warning with the name of the lint.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    position: Position,
+    path: String,
+    what: String,
+    hint: String,
+    from: Option<Timestamp>,
+}
+
+impl<'t> Location<'t> {
+    pub fn root(node: &'t Node) -> Location<'t> {
+        Location { node, path: String::new() }
+    }
+
+    /// The value of a key. If that is missing, the position is that of the mapping.
+    pub fn key(&self, key: &str) -> Location<'t> {
+        let node = self.find(key).unwrap_or(self.node);
+        Location { node, path: join(&self.path, key) }
+    }
+
+    /// The value of the pair at this index of a mapping.
+    pub fn pair(&self, index: usize) -> Location<'t> {
+        let Value::Map(map) = &self.node.value else { return self.clone() };
+        let Some(entry) = map.get(index) else { return self.clone() };
+        let mut path = self.path.clone();
+        push_key(&mut path, &entry.key);
+        Location { node: &entry.value, path }
+    }
+
+    /// The member at this index of a list.
+    pub fn member(&self, index: usize) -> Location<'t> {
+        let node = match &self.node.value {
+            Value::List(list) => list.get(index).unwrap_or(self.node),
+            _ => self.node,
+        };
+        Location { node, path: format!("{}[{index}]", self.path) }
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// The text of a scalar, as it is written.
+    pub fn text(&self) -> Option<&'t str> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(&scalar.text),
+            _ => None,
+        }
+    }
+
+    pub fn finding(&self, what: impl Into<String>, hint: impl Into<String>) -> Finding {
+        let (position, path) = (self.node.position, self.path.clone());
+        Finding { position, path, what: what.into(), hint: hint.into(), from: None }
+    }
+
+    fn find(&self, key: &str) -> Option<&'t Node> {
+        let Value::Map(map) = &self.node.value else { return None };
+        map.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+}
+
+impl Finding {
+    /// For what was noticed when a value was read.
+    pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
+        let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
+        Finding { position: *position, path, what, hint, from: None }
+    }
+
+    /// The same, in effect from this moment on.
+    pub fn from(self, moment: Timestamp) -> Finding {
+        Finding { from: Some(moment), ..self }
+    }
+
+    pub fn named(self, name: &'static str) -> Warning {
+        let Finding { position, path, what, hint, from } = self;
+        Warning { name, position, path, what, hint, from }
+    }
+}

@@ -1,0 +1,16 @@
+//! Finds browsers that cannot use the API.
+
+use super::file::File;
+use super::location::Finding;
+use identity::jwt::OnMissing;
+
+/// A preflight has no token. Where one is required, every preflight gets 401, and the browser never sends the request.
+pub fn refused_preflight(file: &File<'_>) -> Vec<Finding> {
+    let config = file.config;
+    if config.cors.is_some() || config.jwt.as_ref().is_none_or(|jwt| jwt.on_missing != OnMissing::Reject) {
+        return Vec::new();
+    }
+    let what = "pages of other origins cannot send requests: the browser asks first, without a token, and gets 401";
+    let hint = "name their origins in cors, or say that no browser is a client";
+    vec![file.root.key("jwt").key("on_missing").finding(what, hint)]
+}

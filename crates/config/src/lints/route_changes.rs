@@ -1,0 +1,92 @@
+//! Finds routes that redirect requests to themselves, and routes that change what a request was counted by.
+
+use http::header::{COOKIE, HeaderName};
+
+use super::constraints::Constraints;
+use super::file::File;
+use super::location::{Finding, Location};
+use request::attribute::Attribute;
+use request::matcher::{Expectation, Text};
+use rules::route::route_set::Route;
+use rules::route::target::{RouteAnswer, Target};
+use rules::rule::Condition;
+
+/// Routes whose redirection leads to a path for which they redirect again.
+pub fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
+    let routes = file.config.routes.routes();
+    let mut found = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        let Some(below) = redirected_to(route) else { continue };
+        // The redirected request differs from the first one only by its path.
+        let moved: Vec<Condition> =
+            route.conditions.iter().filter(|condition| !reads_path(condition)).cloned().chain([below]).collect();
+        let requests = Constraints::of(&moved);
+        let returns = route.conditions.iter().all(|condition| requests.implies(condition));
+        let before = routes.iter().take(index);
+        let is_caught = before.into_iter().any(|before| !before.conditions.iter().any(|one| requests.excludes(one)));
+        if returns && !is_caught {
+            let location = file.root.key("routes").member(index).key("redirect");
+            let what = "redirects to a path for which it redirects again, without end";
+            found.push(location.finding(what, "redirect to a path outside of its `match`"));
+        }
+    }
+    found
+}
+
+/// The paths to which a route redirects, if nothing else of the address changes.
+fn redirected_to(route: &Route) -> Option<Condition> {
+    let Target::Answer(RouteAnswer::Redirect(redirect)) = &route.target else { return None };
+    let path = redirect.path.as_ref().filter(|_| redirect.stays_at_host())?;
+    let is_exact = |text: &Text| matches!(text, Text::Exact(_));
+    let names_one = route
+        .conditions
+        .iter()
+        .filter(|condition| condition.attribute == Attribute::Path)
+        .any(|condition| matches!(&condition.expectation, Expectation::AnyOf(texts) if texts.iter().all(is_exact)));
+    let new = path.new_prefix().to_vec();
+    let text = if names_one { Text::Exact(new) } else { Text::Subtree(new) };
+    Some(Condition { attribute: Attribute::Path, expectation: Expectation::AnyOf(vec![text]) })
+}
+
+fn reads_path(condition: &Condition) -> bool {
+    matches!(condition.attribute, Attribute::Path | Attribute::PathSegment(_))
+}
+
+/// Request fields that a route sets or removes although the gateway reads them: the upstream gets another value than the one
+/// that was verified or counted.
+pub fn changed_identity(file: &File<'_>) -> Vec<Finding> {
+    let config = file.config;
+    let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);
+    let credentials: Vec<&Attribute> = tokens.chain(config.api_keys.iter().map(|keys| &keys.from)).collect();
+    let mut found = Vec::new();
+    for (index, route) in config.routes.routes().iter().enumerate() {
+        let Some(forwarding) = &route.forwarding else { continue };
+        let changes = &forwarding.request_headers;
+        let location = file.root.key("routes").member(index).key("request_headers");
+        let set = changes.set.iter().enumerate().map(|(at, (name, _))| (name, location.key("set").pair(at)));
+        let removed = changes.remove.iter().enumerate().map(|(at, name)| (name, location.key("remove").member(at)));
+        for (name, location) in set.chain(removed) {
+            let is_read = |attribute: &Attribute| match attribute {
+                Attribute::Header(read) => read == name,
+                Attribute::Cookie(_) => *name == COOKIE,
+                _ => false,
+            };
+            let by_rules = config.rules.attributes().iter().chain(config.routes.attributes());
+            let reader = if credentials.iter().any(|attribute| is_read(attribute)) {
+                "which holds a credential"
+            } else if by_rules.clone().any(is_read) {
+                "which rules or routes read"
+            } else {
+                continue;
+            };
+            found.push(finding(&location, name, reader));
+        }
+    }
+    found
+}
+
+fn finding(location: &Location<'_>, name: &HeaderName, reader: &str) -> Finding {
+    let what = format!("changes `{name}`, {reader}: the upstream gets another value than the gateway");
+    location
+        .finding(what, "use a name of its own for the upstream, or allow this if the upstream must not get the value")
+}

@@ -1,0 +1,132 @@
+//! Finds connections to a store on which others can read a password, and those to a server that others can pass for.
+
+use std::net::IpAddr;
+
+use super::file::File;
+use super::location::{Finding, Location};
+use base::tls::client::Verification;
+use stores::Endpoint;
+use stores::redis::{Login, Target};
+
+/// A server, or several with one login, that a shared store connects to.
+struct Server<'f> {
+    /// For the text of a warning.
+    name: String,
+    /// Whether a connection may leave this machine.
+    is_elsewhere: bool,
+    login: &'f Login,
+    /// The mapping that has the login.
+    location: Location<'f>,
+    /// How to encrypt the connection.
+    hint: &'static str,
+}
+
+/// Anyone who can listen on the network reads a password for another host, unless it travels under TLS.
+pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
+    let clear = |server: &Server<'_>| server.login.has_password() && server.login.tls.is_none() && server.is_elsewhere;
+    let finding = |Server { name, location, hint, .. }: Server<'_>| {
+        let key = ["password", "password_file"].into_iter().find(|key| location.has(key)).unwrap_or("url");
+        let what = format!(
+            "sends the password to {name} in the clear: anyone who can listen on the network between can read it, and \
+             change every bucket"
+        );
+        location.key(key).finding(what, hint)
+    };
+    servers(file).into_iter().filter(clear).map(finding).collect()
+}
+
+/// Without verification TLS protects from those who can listen, not from those who can answer.
+pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
+    let off = |server: &Server<'_>| {
+        server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)
+    };
+    let finding = |Server { name, location, .. }: Server<'_>| {
+        let what = format!(
+            "is false: any server that answers in the place of {name} gets the password, and decides every request"
+        );
+        let hint = "name the authority of its certificate in `ca_file`; if the certificate has another name, set `server_name`";
+        location.key("tls").key("verify").finding(what, hint)
+    };
+    let mut found: Vec<Finding> = servers(file).into_iter().filter(off).map(finding).collect();
+    for (index, upstream) in file.config.upstreams.iter().enumerate() {
+        if upstream.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off) {
+            let what = format!(
+                "is false: any server that answers in the place of `{}` gets its requests, with the credentials in them",
+                upstream.name
+            );
+            let hint =
+                "name the authority of its certificates in `ca_file`; if they have another name, set `server_name`";
+            let location = file.root.key("upstreams").pair(index).key("tls").key("verify");
+            found.push(location.finding(what, hint));
+        }
+    }
+    found
+}
+
+/// The servers of a shared store, and where their logins are in the text.
+fn servers<'f>(file: &File<'f>) -> Vec<Server<'f>> {
+    let store = &file.config.store;
+    let location = || file.root.key("store").key(store.name());
+    let (Some(endpoint), Some(login)) = (store.endpoint(), store.login()) else { return Vec::new() };
+    let target = match endpoint {
+        Endpoint::Redis { target, .. } => target,
+        Endpoint::Postgres { hosts, .. } => {
+            let elsewhere = hosts.iter().find(|host| !is_this_host(&host.host));
+            let name = elsewhere.or(hosts.first()).map_or(String::new(), |host| host.host.clone());
+            let (location, hint) = (location(), "set `tls`");
+            return vec![Server { name, is_elsewhere: elsewhere.is_some(), login, location, hint }];
+        }
+    };
+    match target {
+        Target::Address { address, .. } => vec![Server {
+            name: address.host.clone(),
+            is_elsewhere: !is_this_host(&address.host),
+            login,
+            location: location(),
+            hint: "set `tls`, or a `url` that begins with rediss://",
+        }],
+        Target::Cluster(cluster) => {
+            // What nodes of another machine name is not on this one.
+            let elsewhere = cluster.nodes.iter().find(|node| !is_this_host(&node.host));
+            let name = elsewhere.or(cluster.nodes.first()).map_or(String::new(), |node| node.host.clone());
+            let (is_elsewhere, hint) = (elsewhere.is_some(), "set `tls`");
+            vec![Server { name, is_elsewhere, login, location: location(), hint }]
+        }
+        Target::Sentinel(sentinels) => {
+            let elsewhere = sentinels.nodes.iter().find(|node| !is_this_host(&node.host));
+            // What sentinels of another machine name is not on this one.
+            let is_elsewhere = elsewhere.is_some();
+            let name = elsewhere.or(sentinels.nodes.first()).map_or(String::new(), |node| node.host.clone());
+            let (hint, inner) = ("set `tls`", location().key("sentinel"));
+            let master = format!("the master `{}`", sentinels.master);
+            vec![
+                Server { name: master, is_elsewhere, login, location: location(), hint },
+                Server { name, is_elsewhere, login: &sentinels.login, location: inner, hint },
+            ]
+        }
+    }
+}
+
+/// Whether a connection to this host never leaves the machine.
+fn is_this_host(host: &str) -> bool {
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    let local = |address: IpAddr| address.to_canonical().is_loopback() || address.is_unspecified();
+    // RFC 6761, section 6.3.
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_this_host;
+
+    #[test]
+    fn loopback_names_and_addresses_are_this_host() {
+        for host in ["localhost", "LOCALHOST.", "redis.localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
+        {
+            assert!(is_this_host(host), "{host}");
+        }
+        for host in ["redis", "localhost.example.com", "notlocalhost", "10.0.0.1", "::2", "127.0.0.1.example.com"] {
+            assert!(!is_this_host(host), "{host}");
+        }
+    }
+}

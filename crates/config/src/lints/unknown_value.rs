@@ -1,0 +1,30 @@
+//! Finds values that are not known on this machine, in a file that is only examined.
+
+use std::collections::HashSet;
+
+use super::file::File;
+use super::location::Finding;
+use crate::problem::{HIDDEN, NOT_SET};
+use crate::remarks::Remark;
+
+/// Variables that are not set, and secrets that cannot be read: each once.
+pub fn unknown_value(file: &File<'_>) -> Vec<Finding> {
+    let mut causes = HashSet::new();
+    let unknown = file.config.remarks.unknown_values.iter().filter(|remark| causes.insert(&remark.what));
+    let finding = |remark: &Remark| {
+        let needed = |remedy: &str| {
+            format!(
+                "a gateway needs it to start; {remedy} where this command runs, too, if what depends on it is to be checked"
+            )
+        };
+        let hint = match &remark.what {
+            what if what.ends_with(HIDDEN) => {
+                "if the gateway cannot read it either, it keeps its former file and says so in its log".to_owned()
+            }
+            what if what.ends_with(NOT_SET) => needed("set it"),
+            _ => needed("make it readable"),
+        };
+        Finding::of_remark(remark, &hint)
+    };
+    unknown.map(finding).collect()
+}

@@ -1,0 +1,152 @@
+//! Finds limits that a client can evade by sending another value.
+
+use super::constraints::Constraints;
+use super::file::{File, LocatedRule};
+use super::location::Finding;
+use identity::api_keys::OnInvalid;
+use request::attribute::Attribute;
+use rules::rule::{Action, LimitKey, Mode, Otherwise, Rule};
+
+/// Limits by an attribute that the client can choose freely, without another limit for the same requests.
+pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (index, policy) in file.policies.iter().enumerate() {
+        for located in file.rules_of(index) {
+            if !located.is_enforced() || !matches!(located.rule.action, Action::Charge(_)) {
+                continue;
+            }
+            let constraints = Constraints::under(policy, located.rule);
+            let picked = file.picked_by_client(&constraints, &located.rule.keys);
+            let Some(picked) = picked else { continue };
+            let others = (0..file.policies.len()).filter(|other| *other != index);
+            if others.into_iter().any(|other| file.holds(&constraints, &file.rules_of(other))) {
+                continue;
+            }
+            let what = format!(
+                "a client that sends another {picked} gets a full bucket, and no other limit bounds such a request"
+            );
+            let hint = "count by jwt:<claim>, key:id or ip:address, or add a policy with a ceiling by one of them";
+            found.push(located.location.key("limit_keys").finding(what, hint));
+        }
+    }
+    found
+}
+
+/// Which values a client is taken to choose.
+#[derive(Clone, Copy)]
+enum ClientChoice {
+    /// Those that say who it is.
+    Identity,
+    /// What it asks for, as well.
+    Target,
+}
+
+impl File<'_> {
+    /// An attribute by which a client that has used up its bucket gets another one. The path, the host or the method is such
+    /// an attribute only if no other limit key tells clients apart.
+    fn picked_by_client<'k>(&self, constraints: &Constraints<'_>, keys: &'k [LimitKey]) -> Option<&'k Attribute> {
+        let picked = |chosen| move |key| self.picked(constraints, key, chosen);
+        if let Some(attribute) = keys.iter().find_map(picked(ClientChoice::Identity)) {
+            return Some(attribute);
+        }
+        let is_constant = |attribute: &Attribute| {
+            constraints.is_pinned(attribute)
+                || matches!(attribute, Attribute::Route | Attribute::Upstream | Attribute::Scheme)
+                || matches!(attribute, Attribute::Listener | Attribute::Door)
+        };
+        let others = keys.iter().filter(|key| self.picked(constraints, key, ClientChoice::Target).is_none());
+        let mut parts = others.flat_map(|key| &key.alternatives);
+        parts
+            .all(|part| is_constant(&part.attribute))
+            .then(|| keys.iter().find_map(picked(ClientChoice::Target)))
+            .flatten()
+    }
+
+    /// An attribute of this limit key whose value the client can choose.
+    fn picked<'k>(
+        &self,
+        constraints: &Constraints<'_>,
+        key: &'k LimitKey,
+        chosen: ClientChoice,
+    ) -> Option<&'k Attribute> {
+        for part in &key.alternatives {
+            let attribute = &part.attribute;
+            if self.is_free(attribute, chosen) && !constraints.is_pinned(attribute) {
+                return Some(attribute);
+            }
+            // The next alternative is never reached.
+            if constraints.is_present(attribute) {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether a client may send any value of it.
+    fn is_free(&self, attribute: &Attribute, chosen: ClientChoice) -> bool {
+        match attribute {
+            Attribute::Path
+            | Attribute::PathSegment(_)
+            | Attribute::Host
+            | Attribute::TlsServerName
+            | Attribute::Method => {
+                matches!(chosen, ClientChoice::Target)
+            }
+            Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_) => !self.is_known_key(attribute),
+            _ => false,
+        }
+    }
+
+    /// Whether every value of it is a known API key, because requests with others are rejected.
+    fn is_known_key(&self, attribute: &Attribute) -> bool {
+        let api_keys = self.config.api_keys.as_ref();
+        api_keys.is_some_and(|keys| keys.from == *attribute && keys.on_invalid == OnInvalid::Reject)
+    }
+
+    /// Whether these rules, those of one policy, refuse every such request or charge it to a limit that its client cannot
+    /// choose.
+    fn holds(&self, requests: &Constraints<'_>, rules: &[LocatedRule<'_>]) -> bool {
+        let Some(LocatedRule { policy, .. }) = rules.first() else { return false };
+        if policy.mode == Mode::Shadow || !policy.conditions.iter().all(|condition| requests.implies(condition)) {
+            return false;
+        }
+        for LocatedRule { rule, .. } in rules.iter().filter(|located| located.is_enforced()) {
+            let always = requests.always_meets(rule);
+            if !always && rule.conditions.iter().any(|condition| requests.excludes(condition)) {
+                continue;
+            }
+            let both = Constraints::under(policy, rule).and(requests);
+            if !self.is_firm(rule, &both) {
+                return false;
+            }
+            if always {
+                return true;
+            }
+        }
+        policy.otherwise == Otherwise::Deny
+    }
+
+    /// Whether no client can evade this rule.
+    fn is_firm(&self, rule: &Rule, constraints: &Constraints<'_>) -> bool {
+        let chosen = |attribute: &Attribute| match attribute {
+            Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => false,
+            Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) | Attribute::Address => false,
+            Attribute::Route | Attribute::Upstream => false,
+            // The proxy that sends it is trusted.
+            Attribute::Descriptor(_) => false,
+            Attribute::Scheme | Attribute::Listener | Attribute::Door | Attribute::TlsClient(_) => false,
+            // A client can choose a path as freely as a header.
+            _ => !self.is_known_key(attribute) && !constraints.is_pinned(attribute),
+        };
+        let is_firm = |key: &LimitKey| {
+            let last = key.alternatives.iter().position(|part| constraints.is_present(&part.attribute));
+            let reached = last.map_or(key.alternatives.len(), |last| last + 1);
+            !key.alternatives.iter().take(reached).any(|part| chosen(&part.attribute))
+        };
+        match rule.action {
+            Action::Allow => false,
+            Action::Deny => rule.until.is_none(),
+            Action::Charge(_) => rule.keys.iter().all(is_firm),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Turns a tree of descriptors into rules of which the first that applies decides.
+//!
+//! A *shape* is the keys of a descriptor's entries, in order. Only nodes of one shape compete for a descriptor; so each shape
+//! gets rules of its own, in the order in which the service looks its nodes up. Where it would stop without a limit although
+//! a later node matches as well, a rule that allows ends the policy.
+
+use std::borrow::Cow;
+
+use super::Losses;
+use super::names::give_names;
+use super::tree::{Domain, LimitName, Node, NodeLimit, NodeMode, PatternCounting};
+use request::sent_descriptor::{DOMAIN, ENTRIES, attribute_name};
+
+/// The rules of a domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedPolicy {
+    pub name: String,
+    pub domain: String,
+    pub rules: Vec<ImportedRule>,
+}
+
+/// A rule for the descriptors of one shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportedRule {
+    pub name: String,
+    /// The name that the file gives to the limit.
+    pub limit_name: Option<LimitName>,
+    /// The keys of all entries, with `/` between.
+    pub shape: String,
+    /// Of entries with these names.
+    pub values: Vec<(String, ValueCondition)>,
+    /// The entries whose values have buckets of their own.
+    pub counted: Vec<String>,
+    pub action: ImportedAction,
+    pub mode: NodeMode,
+    /// Where it comes from.
+    pub file: String,
+    pub line: usize,
+}
+
+/// What the value of an entry must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueCondition {
+    Text(String),
+    Prefix(String),
+    Suffix(String),
+    Regex(String),
+    /// Any value. The shape alone does not tell `a/b` from `a` and `b`.
+    Present,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportedAction {
+    Allow,
+    /// A limit of 0.
+    Deny,
+    Charge {
+        limit: u64,
+        window: &'static str,
+    },
+}
+
+/// Whether a descriptor that matches what was passed may match a later rule as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Later {
+    Nothing,
+    Perhaps,
+}
+
+/// Whether nodes are for every value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coverage {
+    Whole,
+    Partial,
+}
+
+/// The rules that decide as the descriptors of the domains, a policy for each.
+pub fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
+    let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
+    give_names(&mut policies, losses);
+    policies
+}
+
+/// The rules of a domain, with the names that they would like to have.
+fn policy(domain: &Domain, losses: &mut Losses) -> ImportedPolicy {
+    let mut shapes: Vec<Vec<&str>> = Vec::new();
+    add_shapes(&domain.nodes, &mut Vec::new(), &mut shapes, losses);
+    let mut rules = Vec::new();
+    for shape in &shapes {
+        let mut walk = Walk { shape, path: Vec::new(), rules: &mut rules };
+        walk.level(&domain.nodes, 0, Later::Nothing);
+    }
+    ImportedPolicy { name: domain.name.clone(), domain: domain.name.clone(), rules }
+}
+
+/// Collects the shapes at whose end a node has a limit.
+fn add_shapes<'n>(nodes: &'n [Node], above: &mut Vec<&'n str>, shapes: &mut Vec<Vec<&'n str>>, losses: &mut Losses) {
+    for node in nodes {
+        if let Some(why) = unwritable(node, above) {
+            losses.add(&node.place.file, node.place.position, &node.place.path, why);
+            continue;
+        }
+        above.push(&node.key);
+        if node.limit.is_some() && !shapes.contains(above) {
+            shapes.push(above.clone());
+        }
+        add_shapes(&node.children, above, shapes, losses);
+        above.pop();
+    }
+}
+
+/// Why no rule can say what a node says.
+fn unwritable(node: &Node, above: &[&str]) -> Option<String> {
+    let key = node.key.escape_debug();
+    let names = attribute_names(&[above, &[&*node.key]].concat());
+    if let Some((own, others)) = names.split_last()
+        && others.contains(own)
+    {
+        return Some(format!(
+            "not carried over: `descriptor:{}` is two entries; give one another key",
+            own.escape_debug()
+        ));
+    }
+    if node.key.contains('*') {
+        return Some(format!("not carried over: `{key}` is a pattern of keys"));
+    }
+    if [DOMAIN, ENTRIES].contains(&&*node.key) {
+        return Some(format!("not carried over: `descriptor:{key}` is not an entry; give the entry another key"));
+    }
+    let is_written = node.key.trim() == node.key && !node.key.contains('|');
+    (!is_written).then(|| format!("not carried over: `{key}` cannot be a limit key, with its space or `|`"))
+}
+
+/// The attributes that the entries with these keys are.
+fn attribute_names<'k>(keys: &[&'k str]) -> Vec<Cow<'k, str>> {
+    let before = |index: usize, key: &str| keys.iter().take(index).filter(|other| **other == key).count();
+    keys.iter().enumerate().map(|(index, key)| attribute_name(key, before(index, key))).collect()
+}
+
+/// A walk through the nodes of one shape.
+struct Walk<'w, 'n> {
+    shape: &'w [&'n str],
+    /// The nodes from the root to the present one.
+    path: Vec<&'n Node>,
+    rules: &'w mut Vec<ImportedRule>,
+}
+
+impl<'n> Walk<'_, 'n> {
+    fn level(&mut self, nodes: &'n [Node], depth: usize, later: Later) -> Coverage {
+        let Some(key) = self.shape.get(depth) else { return Coverage::Partial };
+        let of_key = || nodes.iter().filter(|node| node.key == *key);
+        let exact = of_key().filter(|node| node.value.is_some() && !node.is_pattern());
+        let patterns = of_key().filter(|node| node.is_pattern());
+        let any = of_key().filter(|node| node.value.is_none());
+        let candidates: Vec<&Node> = exact.chain(patterns).chain(any).collect();
+        let mut coverage = Coverage::Partial;
+        for (index, node) in candidates.iter().enumerate() {
+            let later = if index + 1 < candidates.len() { Later::Perhaps } else { later };
+            self.path.push(node);
+            let below = if depth + 1 == self.shape.len() {
+                self.leaf(node, later);
+                Coverage::Whole
+            } else {
+                let below = self.level(&node.children, depth + 1, later);
+                if below == Coverage::Partial && later == Later::Perhaps {
+                    self.stop();
+                }
+                below
+            };
+            self.path.pop();
+            if below == Coverage::Whole && node.value.as_deref().is_none_or(|value| value.bytes().all(|b| b == b'*')) {
+                coverage = Coverage::Whole;
+            }
+        }
+        coverage
+    }
+
+    fn leaf(&mut self, node: &Node, later: Later) {
+        let action = match node.limit {
+            None => {
+                if later == Later::Perhaps {
+                    self.stop();
+                }
+                return;
+            }
+            Some(NodeLimit::Unlimited) => return self.add(ImportedAction::Allow, NodeMode::Enforced, ""),
+            Some(NodeLimit::Requests { count: 0, .. }) => ImportedAction::Deny,
+            Some(NodeLimit::Requests { count, window }) => ImportedAction::Charge { limit: count, window },
+        };
+        self.add(action, node.mode, "");
+        // A shadow ends no policy.
+        if node.mode == NodeMode::Shadow && later == Later::Perhaps {
+            self.stop();
+        }
+    }
+
+    /// Ends the policy for descriptors that have come this far.
+    fn stop(&mut self) {
+        self.add(ImportedAction::Allow, NodeMode::Enforced, ".none");
+    }
+
+    fn add(&mut self, action: ImportedAction, mode: NodeMode, suffix: &str) {
+        let Some(last) = self.path.last() else { return };
+        let is_charged = matches!(action, ImportedAction::Charge { .. });
+        let (mut values, mut counted) = (Vec::new(), Vec::new());
+        let attributes = attribute_names(self.shape);
+        for (node, attribute) in self.path.iter().zip(&attributes) {
+            let condition = node.value.as_deref().and_then(condition);
+            let is_counted = match (&node.value, node.counting) {
+                (None, _) => true,
+                (Some(_), PatternCounting::Each) => node.is_pattern(),
+                (Some(_), PatternCounting::Together) => false,
+            };
+            if is_charged && is_counted {
+                counted.push(attribute.to_string());
+            }
+            let condition = condition
+                .or_else(|| (node.key.contains('/') && !(is_charged && is_counted)).then_some(ValueCondition::Present));
+            values.extend(condition.map(|condition| (attribute.to_string(), condition)));
+        }
+        // The rest of the shape has any value.
+        for attribute in attributes.iter().skip(self.path.len()).filter(|name| name.contains('/')) {
+            values.push((attribute.to_string(), ValueCondition::Present));
+        }
+        let names: Vec<String> = self.path.iter().map(|node| name(node)).collect();
+        self.rules.push(ImportedRule {
+            name: format!("{}{suffix}", names.join(".")),
+            limit_name: last.limit_name.clone().filter(|_| suffix.is_empty()),
+            shape: self.shape.join("/"),
+            values,
+            counted,
+            action,
+            mode,
+            file: last.place.file.clone(),
+            line: last.place.position.line,
+        });
+    }
+}
+
+fn name(node: &Node) -> String {
+    match &node.value {
+        Some(value) => format!("{}_{value}", node.key),
+        None => node.key.clone(),
+    }
+}
+
+/// What a value must be; `None` for a pattern that every value matches.
+fn condition(value: &str) -> Option<ValueCondition> {
+    let parts: Vec<&str> = value.split('*').collect();
+    Some(match &parts[..] {
+        [exact] => ValueCondition::Text((*exact).to_owned()),
+        all if all.iter().all(|part| part.is_empty()) => return None,
+        [prefix, ""] => ValueCondition::Prefix((*prefix).to_owned()),
+        ["", suffix] => ValueCondition::Suffix((*suffix).to_owned()),
+        all => {
+            let escaped: Vec<String> = all.iter().map(|part| regex::escape(part)).collect();
+            ValueCondition::Regex(format!("(?s)^{}$", escaped.join(".*")))
+        }
+    })
+}

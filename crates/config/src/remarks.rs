@@ -1,0 +1,86 @@
+//! Holds what was noticed while a file was read: what lints report later, and how long its lists are.
+
+use std::path::PathBuf;
+
+use base::position::Position;
+
+/// What was noticed of a value while it was read, and is no problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    pub position: Position,
+    /// The path in the file, like `store.redis.password`.
+    pub path: String,
+    pub what: String,
+}
+
+/// What was noticed while a file was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remarks {
+    /// Values that are not known here, because of a variable that is not set or a secret that cannot be read.
+    pub unknown_values: Vec<Remark>,
+    /// Networks that are written with an address in them.
+    pub host_bits: Vec<Remark>,
+    /// The lists that were read from files of their own.
+    pub lists: Vec<ListSize>,
+    /// The files of secrets, by the paths by which they can be opened.
+    pub secret_files: Vec<PathBuf>,
+}
+
+impl Remarks {
+    /// Whether the value of this key is not known here.
+    pub fn is_unknown(&self, path: &str) -> bool {
+        self.unknown_values.iter().any(|unknown| unknown.path == path)
+    }
+}
+
+/// How long a list is that was read, and how much of it may go at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListSize {
+    /// As it is written in gateway.yaml.
+    pub file: String,
+    /// Where that is.
+    pub position: Position,
+    pub path: String,
+    pub entries: usize,
+    /// In per cent.
+    pub max_shrink: u8,
+}
+
+impl ListSize {
+    /// Whether it has lost more than it may of the entries that it had.
+    pub fn has_shrunk(&self, before: usize) -> bool {
+        has_shrunk(before, self.entries, self.max_shrink)
+    }
+}
+
+/// Whether a list that had `before` entries and has `entries` now has lost more than `max_shrink` per cent of them.
+pub fn has_shrunk(before: usize, entries: usize, max_shrink: u8) -> bool {
+    // Of a long list every entry counts.
+    entries * 100 < before * usize::from(100 - max_shrink.min(100))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_may_lose_its_share_and_no_more() {
+        let list = |entries, max_shrink| ListSize {
+            file: String::new(),
+            position: Position::default(),
+            path: String::new(),
+            entries,
+            max_shrink,
+        };
+        for (entries, max_shrink, before, shrunk) in [
+            (50, 50, 100, false),
+            (49, 50, 100, true),
+            (0, 50, 0, false),
+            (0, 50, 1, true),
+            (0, 100, 9, false),
+            (9, 0, 10, true),
+        ] {
+            assert_eq!(list(entries, max_shrink).has_shrunk(before), shrunk, "{entries} of {before}, {max_shrink} %");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Loads gateway.yaml with the files that it names, and remembers their content, so that a change of any of them is noticed.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::environment::Environment;
+use super::problem::{Problem, Problems, Purpose};
+use super::settings::Config;
+use super::tree;
+use base::named_file::read_regular;
+use identity::api_key_file;
+
+/// The path that stands for standard input, for commands.
+const STANDARD_INPUT: &str = "-";
+
+/// The result of loading a file.
+#[derive(Debug)]
+pub struct LoadedConfig {
+    pub config: Result<Config, Problems>,
+    /// The file, then those that it names. A valid file of API keys is not among them, nor are valid certificates of
+    /// listeners: they are watched separately, without a reload.
+    pub sources: Vec<Source>,
+}
+
+/// A file, and what it contained when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The path by which it can be opened.
+    pub path: PathBuf,
+    /// Of its content; `None` if it could not be read.
+    hash: Option<[u8; 32]>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// All problems of the file, and of the files that it names.
+    pub fn load(path: &Path) -> Result<Config, Problems> {
+        LoadedConfig::from(path).config
+    }
+
+    /// The same, for a command for which secrets and addresses need not be known: those that are not are warnings.
+    ///
+    /// # Errors
+    /// All problems of the file, and of the files that it names.
+    pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
+        LoadedConfig::read(path, purpose, read_main(path, purpose)).config
+    }
+}
+
+impl Source {
+    fn new(path: &Path, read: &io::Result<Vec<u8>>) -> Source {
+        let hash = read.as_ref().ok().map(|bytes| Sha256::digest(bytes).into());
+        Source { path: path.to_owned(), hash }
+    }
+
+    /// Whether the file still has the content that was read.
+    pub fn is_as_read(&self) -> bool {
+        Source::new(&self.path, &read_file(&self.path)) == *self
+    }
+}
+
+impl LoadedConfig {
+    /// Reads and checks a file.
+    pub fn from(path: &Path) -> LoadedConfig {
+        LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
+    }
+
+    /// The same for a file that was read before, and so has to be one that can be read again: a regular file.
+    pub fn again(path: &Path) -> LoadedConfig {
+        LoadedConfig::read(path, Purpose::Run, read_file(path))
+    }
+
+    fn read(path: &Path, purpose: Purpose, bytes: io::Result<Vec<u8>>) -> LoadedConfig {
+        let sources = RefCell::new(vec![Source::new(path, &bytes)]);
+        let file = path.display().to_string();
+        let config = match bytes {
+            Ok(bytes) => {
+                // Relative paths in a file are relative to it.
+                let folder = path.parent().unwrap_or(Path::new(""));
+                // A file with problems is examined twice, and a file that it names may change meanwhile.
+                let known: RefCell<HashMap<PathBuf, Vec<u8>>> = RefCell::default();
+                let read = |path: &Path| {
+                    let path = folder.join(path);
+                    if let Some(known) = known.borrow().get(&path) {
+                        return Ok(known.clone());
+                    }
+                    let read = read_file(&path);
+                    sources.borrow_mut().push(Source::new(&path, &read));
+                    if let (Ok(content), true) = (&read, purpose != Purpose::Run) {
+                        known.borrow_mut().insert(path, content.clone());
+                    }
+                    read
+                };
+                let variable = |name: &str| std::env::var(name).ok();
+                let environment = Environment { variable: &variable, folder, read: &read };
+                Config::parse_for(purpose, &file, &bytes, environment)
+            }
+            Err(error) => Err(unreadable(file, &error)),
+        };
+        let mut sources = sources.into_inner();
+        if let Ok(Config { api_keys: Some(api_keys), .. }) = &config {
+            sources.retain(|source| source.path != api_keys.file);
+        }
+        if let Ok(config) = &config {
+            let certificates = config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+            let followed: Vec<_> = certificates.flat_map(|tls| tls.files().map(|(_, _, file)| file.path())).collect();
+            sources.retain(|source| !followed.contains(&&*source.path));
+        }
+        if let Some(buckets) = config.as_ref().ok().and_then(|config| config.store.bucket_file()) {
+            // A folder was only looked for: it changes with every file in it.
+            sources.retain(|source| Some(&*source.path) != buckets.path.parent());
+        }
+        LoadedConfig { config, sources }
+    }
+}
+
+/// Reads gateway.yaml itself, which may come from a pipe where it is read only once.
+fn read_main(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
+    match purpose {
+        Purpose::Run => std::fs::read(path),
+        _ if path.as_os_str() == STANDARD_INPUT => read_standard_input(),
+        _ => std::fs::read(path),
+    }
+}
+
+fn read_standard_input() -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One byte more than the largest file, which is enough to reject it.
+    io::stdin().lock().take(tree::CONFIG.bytes as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn unreadable(file: String, error: &io::Error) -> Problems {
+    let what = format!("must be a readable file: {error}");
+    let problem = Problem { file: None, position: None, path: String::new(), what, hint: None };
+    Problems { file, problems: vec![problem], warnings: Vec::new() }
+}
+
+/// Reads a file that gateway.yaml names: one byte more than the largest that is accepted, which is enough to reject it.
+///
+/// # Errors
+/// If the file cannot be opened or read, or is not a regular file.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_regular(path, api_key_file::MAX_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(loaded: &LoadedConfig) -> Vec<&str> {
+        loaded.sources.iter().filter_map(|source| source.path.file_name()?.to_str()).collect()
+    }
+
+    #[test]
+    fn the_files_that_a_file_names_are_remembered_even_if_one_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let text = "upstream: http://a\njwt: {algorithms: [HS256], keys: {secret_file: secret}}\n\
+                    api_keys: {from: header:x-api-key, file: keys.txt}\n";
+        std::fs::write(&file, text).unwrap();
+        std::fs::write(folder.path().join("keys.txt"), "# none yet").unwrap();
+        let missing = LoadedConfig::from(&file);
+        assert!(missing.config.is_err());
+        assert_eq!(names(&missing), ["gateway.yaml", "secret", "keys.txt"]);
+        std::fs::write(folder.path().join("secret"), "s".repeat(32)).unwrap();
+        let good = LoadedConfig::from(&file);
+        assert!(good.config.is_ok());
+        // The file of API keys is watched separately.
+        assert_eq!(names(&good), ["gateway.yaml", "secret"]);
+        assert_ne!(missing.sources[1], good.sources[1]);
+        assert_eq!(good.sources, LoadedConfig::from(&file).sources);
+    }
+
+    #[test]
+    fn the_folder_of_the_buckets_must_exist_and_is_not_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.yaml");
+        std::fs::write(&file, "upstream: http://a\nstore: {memory: {file: data/buckets.tgb}}\n").unwrap();
+        let missing = LoadedConfig::from(&file).config.unwrap_err().to_string();
+        let expected = "gateway.yaml:2:24: store.memory.file: must be a file in a folder that exists (No such file or \
+                        directory (os error 2)), is `data/buckets.tgb`\n1 problem";
+        assert!(missing.ends_with(expected), "{missing}");
+        std::fs::write(folder.path().join("data"), "").unwrap();
+        let no_folder = LoadedConfig::from(&file).config.unwrap_err().to_string();
+        assert!(no_folder.contains("must be a file in a folder that exists (not a directory), is"), "{no_folder}");
+        std::fs::remove_file(folder.path().join("data")).unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let good = LoadedConfig::from(&file);
+        assert!(good.config.is_ok());
+        assert_eq!(names(&good), ["gateway.yaml"]);
+    }
+}

@@ -1,0 +1,79 @@
+//! Reads `upstream_timeouts`: how long the upstream may take.
+
+use serde_json::json;
+
+use super::duration;
+use super::key::{Key, Mapping, POSITIVE_DURATION, unconstrained};
+use super::reader::Field;
+use super::value_kind::{ReadField, ValueKind};
+use base::time::Micros;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    pub connect: Micros,
+    /// Between bytes.
+    pub read: Micros,
+    /// Between bytes.
+    pub write: Micros,
+    /// In the pool.
+    pub idle: Micros,
+    /// For a whole request. `None`: as long as the others allow.
+    pub total: Option<Micros>,
+}
+
+/// How long a whole request may take; `None` for `none`.
+pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind {
+    text: "`none` or duration above 0",
+    schema: || json!({"anyOf": [{"enum": ["none"]}, {"$ref": "#/definitions/positive_duration"}]}),
+    read: |field| {
+        if field.is_written("none") {
+            return Some(None);
+        }
+        let total = field.written().and_then(duration::parse).filter(|total| *total > Micros(0));
+        if total.is_none() {
+            field.must("be none or a duration above 0, like 250ms, 20s, 5m, 1h or 1d");
+        }
+        total.map(Some)
+    },
+};
+
+pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
+    heading: Some("key in `upstream_timeouts`"),
+    definition: None,
+    keys: &[
+        Key::default("connect", POSITIVE_DURATION, "1s", "To open a connection to one address."),
+        Key::default(
+            "read",
+            POSITIVE_DURATION,
+            "30s",
+            "For the head of a response, and then between two parts of it. While a body is sent to the upstream, each \
+             part restarts this time; a second attempt has what is left of the first one's.",
+        ),
+        Key::default("write", POSITIVE_DURATION, "30s", "Between two bytes to the upstream."),
+        Key::default(
+            "idle",
+            POSITIVE_DURATION,
+            "4s",
+            "How long an unused connection is kept for another request. It must be shorter than the upstream's own idle \
+             timeout.",
+        ),
+        Key::default(
+            "total",
+            TOTAL.declared(),
+            "none",
+            "For a [whole request](#the-total-timeout), all attempts together, from the first one to the last byte of the response.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
+    let section = field.section(&UPSTREAM_TIMEOUTS)?;
+    let connect = section.positive_duration("connect");
+    let read = section.positive_duration("read");
+    let write = section.positive_duration("write");
+    let idle = section.positive_duration("idle");
+    let total = section.value("total", TOTAL.read);
+    section.close();
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
+}

@@ -1,0 +1,78 @@
+//! Defines warnings: what is valid in a file but unwise. Each has a name, by which docs/warnings.md explains it and `check.allow` silences it.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use base::position::Position;
+use base::time::Timestamp;
+
+/// One warning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub name: &'static str,
+    pub position: Position,
+    /// The path in the file, like `rules[2].limit_keys`.
+    pub path: String,
+    /// What is weak, and the consequence.
+    pub what: String,
+    /// How to correct it.
+    pub hint: String,
+    /// When the warning takes effect; `None`: always.
+    pub from: Option<Timestamp>,
+}
+
+impl Warning {
+    /// What identifies the warning wherever it moves in the file.
+    fn identity(&self) -> (&'static str, &str, &str) {
+        (self.name, &self.path, &self.what)
+    }
+}
+
+/// All warnings of a file, in order of position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Warnings {
+    pub file: String,
+    pub warnings: Vec<Warning>,
+}
+
+impl Warnings {
+    /// The warnings that are in effect at this moment.
+    pub fn at(&self, moment: Timestamp) -> Warnings {
+        let warnings = self.warnings.iter().filter(|warning| warning.from.is_none_or(|from| from <= moment));
+        Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
+    }
+
+    /// The warnings with this name.
+    pub fn named(&self, name: &str) -> Warnings {
+        let warnings = self.warnings.iter().filter(|warning| warning.name == name);
+        Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
+    }
+
+    /// The warnings that are not among `others`, regardless of their position in the file.
+    pub fn beyond(mut self, others: &Warnings) -> Warnings {
+        let known: HashSet<_> = others.warnings.iter().map(Warning::identity).collect();
+        self.warnings.retain(|warning| !known.contains(&warning.identity()));
+        self
+    }
+
+    /// The lines of a report: each warning, its hint, and how many there are.
+    pub fn report(&self) -> Vec<String> {
+        let mut report = Vec::new();
+        for Warning { name, position, path, what, hint, .. } in &self.warnings {
+            let place = format!("{}:{}:{}", self.file, position.line, position.column);
+            report.push(format!("{place}: warning {name}: {path}: {what}"));
+            report.push(format!("  hint: {hint}"));
+        }
+        report.push(match self.warnings.len() {
+            1 => "1 warning".to_owned(),
+            count => format!("{count} warnings"),
+        });
+        report
+    }
+}
+
+impl fmt::Display for Warnings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report().join("\n"))
+    }
+}

@@ -1,0 +1,434 @@
+//! Writes and parses one line of the access log: the result of a request.
+//!
+//! A client's values appear only as pseudonyms (`hash_key`), except those that the file lists in `values`, and the request id,
+//! whose characters have been checked. Absent fields are omitted; a reader ignores unknown ones.
+
+mod logged_text;
+mod moment;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use base::endpoint_address::EndpointAddress;
+use base::printable::write_json;
+use base::pseudonym::Pseudonym;
+use base::time::{Micros, Timestamp};
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
+pub use logged_text::LoggedText;
+use rules::rule::Mode;
+
+/// One request, in the order in which its fields are written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line<'a> {
+    /// When the head had been received.
+    #[serde(with = "moment")]
+    pub time: Timestamp,
+    #[serde(borrow)]
+    pub request_id: Cow<'a, str>,
+    pub kind: Kind,
+    #[serde(borrow)]
+    pub route: Cow<'a, str>,
+    /// The door at which another proxy asked about it; `None`: it was proxied.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub door: Option<Cow<'a, str>>,
+    /// A known method, or `OTHER`.
+    #[serde(borrow)]
+    pub method: Cow<'a, str>,
+    pub code: u16,
+    pub origin: Origin,
+    /// Until the answer had been sent.
+    pub duration_us: Micros,
+    /// `None`: it was answered before a decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision_us: Option<Micros>,
+    /// How long a limit delayed it, after the decision; `None`: it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_us: Option<Micros>,
+    /// The time at the upstream; `None` for a request that was not forwarded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub upstream_us: Option<Micros>,
+    /// Where it was forwarded to; `None` for a request that was not.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Cow<'a, str>>,
+    /// The address of the endpoint that the last attempt went to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<EndpointAddress>,
+    /// The attempts before the last one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_attempts: Vec<LoggedAttempt<'a>>,
+    /// Bytes of its body that were read.
+    pub request_bytes: u64,
+    /// Bytes of the answer's body that were written.
+    pub response_bytes: u64,
+    /// The value of `X-Tollgate-Reason`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'a, str>>,
+    /// What in particular: of `token_invalid` why, of `ambiguous_request` the attribute that has several readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Cow<'a, str>>,
+    /// This and the following fields: the most restrictive of the enforced limits that were checked. After a `deny`,
+    /// the policy and the rule that denied, without a rule if it was the policy's `otherwise`, and nothing else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Cow<'a, str>>,
+    /// The displayed name: `free.second` where a rule has several limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// `None`: its level is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Cost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<Pseudonym>,
+    /// In seconds, as sent to the client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+    /// `None`: no limit was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// All limits that were checked; empty if there is one, which is the one above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<LoggedLimit<'a>>,
+    /// The attributes that the file lists, with the pseudonyms of their values.
+    #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
+    /// The attributes that the file lists to be logged as they are.
+    #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<(Cow<'a, str>, LoggedValue<LoggedText>)>,
+}
+
+/// An attempt at an endpoint that did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoggedAttempt<'a> {
+    pub endpoint: EndpointAddress,
+    /// The label `kind` of `tollgate_upstream_errors_total`.
+    #[serde(borrow)]
+    pub error: Cow<'a, str>,
+    /// When it failed, since the head had been received.
+    #[serde(default)]
+    pub failed_us: Micros,
+}
+
+/// An attribute's value: a pseudonym, or what it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LoggedValue<T = Pseudonym> {
+    Single(T),
+    /// Of a claim that is a list, its elements in their order. Of a call with several descriptors, what they have, each value
+    /// once.
+    List(Vec<T>),
+}
+
+impl<T> LoggedValue<T> {
+    /// The only value, or all elements.
+    pub fn elements(&self) -> &[T] {
+        match self {
+            LoggedValue::Single(value) => std::slice::from_ref(value),
+            LoggedValue::List(values) => values,
+        }
+    }
+}
+
+/// The result of a request: every answer has exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// It was allowed, and the upstream's complete answer was sent, whatever its status.
+    Allowed,
+    /// We answered with a reason.
+    Refused,
+    /// We answered without one, or no whole answer went out.
+    Error,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Allowed, Kind::Refused, Kind::Error];
+}
+
+/// Who made an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    Gateway,
+    Upstream,
+}
+
+/// Where a level comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    Store,
+    /// From levels that the store had returned before.
+    Cached,
+    /// Without the store, which gave no answer.
+    Fallback,
+}
+
+/// One limit that applied, with its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedLimit<'a> {
+    #[serde(borrow)]
+    pub policy: Cow<'a, str>,
+    #[serde(borrow)]
+    pub rule: Cow<'a, str>,
+    pub mode: Mode,
+    pub verdict: Verdict,
+    pub cost: Cost,
+    /// `None`: its level is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Cost>,
+    pub bucket: Pseudonym,
+}
+
+impl Line<'static> {
+    /// Without a decision: no field about limits has a value, and the fields that every line has are still to be set.
+    pub const UNDECIDED: Line<'static> = Line {
+        time: Timestamp(0),
+        request_id: Cow::Borrowed(""),
+        kind: Kind::Error,
+        route: Cow::Borrowed(""),
+        door: None,
+        method: Cow::Borrowed("GET"),
+        code: 0,
+        origin: Origin::Gateway,
+        duration_us: Micros(0),
+        decision_us: None,
+        waited_us: None,
+        upstream_us: None,
+        upstream: None,
+        endpoint: None,
+        failed_attempts: Vec::new(),
+        request_bytes: 0,
+        response_bytes: 0,
+        reason: None,
+        detail: None,
+        policy: None,
+        rule: None,
+        cost: None,
+        remaining: None,
+        bucket: None,
+        retry_after: None,
+        source: None,
+        limits: Vec::new(),
+        attributes: Vec::new(),
+        values: Vec::new(),
+    };
+}
+
+impl<'a> Line<'a> {
+    /// Parses a line, with or without its line end.
+    ///
+    /// # Errors
+    /// When the line is no JSON object, or a field of it is missing or invalid.
+    pub fn read(line: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
+        serde_json::from_slice(line)
+    }
+
+    /// Adds the line, with its end.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        // It fails only for a key that is not text, and these are.
+        if write_json(out, self).is_ok() {
+            out.push(b'\n');
+        }
+    }
+}
+
+/// Pairs as a mapping, in their order.
+mod map {
+    use super::{Cow, Deserialize, Deserializer, Serialize, Serializer, de};
+    use std::fmt;
+    use std::marker::PhantomData;
+
+    type Pairs<'a, V> = Vec<(Cow<'a, str>, V)>;
+
+    /// Writes pairs as one object.
+    ///
+    /// # Errors
+    /// When the serializer fails.
+    pub fn serialize<S: Serializer, V: Serialize>(pairs: &Pairs<'_, V>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+    }
+
+    /// Reads pairs from one object.
+    ///
+    /// # Errors
+    /// When it is not an object of such values, or repeats a name.
+    pub fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
+        deserializer: D,
+    ) -> Result<Pairs<'a, V>, D::Error> {
+        deserializer.deserialize_map(Visitor(PhantomData))
+    }
+
+    struct Visitor<V>(PhantomData<V>);
+
+    impl<'de, V: Deserialize<'de>> de::Visitor<'de> for Visitor<V> {
+        type Value = Pairs<'static, V>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a mapping from attributes to names or values")
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'static, V>, A::Error> {
+            let mut pairs: Pairs<'static, V> = Vec::new();
+            while let Some((key, value)) = map.next_entry::<String, V>()? {
+                if pairs.iter().any(|(known, _)| *known == key) {
+                    return Err(de::Error::custom("an attribute occurs twice"));
+                }
+                pairs.push((key.into(), value));
+            }
+            Ok(pairs)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use base::pseudonym::PseudonymKey;
+
+    fn refused() -> Line<'static> {
+        let names = PseudonymKey::default();
+        let limit_of = |rule: &'static str, mode, verdict| LoggedLimit {
+            policy: "plan".into(),
+            rule: rule.into(),
+            mode,
+            verdict,
+            cost: Cost::ONE,
+            remaining: Some(Cost::from_thousandths(250)),
+            bucket: names.bucket(&[7; 16]),
+        };
+        Line {
+            time: Timestamp(1_795_272_712_123_456),
+            request_id: "a-1".into(),
+            kind: Kind::Refused,
+            code: 429,
+            duration_us: Micros(210),
+            decision_us: Some(Micros(90)),
+            response_bytes: 250,
+            reason: Some("token_bucket_exceeded".into()),
+            policy: Some("plan".into()),
+            rule: Some("free.second".into()),
+            cost: Some(Cost::ONE),
+            remaining: Some(Cost::from_thousandths(250)),
+            bucket: Some(names.bucket(&[7; 16])),
+            route: "default".into(),
+            retry_after: Some(1),
+            source: Some(Source::Cached),
+            limits: vec![
+                limit_of("free.second", Mode::Enforce, Verdict::Deny),
+                limit_of("free.day", Mode::Enforce, Verdict::Unasked),
+                limit_of("next", Mode::Shadow, Verdict::Never),
+            ],
+            attributes: vec![
+                ("jwt:plan".into(), LoggedValue::Single(names.value("jwt:plan", b"free"))),
+                ("jwt:roles".into(), LoggedValue::List(vec![names.value("jwt:roles", b"admin")])),
+            ],
+            ..Line::UNDECIDED
+        }
+    }
+
+    #[test]
+    fn fields_are_written_in_their_declared_order() {
+        let mut out = Vec::new();
+        refused().write(&mut out);
+        let limit = |rule: &str, mode: &str, verdict: &str| {
+            format!(
+                r#"{{"policy":"plan","rule":"{rule}","mode":"{mode}","verdict":"{verdict}","cost":1,"remaining":0.25,"bucket":"BUCKET"}}"#
+            )
+        };
+        let limits = [
+            limit("free.second", "enforce", "deny"),
+            limit("free.day", "enforce", "unasked"),
+            limit("next", "shadow", "never"),
+        ];
+        let names = PseudonymKey::default();
+        let expected = concat!(
+            r#"{"time":"2026-11-21T14:51:52.123456Z","request_id":"a-1","kind":"refused","route":"default","method":"GET","#,
+            r#""code":429,"origin":"gateway","duration_us":210,"decision_us":90,"request_bytes":0,"response_bytes":250,"#,
+            r#""reason":"token_bucket_exceeded","policy":"plan","rule":"free.second","cost":1,"remaining":0.25,"#,
+            r#""bucket":"BUCKET","retry_after":1,"source":"cached","limits":[LIMITS],"attributes":{"jwt:plan":"PLAN","jwt:roles":["ROLE"]}}"#,
+            "\n"
+        );
+        let expected = expected
+            .replace("LIMITS", &limits.join(","))
+            .replace("BUCKET", &names.bucket(&[7; 16]).to_string())
+            .replace("PLAN", &names.value("jwt:plan", b"free").to_string())
+            .replace("ROLE", &names.value("jwt:roles", b"admin").to_string());
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn absent_fields_are_omitted() {
+        let line = Line { duration_us: Micros(210), response_bytes: 250, ..Line::UNDECIDED };
+        let mut out = Vec::new();
+        line.write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.ends_with(",\"duration_us\":210,\"request_bytes\":0,\"response_bytes\":250}\n"), "{text}");
+        assert_eq!(Line::read(text.as_bytes()).unwrap(), line);
+    }
+
+    #[test]
+    fn unknown_fields_are_ignored_and_repeated_or_invalid_ones_are_errors() {
+        let mut out = Vec::new();
+        refused().write(&mut out);
+        let text = String::from_utf8(out).unwrap();
+        let more = text.replace("{\"time\"", "{\"zone\":[{\"a\":null}],\"time\"");
+        assert_eq!(Line::read(more.as_bytes()).unwrap(), refused());
+        for (part, wrong) in [
+            ("\"code\":429", "\"code\":429,\"code\":200"),
+            ("\"code\":429", "\"code\":70000"),
+            ("\"refused\"", "\"dropped\""),
+            ("2026-11-21T14", "1926-11-21T14"),
+            ("{\"jwt:plan\":", "{\"jwt:plan\":\"0123456789abcdef\",\"jwt:plan\":"),
+            ("\"jwt:roles\":[", "\"jwt:roles\":[7,"),
+            ("\"jwt:roles\":[", "\"jwt:roles\":[[],"),
+            ("\"request_id\":\"a-1\",", ""),
+            ("}\n", ""),
+        ] {
+            let wrong = text.replace(part, wrong);
+            assert!(Line::read(wrong.as_bytes()).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_as_it_was_written(
+            text in any::<String>(),
+            micros in 0..253_402_300_800_000_000u64,
+            tokens in 0..1000u64 << 40,
+            code in any::<u16>(),
+            bytes in any::<u64>(),
+        ) {
+            let line = Line {
+                time: Timestamp(micros),
+                request_id: text.clone().into(),
+                route: text.clone().into(),
+                method: text.clone().into(),
+                reason: Some(text.clone().into()),
+                policy: Some(text.clone().into()),
+                rule: Some(text.clone().into()),
+                remaining: Some(Cost::from_thousandths(tokens)),
+                attributes: vec![(text.clone().into(), LoggedValue::Single(PseudonymKey::default().value("x", b"y")))],
+                values: vec![
+                    ("single".into(), LoggedValue::Single(LoggedText::of(text.as_bytes()))),
+                    ("list".into(), LoggedValue::List(vec![LoggedText::of(text.as_bytes()), LoggedText::of(b"")])),
+                ],
+                code,
+                response_bytes: bytes,
+                duration_us: Micros(bytes),
+                ..refused()
+            };
+            let mut out = b"before\n".to_vec();
+            line.write(&mut out);
+            let written = &out[b"before\n".len()..];
+            let (end, rest) = written.split_last().unwrap();
+            assert_eq!(*end, b'\n');
+            assert!(rest.iter().all(|byte| *byte >= b' '), "{written:?}");
+            assert_eq!(Line::read(written).unwrap(), line);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Decides what the credentials of a request lead to, once it is known what they are worth.
+
+use std::sync::Arc;
+
+use super::refusal::Refusal;
+use super::retry_after::{Jitter, retry_after};
+use base::time::Micros;
+use identity::api_keys::ApiKeyLookup;
+use identity::jwt::{Invalid, OnInvalid, OnMissing};
+use request::identity::KnownKey;
+
+/// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
+const KEYS_WAIT: Micros = Micros(3_000_000);
+
+/// What is known of the token of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenStatus {
+    Missing,
+    Valid,
+    /// It was verified before, and is still valid.
+    Cached,
+    /// It is not verified: its client has sent too many tokens that are invalid.
+    Limited {
+        wait: Micros,
+        /// Of the client's bucket, as in [`retry_after`].
+        spread: u32,
+    },
+    /// The keys of its issuer have never been fetched.
+    KeysUnavailable {
+        spread: u32,
+    },
+    Invalid(Invalid),
+}
+
+/// Decides by the token: the request goes on, with the token's claims if it is valid and without any otherwise.
+///
+/// # Errors
+/// Returns the refusal of a token that does not verify, or that is missing where one is required.
+pub fn check_token(
+    status: TokenStatus,
+    on_missing: OnMissing,
+    on_invalid: OnInvalid,
+    jitter: Jitter,
+) -> Result<(), Refusal> {
+    match (status, on_missing, on_invalid) {
+        (TokenStatus::Valid | TokenStatus::Cached, _, _) => Ok(()),
+        (TokenStatus::Missing, OnMissing::Anonymous, _) => Ok(()),
+        (TokenStatus::Missing, OnMissing::Reject, _) => Err(Refusal::token_missing()),
+        (TokenStatus::Invalid(_), _, OnInvalid::Anonymous) => Ok(()),
+        (TokenStatus::Invalid(invalid), _, OnInvalid::Reject) => Err(Refusal::token_invalid(invalid)),
+        (TokenStatus::Limited { wait, spread }, _, _) => {
+            Err(Refusal::too_many_invalid_tokens(retry_after(spread, wait, jitter)))
+        }
+        (TokenStatus::KeysUnavailable { spread }, _, _) => {
+            Err(Refusal::keys_unavailable(retry_after(spread, KEYS_WAIT, jitter)))
+        }
+    }
+}
+
+/// Decides by the API key: the request goes on, with the key's holder if the key is known.
+///
+/// # Errors
+/// Returns the refusal of a key that is not known, unless such keys count as none.
+pub fn check_api_key(presented: ApiKeyLookup, on_invalid: OnInvalid) -> Result<Option<Arc<KnownKey>>, Refusal> {
+    match (presented, on_invalid) {
+        (ApiKeyLookup::Absent, _) => Ok(None),
+        (ApiKeyLookup::Known(key), _) => Ok(Some(key)),
+        (ApiKeyLookup::Unknown, OnInvalid::Anonymous) => Ok(None),
+        (ApiKeyLookup::Unknown, OnInvalid::Reject) => Err(Refusal::key_invalid()),
+    }
+}

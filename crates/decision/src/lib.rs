@@ -1,0 +1,24 @@
+//! The decision about a request, without I/O: the order of answers, the refusal and its status, and the numbers that
+//! clients see.
+//!
+//! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like `limit`, this room has no async, no
+//! I/O, no clock and no log; it knows neither Pingora nor the metrics.
+
+pub mod order_of_answers;
+
+pub mod cors;
+pub mod credentials;
+pub mod error_pages;
+pub mod payment;
+pub mod ratelimit_numbers;
+pub mod reason;
+pub mod refusal;
+pub mod refusing_limits;
+pub mod retry_after;
+pub mod store_failure;
+
+pub mod access_log_line;
+
+#[cfg(any(test, feature = "test-values"))]
+#[allow(clippy::unwrap_used, reason = "for tests")]
+pub mod test_rules;

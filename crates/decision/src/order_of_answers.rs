@@ -1,0 +1,194 @@
+//! The order in which the stages of a decision answer a request; the first stage that has an answer ends it.
+//!
+//! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
+//! 2. A request with more than one reading: [`check_reading`]. Then a preflight of a listed origin: [`super::cors`].
+//! 3. Credentials that do not verify, the token first: [`super::credentials`].
+//!    Then the route is chosen: [`choose_route`]. It may bound the body: [`check_body`].
+//! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].
+//! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
+//! 7. The upstream.
+//!
+//! `gateway::enforcement` runs them in this order, with the I/O between them.
+
+use http::header::CONTENT_LENGTH;
+
+use super::refusal::Refusal;
+use ledger::charge::Plan;
+use request::request::Request;
+use rules::denier::DenierId;
+use rules::route::forwarding::Forwarding;
+use rules::route::route_set::{RouteChoice, RouteSet};
+use rules::rule_set::{Answer, RuleSet};
+
+/// Refuses a request that could be read in more than one way. An ambiguous request is neither verified nor planned.
+///
+/// # Errors
+/// Returns the refusal.
+pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refusal> {
+    rules.read(request).map_err(Refusal::ambiguous)
+}
+
+/// Chooses the route of a request, which is an attribute for the rules. `draw` returns a number below its argument.
+///
+/// # Errors
+/// Returns the refusal of a request that matches no route.
+pub fn choose_route(
+    routes: &RouteSet,
+    request: &Request<'_>,
+    draw: impl FnOnce(u64) -> u64,
+) -> Result<RouteChoice, Refusal> {
+    routes.choose(request, draw).ok_or_else(Refusal::no_route)
+}
+
+/// Refuses a request that announces a longer body than its route allows.
+///
+/// # Errors
+/// Returns the refusal.
+pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(), Refusal> {
+    let Some(most) = route.and_then(|route| route.overrides.body_bytes) else { return Ok(()) };
+    let length = request.head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > most) { Err(Refusal::bad_request(413)) } else { Ok(()) }
+}
+
+/// What the rules decide about a request before any bucket is asked.
+#[derive(Clone, Debug)]
+pub enum RulesDecision {
+    /// A `deny` refuses the request; no limit is asked.
+    Denied { refusal: Refusal, by: DenierId },
+    /// A limit can never meet the cost. `plan` has the limits that were asked.
+    TooLarge { refusal: Refusal, plan: Plan },
+    /// The request is exempt: it pays nothing.
+    Exempt,
+    /// No limit applies.
+    Unlimited,
+    /// The buckets of this plan decide; it is not empty.
+    Charge(Plan),
+}
+
+impl From<Answer> for RulesDecision {
+    fn from(answer: Answer) -> RulesDecision {
+        match answer {
+            Answer::Denied(by) => RulesDecision::Denied { refusal: Refusal::denied(), by },
+            Answer::Exempt => RulesDecision::Exempt,
+            Answer::TooLarge(plan) => RulesDecision::TooLarge { refusal: Refusal::cost_too_large(), plan },
+            Answer::Charge(plan) if plan.is_empty() => RulesDecision::Unlimited,
+            Answer::Charge(plan) => RulesDecision::Charge(plan),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::credentials::{TokenStatus, check_token};
+    use super::super::reason::Reason;
+    use super::super::refusing_limits;
+    use super::super::retry_after::Jitter;
+    use super::super::store_failure;
+    use super::super::test_rules::{bucket, has_header, head, limit, policy, request, rule_set};
+    use super::*;
+    use base::time::{Micros, Timestamp};
+    use identity::jwt::{Invalid, OnInvalid, OnMissing};
+    use ledger::algorithm::AlgorithmKind;
+    use ledger::charge::settle;
+    use ledger::cost::Cost;
+    use request::attribute::Attribute;
+    use rules::rule::{Action, Limit, Price};
+
+    /// What can be wrong with a request, each with the answer to it, in the order of the answers.
+    const FAULTS: [(Fault, u16, Reason); 6] = [
+        (Fault::Ambiguous, 400, Reason::AmbiguousRequest),
+        (Fault::InvalidToken, 401, Reason::TokenInvalid),
+        (Fault::Denied, 403, Reason::Denied),
+        (Fault::CostTooLarge, 429, Reason::CostTooLarge),
+        (Fault::StoreAway, 503, Reason::StoreUnavailable),
+        (Fault::BucketEmpty, 429, Reason::Exceeded(AlgorithmKind::TokenBucket)),
+    ];
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Fault {
+        Ambiguous,
+        InvalidToken,
+        Denied,
+        CostTooLarge,
+        StoreAway,
+        BucketEmpty,
+    }
+
+    const NOW: Timestamp = Timestamp(1 << 50);
+    const JITTER: Jitter = Jitter { share: 0, max: Micros(0), max_period: Micros(0) };
+
+    /// One policy that denies requests with `x-denied`, and one whose price is `x-cost`.
+    fn rules() -> RuleSet {
+        let cost = Attribute::parse("header:x-cost").unwrap();
+        let price = Price::FromRequest { attribute: cost, default: Cost::ONE, min: Cost::ONE, max: None };
+        let mut deny = policy("deny", Action::Deny);
+        deny.conditions = vec![has_header("x-denied")];
+        rule_set(vec![policy("limit", Action::Charge(vec![Limit { price, ..limit(2) }])), deny])
+    }
+
+    /// The stages of `gateway::enforcement`, with the results of its I/O.
+    fn decide(rules: &RuleSet, faults: &[Fault]) -> Result<(), Refusal> {
+        let has = |fault| faults.contains(&fault);
+        let mut fields = vec![("x-cost", if has(Fault::CostTooLarge) { "3" } else { "1" })];
+        fields.extend(has(Fault::Ambiguous).then_some(("x-cost", "1")));
+        fields.extend(has(Fault::Denied).then_some(("x-denied", "1")));
+        let head = head(&fields);
+        let request = request(&head);
+        check_reading(rules, &request)?;
+        let token =
+            if has(Fault::InvalidToken) { TokenStatus::Invalid(Invalid::Expired) } else { TokenStatus::Missing };
+        check_token(token, OnMissing::Anonymous, OnInvalid::Reject, JITTER)?;
+        let plan = match RulesDecision::from(rules.plan(&request, NOW).answer) {
+            RulesDecision::Denied { refusal, .. } | RulesDecision::TooLarge { refusal, .. } => return Err(refusal),
+            RulesDecision::Exempt | RulesDecision::Unlimited => return Ok(()),
+            RulesDecision::Charge(plan) => plan,
+        };
+        if has(Fault::StoreAway) {
+            return store_failure::refusal(rules, &plan, JITTER).map_or(Ok(()), Err);
+        }
+        let full = bucket(2).step(None, Cost::from_tokens(2), NOW);
+        let empty = match full.charge {
+            ledger::algorithm::ChargeResult::Fits { entry, .. } => entry.state,
+            other => panic!("{other:?}"),
+        };
+        let state = has(Fault::BucketEmpty).then_some(empty);
+        let (settlement, _) = settle(&plan, &[state], NOW);
+        if settlement.is_granted() {
+            Ok(())
+        } else {
+            Err(refusing_limits::refusal(rules, &plan, &settlement, Timestamp(0), JITTER))
+        }
+    }
+
+    #[test]
+    fn the_first_stage_with_an_answer_decides_whatever_else_is_wrong() {
+        let rules = rules();
+        assert_eq!(decide(&rules, &[]), Ok(()));
+        for (index, (fault, status, reason)) in FAULTS.into_iter().enumerate() {
+            let later: Vec<Fault> = FAULTS[index..].iter().map(|(fault, ..)| *fault).collect();
+            let pairs = later.iter().map(|other| vec![*other, fault]);
+            for faults in pairs.chain([later.clone()]) {
+                let refusal = decide(&rules, &faults).unwrap_err();
+                assert_eq!((refusal.status, refusal.reason), (status, reason), "{faults:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deny_checks_no_limit_and_an_impossible_cost_names_the_limits_checked() {
+        let rules = rules();
+        for (field, limits) in [("x-denied", None), ("x-cost", Some(1))] {
+            let head = head(&[(field, "3")]);
+            match RulesDecision::from(rules.plan(&request(&head), NOW).answer) {
+                RulesDecision::Denied { by, .. } => {
+                    assert_eq!(
+                        (rules.denier(by).and_then(|denier| denier.rule.as_deref()), limits),
+                        (Some("deny"), None)
+                    );
+                }
+                RulesDecision::TooLarge { plan, .. } => assert_eq!(Some(plan.enforced.len()), limits),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Keeps what became of a request's plan: each limit's answer, and which of them the client was affected by most.
+
+use smallvec::SmallVec;
+
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::outcome::{Outcome, Verdict, most_restrictive};
+use rules::rule::OnStoreFailure;
+use rules::rule_set::{CompiledLimit, RuleSet};
+use stores::Source;
+
+/// What was to be paid, and what came of it.
+#[derive(Clone, Debug)]
+pub enum Payment {
+    Settled {
+        plan: Plan,
+        settlement: Settlement,
+        source: Source,
+    },
+    /// A limit can never meet its cost: the store was not asked.
+    TooLarge(Plan),
+    /// The store gave no answer, and a limit denies requests then.
+    StoreUnavailable(Plan),
+}
+
+/// The answer of one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitAnswer<'a> {
+    pub charge: &'a Charge,
+    pub limit: &'a CompiledLimit,
+    pub verdict: Verdict,
+    /// `None` if the level is not known.
+    pub outcome: Option<Outcome>,
+}
+
+impl Payment {
+    pub fn plan(&self) -> &Plan {
+        match self {
+            Payment::Settled { plan, .. } | Payment::TooLarge(plan) | Payment::StoreUnavailable(plan) => plan,
+        }
+    }
+
+    /// The answers of all limits, the enforced ones first. A shadow that was not asked has none.
+    pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
+        let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {
+            Payment::Settled { settlement, .. } => (&settlement.enforced, &settlement.shadow),
+            Payment::TooLarge(_) | Payment::StoreUnavailable(_) => (&[], &[]),
+        };
+        let plan = self.plan();
+        let enforced = plan.enforced.iter().enumerate().map(|(index, charge)| (charge, enforced.get(index)));
+        let shadow = plan.shadow.iter().zip(shadow).map(|(charge, outcome)| (charge, Some(outcome)));
+        enforced.chain(shadow).filter_map(|(charge, outcome)| self.answer(rules, charge, outcome)).collect()
+    }
+
+    fn answer<'a>(&self, rules: &'a RuleSet, charge: &'a Charge, outcome: Option<&Outcome>) -> Option<LimitAnswer<'a>> {
+        let verdict = match (outcome, self) {
+            (Some(outcome), _) => outcome.verdict,
+            (None, Payment::TooLarge(_)) if charge.is_too_large() => Verdict::Never,
+            (None, _) => Verdict::Unasked,
+        };
+        let outcome = outcome.copied().filter(|outcome| outcome.verdict != Verdict::Unasked);
+        Some(LimitAnswer { charge, limit: rules.limit(charge.limit)?, verdict, outcome })
+    }
+
+    /// The index among [`Payment::answers`] of the enforced limit that decided about the request or, if it was let through,
+    /// of the most restrictive one.
+    pub fn deciding(&self, answers: &[LimitAnswer<'_>]) -> Option<usize> {
+        let enforced = answers.get(..self.plan().enforced.len()).unwrap_or(answers);
+        let index = match self {
+            Payment::StoreUnavailable(_) => {
+                enforced.iter().position(|answer| answer.limit.on_store_failure == OnStoreFailure::Deny)
+            }
+            Payment::TooLarge(_) => enforced.iter().position(|answer| answer.verdict == Verdict::Never),
+            Payment::Settled { .. } => most_restrictive(
+                enforced
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(index, answer)| Some((index, answer.outcome?, answer.charge.algorithm.ceiling()))),
+            )
+            .map(|(index, _)| index),
+        };
+        index.or(if enforced.is_empty() { None } else { Some(0) })
+    }
+}

@@ -1,0 +1,59 @@
+//! Lists the reasons for which a request is refused.
+
+use ledger::algorithm::AlgorithmKind;
+
+/// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A limit of this algorithm has too little left.
+    Exceeded(AlgorithmKind),
+    CostTooLarge,
+    StoreUnavailable,
+    Denied,
+    TokenInvalid,
+    TokenMissing,
+    KeysUnavailable,
+    KeyInvalid,
+    AmbiguousRequest,
+    BadRequest,
+    NoRoute,
+    UpstreamBusy,
+}
+
+impl Reason {
+    /// Those that are no limit's.
+    const OTHERS: [Reason; 11] = [
+        Reason::CostTooLarge,
+        Reason::StoreUnavailable,
+        Reason::Denied,
+        Reason::TokenInvalid,
+        Reason::TokenMissing,
+        Reason::KeysUnavailable,
+        Reason::KeyInvalid,
+        Reason::AmbiguousRequest,
+        Reason::BadRequest,
+        Reason::NoRoute,
+        Reason::UpstreamBusy,
+    ];
+
+    pub fn all() -> impl Iterator<Item = Reason> {
+        AlgorithmKind::ALL.into_iter().map(Reason::Exceeded).chain(Reason::OTHERS)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Exceeded(kind) => kind.exceeded(),
+            Reason::CostTooLarge => "cost_too_large",
+            Reason::StoreUnavailable => "store_unavailable",
+            Reason::Denied => "denied",
+            Reason::TokenInvalid => "token_invalid",
+            Reason::TokenMissing => "token_missing",
+            Reason::KeysUnavailable => "keys_unavailable",
+            Reason::KeyInvalid => "key_invalid",
+            Reason::AmbiguousRequest => "ambiguous_request",
+            Reason::BadRequest => "bad_request",
+            Reason::NoRoute => "no_route",
+            Reason::UpstreamBusy => "upstream_busy",
+        }
+    }
+}

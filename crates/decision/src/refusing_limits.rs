@@ -1,0 +1,129 @@
+//! Chooses which limit speaks for a request that limits refuse, and what the refusal says.
+
+use super::reason::Reason;
+use super::refusal::{ExceededCapacity, Refusal};
+use super::retry_after::{Jitter, retry_after_limit};
+use base::time::Timestamp;
+use ledger::charge::{Charge, Plan, Settlement};
+use ledger::outcome::Outcome;
+use rules::rule::{Expose, RefusalStatus};
+use rules::rule_set::RuleSet;
+
+/// The enforced charges that refused, in the order of the file.
+pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator<Item = (&'p Charge, &'p Outcome)> {
+    plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal())
+}
+
+/// The charge that speaks for all that refused: the one with the longest wait, of equal ones the first. `None` if none
+/// refused.
+pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
+    let index = speaker_index(settlement)?;
+    plan.enforced.get(index).zip(settlement.enforced.get(index))
+}
+
+/// The index of that charge among the enforced ones.
+pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
+    let refusing = settlement.enforced.iter().enumerate().filter(|(_, outcome)| outcome.verdict.is_refusal());
+    let speaker = refusing.reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
+    speaker.map(|(index, _)| index)
+}
+
+/// The refusal of a plan whose settlement, at `now` on the store's clock, is not granted.
+pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
+    let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
+    // The caller's fault, unless every limit that refused is shared capacity.
+    let shared = limits().all(|limit| limit.is_some_and(|limit| limit.refusal == RefusalStatus::ReducedCapacity));
+    let exceeded = if shared { ExceededCapacity::SharedCapacity } else { ExceededCapacity::Quota };
+    let exposed = limits().flatten().filter(|limit| limit.expose == Expose::Yes);
+    let violated = exposed.map(|limit| limit.name.clone()).collect();
+    let speaker = speaker(plan, settlement);
+    let reason = speaker.map_or(Reason::Denied, |(charge, _)| Reason::Exceeded(charge.algorithm.kind()));
+    let seconds = speaker.map(|(charge, outcome)| {
+        retry_after_limit(&charge.algorithm, charge.key.spread(), outcome.retry_after, jitter)
+    });
+    let end = |(charge, outcome): (&Charge, &Outcome)| charge.algorithm.print_end(now.plus(outcome.retry_after));
+    Refusal { resets_at: speaker.and_then(end), ..Refusal::exceeded(exceeded, reason, seconds, violated) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::refusal::ProblemType;
+    use super::super::test_rules::{head, limit, policy, request, rule_set};
+    use super::*;
+    use base::time::Micros;
+    use ledger::algorithm::AlgorithmKind;
+    use ledger::cost::Cost;
+    use ledger::outcome::Verdict;
+    use rules::rule::{Action, Limit};
+    use rules::rule_set::Answer;
+
+    /// A limit of some caller's own, one that all share, and one that is not exposed.
+    const OWN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::Yes };
+    const SHARED: Kind = Kind { refusal: RefusalStatus::ReducedCapacity, expose: Expose::Yes };
+    const HIDDEN: Kind = Kind { refusal: RefusalStatus::QuotaExceeded, expose: Expose::No };
+
+    #[derive(Clone, Copy)]
+    struct Kind {
+        refusal: RefusalStatus,
+        expose: Expose,
+    }
+
+    /// The refusal of limits `0`, `1`, … of these kinds, each with its wait in seconds; `None` for one that could pay.
+    fn refuse(limits: &[(Kind, Option<u64>)]) -> (Refusal, Option<String>) {
+        let policies: Vec<_> = limits
+            .iter()
+            .enumerate()
+            .map(|(index, (Kind { refusal, expose }, _))| {
+                let limit = Limit { refusal: *refusal, expose: *expose, ..limit(9) };
+                policy(&index.to_string(), Action::Charge(vec![limit]))
+            })
+            .collect();
+        let rules = rule_set(policies);
+        let head = head(&[]);
+        let Answer::Charge(plan) = rules.plan(&request(&head), Timestamp(1)).answer else { panic!("nothing to pay") };
+        let outcome = |(_, wait): &(Kind, Option<u64>)| Outcome {
+            verdict: if wait.is_some() { Verdict::Deny } else { Verdict::Allow },
+            remaining: Cost::ONE,
+            retry_after: Micros(wait.unwrap_or_default() * 1_000_000),
+            ..Outcome::UNASKED
+        };
+        let enforced = limits.iter().map(outcome).collect();
+        let settlement = Settlement::refused(enforced);
+        let speaker = speaker(&plan, &settlement).and_then(|(charge, _)| rules.limit(charge.limit));
+        let jitter = Jitter { share: 0, max: Micros(0), max_period: Micros(0) };
+        (refusal(&rules, &plan, &settlement, Timestamp(0), jitter), speaker.map(|limit| limit.name.clone()))
+    }
+
+    #[track_caller]
+    fn check(limits: &[(Kind, Option<u64>)], status: u16, speaks: &str, seconds: u64, names: &[&str]) {
+        let (refusal, speaker) = refuse(limits);
+        assert_eq!((refusal.status, speaker.as_deref(), refusal.retry_after), (status, Some(speaks), Some(seconds)));
+        let violated = names.iter().map(|name| (*name).to_owned()).collect();
+        let problem = match status {
+            503 => ProblemType::ReducedCapacity { violated },
+            _ => ProblemType::QuotaExceeded { violated },
+        };
+        assert_eq!((refusal.problem, refusal.reason), (problem, Reason::Exceeded(AlgorithmKind::TokenBucket)));
+    }
+
+    #[test]
+    fn the_limit_with_the_longest_wait_decides_the_refusal_and_of_equal_ones_the_first() {
+        check(&[(OWN, Some(3)), (OWN, Some(7)), (OWN, Some(5))], 429, "1", 7, &["0", "1", "2"]);
+        check(&[(OWN, Some(3)), (OWN, Some(3))], 429, "0", 3, &["0", "1"]);
+        check(&[(OWN, None), (OWN, Some(1))], 429, "1", 1, &["1"]);
+    }
+
+    #[test]
+    fn only_shared_capacity_that_refuses_alone_is_503() {
+        check(&[(SHARED, Some(3))], 503, "0", 3, &["0"]);
+        check(&[(SHARED, Some(3)), (OWN, None)], 503, "0", 3, &["0"]);
+        check(&[(SHARED, Some(3)), (SHARED, Some(4))], 503, "1", 4, &["0", "1"]);
+        check(&[(SHARED, Some(3)), (OWN, Some(1))], 429, "0", 3, &["0", "1"]);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_exposed_refuses_without_its_name() {
+        check(&[(HIDDEN, Some(3)), (OWN, Some(1))], 429, "0", 3, &["1"]);
+        check(&[(HIDDEN, Some(3))], 429, "0", 3, &[]);
+    }
+}

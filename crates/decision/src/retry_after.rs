@@ -1,0 +1,73 @@
+//! Computes `Retry-After`: the wait, spread so that clients do not all return at once.
+
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+
+/// From this length on a window is a period.
+const LONG: Micros = Micros(3_600_000_000);
+
+/// How much `Retry-After` is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jitter {
+    /// Of the wait, in millionths.
+    pub share: u32,
+    pub max: Micros,
+    /// In place of a share of the wait, for a window of an hour or more: all its clients wait for the same moment.
+    pub max_period: Micros,
+}
+
+/// In seconds, rounded up: the wait plus a share of it that is fixed for the bucket (`BucketKey::spread`). So every
+/// gateway gives the same client the same answer, and different clients do not return together.
+pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
+    let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
+    wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()
+}
+
+/// The same for a limit of this algorithm. Where a long window ends for all its clients at once, the spread is as wide
+/// however short the wait.
+pub fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
+    match algorithm.window() {
+        Some(window) if window.shortest() >= LONG => {
+            wait.plus(part(u128::from(jitter.max_period.0), spread)).ceil_seconds()
+        }
+        _ => retry_after(spread, wait, jitter),
+    }
+}
+
+fn part(most: u128, spread: u32) -> Micros {
+    Micros(u64::try_from((most * u128::from(spread)) >> 32).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::algorithm::fixed_window::{FixedWindow, Window};
+
+    const HALF: Jitter = Jitter { share: 500_000, max: Micros(30_000_000), max_period: Micros(60_000_000) };
+
+    #[track_caller]
+    fn check(spread: u32, wait_seconds: u64, jitter: Jitter, seconds: u64) {
+        assert_eq!(retry_after(spread, Micros(wait_seconds * 1_000_000), jitter), seconds);
+    }
+
+    #[test]
+    fn the_spread_adds_less_than_its_share_and_never_more_than_its_maximum() {
+        check(0, 10, HALF, 10);
+        check(1 << 31, 10, HALF, 13);
+        check(u32::MAX, 10, HALF, 15);
+        check(u32::MAX, 3_600, HALF, 3_630);
+        check(u32::MAX, 10, Jitter { share: 0, ..HALF }, 10);
+        check(u32::MAX, 0, HALF, 0);
+    }
+
+    #[test]
+    fn the_spread_of_a_period_does_not_shrink_with_the_wait() {
+        let window = |seconds: u64| {
+            let window = Window::Epoch(Micros(seconds * 1_000_000));
+            Algorithm::FixedWindow(FixedWindow::new(1, window).unwrap())
+        };
+        let wait = |spread, seconds| retry_after_limit(&window(seconds), spread, Micros(1_000_000), HALF);
+        assert_eq!((wait(0, 3_600), wait(1 << 31, 3_600), wait(u32::MAX, 86_400)), (1, 31, 61));
+        assert_eq!(wait(u32::MAX, 3_599), 2);
+    }
+}

@@ -1,0 +1,20 @@
+//! Decides about a request for which the store gave no answer: one limit with `on_store_failure: deny` refuses it.
+
+use super::refusal::Refusal;
+use super::retry_after::{Jitter, retry_after};
+use base::time::Micros;
+use ledger::charge::{Charge, Plan};
+use rules::rule::OnStoreFailure;
+use rules::rule_set::RuleSet;
+
+/// How long a refused client should wait while the store is away, before the spread.
+const STORE_WAIT: Micros = Micros(3_000_000);
+
+/// The refusal of the first limit that denies requests while the store is away; `None` if none does.
+pub fn refusal(rules: &RuleSet, plan: &Plan, jitter: Jitter) -> Option<Refusal> {
+    let denies = |charge: &&Charge| {
+        rules.limit(charge.limit).is_some_and(|limit| limit.on_store_failure == OnStoreFailure::Deny)
+    };
+    let charge = plan.enforced.iter().find(denies)?;
+    Some(Refusal::store_unavailable(retry_after(charge.key.spread(), STORE_WAIT, jitter)))
+}

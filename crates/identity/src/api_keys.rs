@@ -1,0 +1,258 @@
+//! Looks up the owner of an API key.
+//!
+//! Only the SHA-256 of a key is held, never the key. A plain hash without salt or key stretching is enough, because keys are
+//! random: 128 random bits cannot be guessed. A set of keys is replaced as a whole, while requests read it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+pub use super::on_invalid::OnInvalid;
+use request::attribute::Attribute;
+use request::identity::KnownKey;
+use request::request::Request;
+
+/// In bytes. A longer key is unknown, and is not hashed.
+pub const LONGEST_KEY: usize = 1024;
+
+/// Where requests carry a key, which keys are known, and how requests with an unknown key are treated.
+#[derive(Debug)]
+pub struct ApiKeys {
+    /// A header, query parameter or cookie.
+    pub from: Attribute,
+    pub on_invalid: OnInvalid,
+    /// The file that the keys were read from, as a path that can be opened.
+    pub file: PathBuf,
+    /// How many of its keys the file may lose at once, in per cent.
+    pub max_shrink: u8,
+    known: ArcSwap<ApiKeySet>,
+}
+
+/// The result of looking up the API key of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiKeyLookup {
+    Absent,
+    Known(Arc<KnownKey>),
+    Unknown,
+}
+
+impl ApiKeys {
+    /// With these keys, from this file, of which it may lose half at once.
+    pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
+        ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
+    }
+
+    /// The same, with a file that may lose so many of its keys at once, in per cent.
+    #[must_use]
+    pub fn losing_at_most(self, max_shrink: u8) -> ApiKeys {
+        ApiKeys { max_shrink, ..self }
+    }
+
+    /// Looks up the key of a request. Requests with more than one key have been rejected before.
+    pub fn find(&self, request: &Request<'_>) -> ApiKeyLookup {
+        match self.from.resolve(request) {
+            None => ApiKeyLookup::Absent,
+            Some(key) if key.len() > LONGEST_KEY => ApiKeyLookup::Unknown,
+            Some(key) => self.known.load().find(&key).map_or(ApiKeyLookup::Unknown, ApiKeyLookup::Known),
+        }
+    }
+
+    /// Replaces all known keys by these.
+    pub fn replace(&self, keys: ApiKeySet) {
+        self.known.store(Arc::new(keys));
+    }
+
+    /// The current keys.
+    pub fn keys(&self) -> Arc<ApiKeySet> {
+        self.known.load_full()
+    }
+}
+
+/// A set of keys.
+#[derive(Default)]
+pub struct ApiKeySet {
+    known: HashMap<Fingerprint, Entry>,
+    /// The names of the columns beyond id and plan.
+    columns: Arc<[String]>,
+    source: [u8; 32],
+}
+
+struct Entry {
+    key: Arc<KnownKey>,
+    /// The line of the file that lists it.
+    line: usize,
+}
+
+impl ApiKeySet {
+    /// An empty set, to be filled from this text.
+    pub fn of(source: &[u8]) -> ApiKeySet {
+        ApiKeySet { source: Sha256::digest(source).into(), ..ApiKeySet::default() }
+    }
+
+    /// A hash of the text that these keys were read from, by which two texts are compared.
+    pub fn source(&self) -> [u8; 32] {
+        self.source
+    }
+
+    /// The names of the columns beyond id and plan, which every key has.
+    pub fn columns(&self) -> Arc<[String]> {
+        Arc::clone(&self.columns)
+    }
+
+    /// Names the columns of the keys that are added from here on.
+    pub fn name_columns(&mut self, columns: Arc<[String]>) {
+        self.columns = columns;
+    }
+
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Adds a key from this line.
+    ///
+    /// # Errors
+    ///
+    /// When the key is listed already: the line that lists it.
+    pub fn add(&mut self, fingerprint: Fingerprint, key: KnownKey, line: usize) -> Result<(), usize> {
+        if let Some(entry) = self.known.get(&fingerprint) {
+            return Err(entry.line);
+        }
+        self.known.insert(fingerprint, Entry { key: Arc::new(key), line });
+        Ok(())
+    }
+
+    pub fn find(&self, key: &[u8]) -> Option<Arc<KnownKey>> {
+        self.known.get(&Fingerprint::of(key)).map(|entry| Arc::clone(&entry.key))
+    }
+}
+
+/// Shows the number of keys, and no key.
+impl fmt::Debug for ApiKeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiKeySet({})", self.known.len())
+    }
+}
+
+/// SHA-256 of a key. `Debug` hides it; `Display` writes it as in the file.
+#[derive(Clone, Copy, Eq)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    pub fn of(key: &[u8]) -> Fingerprint {
+        Fingerprint(Sha256::digest(key).into())
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Fingerprint> {
+        let digits = <&[u8; 64]>::try_from(text.as_bytes()).ok()?;
+        let mut bytes = [0; 32];
+        for (byte, [high, low]) in bytes.iter_mut().zip(digits.as_chunks().0) {
+            let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            *byte = digit(high)? << 4 | digit(low)?;
+        }
+        Some(Fingerprint(bytes))
+    }
+}
+
+/// Compares in constant time. The map's own work depends only on the fingerprint, under a secret of this process, and a
+/// client cannot choose the fingerprint of its key: the duration of a lookup reveals nothing about the known keys.
+impl PartialEq for Fingerprint {
+    fn eq(&self, other: &Fingerprint) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Hash for Fingerprint {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fingerprint(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use request::request::ClientAddress;
+
+    #[test]
+    fn a_fingerprint_prints_as_it_is_parsed() {
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Fingerprint::of(b"abc").to_string(), text);
+        assert!(Fingerprint::parse(text) == Some(Fingerprint::of(b"abc")));
+        assert!(Fingerprint::parse(&text.to_uppercase()) == Some(Fingerprint::of(b"abc")));
+        assert!(Fingerprint::parse(text) != Some(Fingerprint::of(b"abd")));
+        for wrong in
+            [text.get(1..).unwrap(), &format!("{text}0"), &text.replace('b', "g"), &text.replace("ba", "+a"), "", "é"]
+        {
+            assert!(Fingerprint::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_compared_byte_by_byte() {
+        let keys = |key: &[u8], id: &str| {
+            let mut keys = ApiKeySet::default();
+            keys.add(Fingerprint::of(key), KnownKey::new(id, "gold"), 1).unwrap();
+            keys
+        };
+        let from = Attribute::parse("header:x-api-key").unwrap();
+        let api_keys = ApiKeys::new(from, OnInvalid::Reject, PathBuf::new(), keys(b"k\xe9y-0123456789abcdef", "a"));
+        let find = |api_keys: &ApiKeys, value: Option<&[u8]>| {
+            let mut head = http::Request::builder().uri("/");
+            if let Some(value) = value {
+                head = head.header("x-api-key", value);
+            }
+            let (head, ()) = head.body(()).unwrap().into_parts();
+            let client = ClientAddress::new("192.0.2.1".parse().unwrap(), 64);
+            let request = Request::new(&head, client);
+            match api_keys.find(&request) {
+                ApiKeyLookup::Absent => "nothing".to_owned(),
+                ApiKeyLookup::Known(key) => format!("{} {}", key.id, key.plan),
+                ApiKeyLookup::Unknown => "unknown".to_owned(),
+            }
+        };
+        assert_eq!(find(&api_keys, Some(b" k\xe9y-0123456789abcdef ")), "a gold");
+        assert_eq!(find(&api_keys, None), "nothing");
+        assert_eq!(find(&api_keys, Some(b"  ")), "nothing");
+        for other in [&b"K\xe9y-0123456789abcdef"[..], b"k\xefy-0123456789abcdef", b"k", &[b'k'; 8000], b"k, k"] {
+            assert_eq!(find(&api_keys, Some(other)), "unknown", "{other:?}");
+        }
+        let longest = [b'k'; LONGEST_KEY];
+        api_keys.replace(keys(&longest, "b"));
+        assert_eq!(find(&api_keys, Some(&longest)), "b gold");
+        assert_eq!(find(&api_keys, Some(b"k\xe9y-0123456789abcdef")), "unknown");
+        // A longer one is not even hashed.
+        let longer = [b'k'; LONGEST_KEY + 1];
+        api_keys.replace(keys(&longer, "c"));
+        assert_eq!(find(&api_keys, Some(&longer)), "unknown");
+    }
+
+    #[test]
+    fn debug_output_shows_nothing_of_a_key() {
+        let fingerprint = Fingerprint::of(b"abc");
+        let mut keys = ApiKeySet::default();
+        keys.add(fingerprint, KnownKey::new("acme", "gold"), 1).unwrap();
+        assert_eq!(format!("{fingerprint:?} {keys:?}"), "Fingerprint(…) ApiKeySet(1)");
+    }
+}

@@ -1,0 +1,82 @@
+//! Caches verified tokens, so that a repeated token costs a hash and a lookup.
+//!
+//! An entry is found by a hash of the whole token under a secret of this process: only the same token finds it. It is used
+//! only while the token would verify again: within its validity, and while its key is one of the issuer's.
+
+use std::sync::{Arc, Weak};
+
+use quick_cache::Weighter;
+use sha2::{Digest, Sha256};
+
+use super::issuer::Validity;
+use super::keys::Key;
+use super::token::MAX_TOKEN_BYTES;
+use base::time::Timestamp;
+use request::identity::Claims;
+
+/// In bytes.
+const CAPACITY: u64 = 32 << 20;
+
+/// A token that verified.
+#[derive(Clone, Debug)]
+pub struct CachedToken {
+    pub claims: Arc<Claims>,
+    pub validity: Validity,
+    /// Dangling as soon as the key set no longer contains it.
+    pub key: Weak<Key>,
+}
+
+type Name = [u8; 32];
+
+#[derive(Debug)]
+pub struct Cache {
+    seed: Sha256,
+    entries: quick_cache::sync::Cache<Name, CachedToken, BySize>,
+}
+
+#[derive(Clone, Debug)]
+struct BySize;
+
+impl Weighter<Name, CachedToken> for BySize {
+    fn weight(&self, _: &Name, verified: &CachedToken) -> u64 {
+        // Called whenever an entry moves, but a token has few claims.
+        verified.claims.size() as u64 + 256
+    }
+}
+
+impl Cache {
+    pub fn new() -> Cache {
+        let mut secret = [0; 32];
+        // Without randomness the hashes are not secret, but still identify the tokens.
+        let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
+        let typical = CAPACITY / 4096;
+        Cache {
+            seed: Sha256::new_with_prefix(secret),
+            entries: quick_cache::sync::Cache::with_weighter(usize::try_from(typical).unwrap_or(0), CAPACITY, BySize),
+        }
+    }
+
+    pub fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
+        // Longer ones are invalid and not worth hashing.
+        if token.len() > MAX_TOKEN_BYTES {
+            return None;
+        }
+        let name = self.name(token);
+        let CachedToken { claims, validity, key } = self.entries.get(&name)?;
+        let counts = validity.from <= now && now < validity.until && key.strong_count() > 0;
+        if !counts {
+            self.entries.remove(&name);
+        }
+        counts.then_some(claims)
+    }
+
+    pub fn insert(&self, token: &[u8], verified: CachedToken) {
+        self.entries.insert(self.name(token), verified);
+    }
+
+    fn name(&self, token: &[u8]) -> Name {
+        let mut hash = self.seed.clone();
+        hash.update(token);
+        hash.finalize().into()
+    }
+}

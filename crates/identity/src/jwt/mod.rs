@@ -1,0 +1,137 @@
+//! Verifies signed JSON Web Tokens (RFC 7519), as RFC 8725 recommends.
+//!
+//! The configuration decides which algorithms, keys, issuers and audiences are accepted; a token only claims one of them.
+//! Verified tokens are cached for as long as they would verify again: until they expire, or their key is removed.
+
+mod cache;
+mod error;
+mod issuer;
+mod json;
+pub mod jwks;
+pub mod keys;
+mod settings;
+pub mod token;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::{self, HeaderName};
+use http::request::Parts;
+use serde_json::{Map, Value};
+
+pub use super::on_invalid::OnInvalid;
+use base::time::Clock;
+use cache::{Cache, CachedToken};
+pub use error::{Invalid, TokenError};
+use issuer::TrustedIssuer;
+use jwks::RemoteKeySet;
+use request::attribute::Attribute;
+use request::identity::Claims;
+use request::request::Request;
+pub use settings::{Issuer, KeySource, OnMissing, Settings};
+use token::UnverifiedToken;
+
+/// The verifier of one configuration.
+#[derive(Debug)]
+pub struct Verifier {
+    token_from: Vec<Attribute>,
+    issuers: Vec<TrustedIssuer>,
+    cache: Cache,
+    clock: Clock,
+}
+
+impl Verifier {
+    pub fn new(settings: &Settings, clock: Clock) -> Verifier {
+        Verifier::after(None, settings, clock)
+    }
+
+    /// Replaces `before`, whose fetched sets are kept if the new settings still use them.
+    pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
+        let known = |wanted: &jwks::Settings| {
+            before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
+        };
+        let fetched = |wanted: &jwks::Settings| {
+            known(wanted).unwrap_or_else(|| Arc::new(RemoteKeySet::new(wanted.clone(), clock.clone())))
+        };
+        let trusted = |issuer: &Issuer| TrustedIssuer {
+            remote: match &issuer.keys {
+                KeySource::Fixed(_) | KeySource::Unknown => None,
+                KeySource::Fetched(settings) => Some(fetched(settings)),
+            },
+            issuer: issuer.clone(),
+        };
+        Verifier {
+            token_from: settings.token_from.clone(),
+            issuers: settings.issuers.iter().map(trusted).collect(),
+            cache: Cache::new(),
+            clock,
+        }
+    }
+
+    /// The fetched sets, which the caller must keep fresh.
+    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
+        self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
+    }
+
+    /// The token of a request, not yet parsed.
+    pub fn find<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        self.token_from.iter().find_map(|source| match source {
+            Attribute::Header(name) => in_header(request.head, name).map(Cow::Borrowed),
+            source => source.resolve(request),
+        })
+    }
+
+    /// The claims of a token that was verified before and is still valid.
+    pub fn cached(&self, token: &[u8]) -> Option<Arc<Claims>> {
+        self.cache.get(token, self.clock.wall())
+    }
+
+    /// Verifies a token with the current keys.
+    ///
+    /// # Errors
+    ///
+    /// When the token is invalid, or the keys of its issuer have never been fetched.
+    pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, TokenError> {
+        let unverified = UnverifiedToken::parse(token).map_err(TokenError::Invalid)?;
+        let trusted = self.issuer_of(&unverified.claims).map_err(TokenError::Invalid)?;
+        let validity = trusted.check(&unverified, self.clock.wall()).map_err(TokenError::Invalid)?;
+        let key = trusted.verify_signature(&unverified)?;
+        // The issuer is part of the identity where several are trusted.
+        let issuer = trusted.issuer.name.clone().filter(|_| self.issuers.len() > 1);
+        let claims = Arc::new(Claims::new(unverified.claims, issuer));
+        self.cache.insert(token, CachedToken { claims: Arc::clone(&claims), validity, key });
+        Ok(claims)
+    }
+
+    /// Fetches the keys of a token's issuer again, because the token's key is unknown, and waits; returns whether they were
+    /// fetched.
+    pub async fn refetch_keys_for(&self, token: &[u8]) -> bool {
+        let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
+        match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {
+            Ok(Some(remote)) => remote.refetch().await,
+            _ => false,
+        }
+    }
+
+    /// The issuer that the token names in `iss`; an issuer without a name accepts any.
+    fn issuer_of(&self, claims: &Map<String, Value>) -> Result<&TrustedIssuer, Invalid> {
+        let named = |trusted: &&TrustedIssuer| match &trusted.issuer.name {
+            Some(name) => claims.get("iss").and_then(Value::as_str) == Some(name),
+            None => true,
+        };
+        self.issuers.iter().find(named).ok_or(Invalid::Issuer)
+    }
+}
+
+/// In `Authorization`, the value after `Bearer` in any case (RFC 6750, section 2.1); another scheme has no token. In any
+/// other field `Bearer` is optional.
+fn in_header<'r>(head: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
+    const BEARER: &[u8] = b"bearer";
+    let value = head.headers.get(name)?.as_bytes().trim_ascii();
+    let scheme = value.split(|byte| matches!(byte, b' ' | b'\t')).next().unwrap_or_default();
+    if scheme.eq_ignore_ascii_case(BEARER) {
+        // `Bearer` followed by nothing, or by a tab, is an invalid token, not a missing one.
+        return Some(value.get(scheme.len()..)?.trim_ascii_start());
+    }
+    (*name != header::AUTHORIZATION && !value.is_empty()).then_some(value)
+}

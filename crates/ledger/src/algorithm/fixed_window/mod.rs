@@ -1,0 +1,357 @@
+//! Steps a fixed window: at most `limit` is granted in each period, and what was granted counts until the period ends.
+//!
+//! Periods are as long as the window and aligned to the Unix epoch, or begin with a first grant, or are those of a calendar.
+//! The store's clock chooses the period.
+//!
+//! The state is what is *spent*, and begin and end of the period in which that counts. A later period begins at zero, an
+//! earlier one never does: neither old data of time zones nor a clock that was set back reopens a period. So a bucket is
+//! kept for an hour after its end. When the window changes, the running period goes on to its end, but no longer than to
+//! the end of the period that follows in the new calendar.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step, length_text,
+};
+use crate::calendar::{Calendar, Periods};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+pub const NAME: &str = "fixed_window";
+pub const EXCEEDED: &str = "fixed_window_exceeded";
+
+/// How long a bucket is kept after its period. Also how far in the future a period may begin at most: a store's clock was set
+/// back, or a gateway has other time zones. What was spent in one beyond that counts in the present period, and so does what
+/// was spent in one that begins further ahead than a period is long: nobody is locked out for longer than two of them.
+const HOUR: Micros = Micros(3_600_000_000);
+
+/// The shortest and the longest window that is a duration.
+pub const SHORTEST: Micros = Micros(1_000_000);
+pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
+
+/// The largest limit, in whole units, that can be kept exactly.
+pub const MAX_LIMIT: u64 = EXACT / 1000;
+
+/// The numbers of one fixed window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FixedWindow {
+    limit: Cost,
+    window: Window,
+}
+
+/// Where periods begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Window {
+    /// Each as long as this, aligned to the Unix epoch.
+    Epoch(Micros),
+    /// As long as this, from a first grant on.
+    FirstRequest(Micros),
+    Calendar(Calendar),
+}
+
+/// A bucket at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bucket {
+    /// In thousandths.
+    spent: u64,
+    begin: Timestamp,
+    end: Timestamp,
+    /// Whether its period is not the stored one, and would move on with every look at it.
+    is_corrected: bool,
+}
+
+impl Window {
+    /// How long each period is, or the shortest: a day without an hour.
+    pub fn shortest(&self) -> Micros {
+        match self {
+            Window::Epoch(length) | Window::FirstRequest(length) => *length,
+            Window::Calendar(_) => Micros(23 * HOUR.0),
+        }
+    }
+}
+
+impl FixedWindow {
+    /// The same periods with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
+        FixedWindow::new(limit, self.window)
+    }
+
+    /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
+    /// of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
+        let limit = numbers.ceiling.unwrap_or(self.limit);
+        let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
+        FixedWindow { limit, ..*self }
+    }
+
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and a duration between [`SHORTEST`] and
+    /// [`LONGEST`].
+    pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
+        let fits = match window {
+            Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
+            Window::Calendar(_) => true,
+        };
+        (fits && (1..=MAX_LIMIT).contains(&limit)).then(|| FixedWindow { limit: Cost::from_tokens(limit), window })
+    }
+
+    pub fn limit(&self) -> Cost {
+        self.limit
+    }
+
+    pub fn window(&self) -> Window {
+        self.window
+    }
+
+    /// The key of gateway.yaml in which the other window has other periods; `None` if they are the same.
+    pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
+        match (self.window, other.window) {
+            (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
+            (Window::Epoch(length), Window::FirstRequest(other))
+            | (Window::FirstRequest(length), Window::Epoch(other))
+                if length == other =>
+            {
+                Some("anchor")
+            }
+            (window, other) => (window != other).then_some("window"),
+        }
+    }
+
+    /// As at `now`: the periods of a calendar differ in length.
+    pub fn quota(&self, now: Timestamp) -> Quota {
+        Quota { limit: self.limit.whole(), window: self.around(now).length() }
+    }
+
+    /// Counts in the same periods, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
+        let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
+        (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
+    }
+
+    /// What the Lua twin takes for a call at about `near`.
+    pub fn numbers(&self, near: Timestamp) -> Numbers {
+        let limit = self.limit.thousandths();
+        match self.window {
+            Window::Epoch(length) => smallvec![limit, 0, length.0],
+            Window::FirstRequest(length) => smallvec![limit, 1, length.0],
+            Window::Calendar(calendar) => {
+                let Periods { begin, end, next_end } = calendar.around(near);
+                smallvec![limit, 2, begin.0, end.0, next_end.0]
+            }
+        }
+    }
+
+    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let bucket = self.read(state, now);
+        let untouched = self.level(&bucket, now);
+        let (limit, cost) = (self.limit.thousandths(), cost.thousandths());
+        let charge = match limit.checked_sub(cost) {
+            None => ChargeResult::Never,
+            Some(room) if bucket.spent > room => ChargeResult::Short { wait: bucket.end.since(now) },
+            Some(_) => {
+                let bucket = Bucket { spent: bucket.spent + cost, ..bucket };
+                ChargeResult::Fits { level: self.level(&bucket, now), entry: bucket.entry(), delay: Micros(0) }
+            }
+        };
+        Step { untouched, charge }
+    }
+
+    /// What to store of a bucket at `now` although nothing is charged to it.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        let bucket = self.read(state, now);
+        bucket.is_corrected.then(|| bucket.entry())
+    }
+
+    /// The period that runs at `now`; `None` if the first grant has yet to begin one.
+    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+        let Bucket { spent, begin, end, .. } = self.read(state, now);
+        (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
+    }
+
+    /// What is spent at `now` in the period that runs.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).spent)
+    }
+
+    fn read(&self, state: Option<&[u64]>, now: Timestamp) -> Bucket {
+        let Periods { begin, end, next_end } = self.around(now);
+        let present = |spent| Bucket { spent, begin, end, is_corrected: false };
+        let (spent, first, last) = match state {
+            None => return present(0),
+            Some(&[spent, first, last]) if spent <= EXACT && last <= EXACT && first < last => {
+                (spent, Timestamp(first), Timestamp(last))
+            }
+            Some(_) => return Bucket { is_corrected: true, ..present(self.limit.thousandths()) },
+        };
+        if first.since(now) > self.window.shortest().min(HOUR) {
+            return Bucket { is_corrected: true, ..present(spent) };
+        }
+        if last > now {
+            // One that begins later is not capped: its end could come before its beginning.
+            let is_corrected = first <= now && last > next_end;
+            let end = if is_corrected { next_end } else { last };
+            return Bucket { spent, begin: first, end, is_corrected };
+        }
+        if begin > first { present(0) } else { Bucket { begin: first, ..present(spent) } }
+    }
+
+    fn around(&self, now: Timestamp) -> Periods {
+        let (begin, length) = match self.window {
+            Window::Epoch(length) => (Timestamp(now.0 - now.0 % length.0.max(1)), length),
+            Window::FirstRequest(length) => (now, length),
+            Window::Calendar(calendar) => return calendar.around(now),
+        };
+        let end = begin.plus(length);
+        Periods { begin, end, next_end: end.plus(length) }
+    }
+
+    fn level(&self, bucket: &Bucket, now: Timestamp) -> Level {
+        let left = self.limit.thousandths().saturating_sub(bucket.spent);
+        // Without a first grant no period runs.
+        let runs = bucket.spent > 0 || !matches!(self.window, Window::FirstRequest(_));
+        let reset_after = if runs { bucket.end.since(now) } else { Micros(0) };
+        Level { remaining: Cost::from_thousandths(left), reset_after }
+    }
+}
+
+impl Bucket {
+    fn entry(&self) -> Entry {
+        Entry { state: smallvec![self.spent, self.begin.0, self.end.0], kept_until: self.end.plus(HOUR) }
+    }
+}
+
+/// Less is spent in the same period. A period in which nothing is spent any more stays: an earlier one must not begin.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let &[spent, first, last] = state else { return None };
+    let valid = spent <= EXACT && last <= EXACT && first < last;
+    valid.then(|| smallvec![spent.saturating_sub(amount.thousandths()), first, last])
+}
+
+/// `10000/month Europe/Berlin`, `100/15m`, `5/1d from the first request`.
+impl fmt::Display for FixedWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/", self.limit)?;
+        match self.window {
+            Window::Epoch(length) => length_text(f, length),
+            Window::FirstRequest(length) => {
+                length_text(f, length)?;
+                f.write_str(" from the first request")
+            }
+            Window::Calendar(calendar) => calendar.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::{Anchor, CalendarUnit, TimeOfDay, Zone};
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn day_in(zone: &str) -> Window {
+        let anchor = Anchor::default_of(CalendarUnit::Day);
+        Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), Zone::parse(zone).unwrap()))
+    }
+
+    fn month_in(zone: &str) -> Window {
+        let anchor = Anchor::default_of(CalendarUnit::Month);
+        Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), Zone::parse(zone).unwrap()))
+    }
+
+    fn window(limit: u64, window: Window) -> FixedWindow {
+        FixedWindow::new(limit, window).unwrap()
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_no_window() {
+        assert_eq!(FixedWindow::new(0, day_in("UTC")), None);
+        assert_eq!(FixedWindow::new(MAX_LIMIT + 1, day_in("UTC")), None);
+        assert!(FixedWindow::new(MAX_LIMIT, day_in("UTC")).is_some());
+        for (length, fits) in [(SHORTEST.0 - 1, false), (SHORTEST.0, true), (LONGEST.0, true), (LONGEST.0 + 1, false)] {
+            assert_eq!(FixedWindow::new(1, Window::Epoch(Micros(length))).is_some(), fits, "{length}");
+        }
+    }
+
+    #[test]
+    fn it_prints_as_an_operator_would_write_it() {
+        let cases = [
+            (window(100, Window::Epoch(Micros(900 * SECOND))), "100/15m"),
+            (window(5, Window::FirstRequest(Micros(86_400 * SECOND))), "5/1d from the first request"),
+            (window(10_000, month_in("Europe/Berlin")), "10000/month Europe/Berlin"),
+        ];
+        for (window, text) in cases {
+            assert_eq!(window.to_string(), text);
+        }
+    }
+
+    /// The last hour of October 2026 in Berlin, where the month has an hour more than 31 days.
+    #[test]
+    fn the_length_of_a_month_is_that_of_this_month() {
+        let month = window(10_000, month_in("Europe/Berlin"));
+        let now = Timestamp(1_793_484_000 * SECOND);
+        assert_eq!(month.quota(now), Quota { limit: 10_000, window: Micros((31 * 24 + 1) * 3600 * SECOND) });
+        let step = month.step(Some(&[10_000_000, 0, now.0 + 1]), Cost::ONE, now);
+        assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1) });
+        let step = month.step(None, Cost::from_tokens(10_000), now);
+        let ChargeResult::Fits { entry, .. } = step.charge else { panic!("{step:?}") };
+        let wait = month.step(Some(&entry.state), Cost::ONE, now).charge;
+        assert_eq!(wait, ChargeResult::Short { wait: Micros(3600 * SECOND) });
+    }
+
+    fn windows() -> impl Strategy<Value = Window> {
+        prop_oneof![
+            (1..500u64).prop_map(|seconds| Window::Epoch(Micros(seconds * SECOND))),
+            (1..500u64).prop_map(|seconds| Window::FirstRequest(Micros(seconds * SECOND))),
+            prop::sample::select(vec!["UTC", "Europe/Berlin", "Australia/Lord_Howe"]).prop_map(day_in),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is asked and whenever: in each period at most the limit is granted, and a refusal's wait is exact.
+        #[test]
+        fn no_period_grants_more_than_its_limit(
+            (of, limit) in (windows(), 1u64..20),
+            asked in prop::collection::vec((0u64..200_000_000, 1u64..8_000), 1..60),
+        ) {
+            let window = window(limit, of);
+            let (mut state, mut now) = (None, 1_793_400_000 * SECOND);
+            let mut granted: std::collections::BTreeMap<(u64, u64), u64> = Default::default();
+            for (later, cost) in asked {
+                now += later;
+                let (at, cost) = (Timestamp(now), Cost::from_thousandths(cost));
+                match window.step(state.as_deref(), cost, at).charge {
+                    ChargeResult::Fits { entry, .. } => {
+                        let period = (entry.state[1], entry.state[2]);
+                        prop_assert!(period.0 <= now && now < period.1, "{period:?} at {now}");
+                        *granted.entry(period).or_default() += cost.thousandths();
+                        state = Some(entry.state);
+                    }
+                    ChargeResult::Short { wait } => {
+                        let after = |wait: u64| window.step(state.as_deref(), cost, at.plus(Micros(wait))).charge;
+                        prop_assert!(!matches!(after(wait.0), ChargeResult::Short { .. }), "it is short after {wait:?}");
+                        prop_assert_eq!(after(wait.0 - 1), ChargeResult::Short { wait: Micros(1) });
+                    }
+                    ChargeResult::Never => prop_assert!(cost > window.limit()),
+                }
+            }
+            let periods: Vec<_> = granted.keys().copied().collect();
+            prop_assert!(periods.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{periods:?} overlap");
+            prop_assert!(granted.values().all(|granted| *granted <= limit * 1000), "{granted:?}");
+        }
+
+        /// What a store holds may be anything: it never counts as more room than there is.
+        #[test]
+        fn an_impossible_state_is_an_empty_bucket(state in prop::collection::vec(any::<u64>(), 0..5)) {
+            let now = Timestamp(1_793_400_000 * SECOND);
+            let step = window(3, day_in("UTC")).step(Some(&state), Cost::ONE, now);
+            let possible = matches!(state[..], [spent, first, last] if spent <= EXACT && last <= EXACT && first < last);
+            prop_assert!(possible || matches!(step.charge, ChargeResult::Short { .. }), "{state:?}: {step:?}");
+        }
+    }
+}

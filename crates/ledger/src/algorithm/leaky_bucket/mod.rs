@@ -1,0 +1,384 @@
+//! Steps a leaky bucket: a schedule of moments, `rps` each second, and a queue of requests that wait for theirs.
+//!
+//! A request takes the next free moment, in the order in which the store is asked, and goes on when that moment has come;
+//! the gateway waits, not the store. The first `delay_after` places ahead of a request are no reason to wait. So over every
+//! window of length T at most `1 + delay_after + rps·T` moments lie.
+//!
+//! The state is that of a token bucket: what is *spent* are the places that are taken, and they leave at the rate. Of
+//! `1 + delay_after + queue` places the first is that of a request which goes on at once. The number of places that are
+//! taken says both how long a request waits, and how many wait already.
+//!
+//! A place is never given back: not even by a client that has left while it waited.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::rate;
+use super::step::{ChargeResult, Entry, Level, Numbers, Quota, RequestNumbers, Step};
+use super::token_bucket::{InvalidNumbers, Rate, TokenBucket};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+pub const NAME: &str = "leaky_bucket";
+pub const EXCEEDED: &str = "leaky_bucket_exceeded";
+
+/// The longest `max_wait`.
+pub const LONGEST_WAIT: Micros = Micros(3_600_000_000);
+
+/// The numbers of one leaky bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeakyBucket {
+    /// Holds `1 + delay_after + queue` places.
+    places: TokenBucket,
+    delay_after: u32,
+    /// In milliseconds, as the next one: of each of many charges there is one.
+    max_wait: u32,
+    /// How long the request that is charged would wait: at most `max_wait`.
+    patience: u32,
+}
+
+/// What one leaky bucket is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub rate: Rate,
+    pub queue: u32,
+    /// In whole milliseconds, at most [`LONGEST_WAIT`].
+    pub max_wait: Micros,
+    pub delay_after: u32,
+}
+
+impl LeakyBucket {
+    /// # Errors
+    ///
+    /// If the rate is zero, or the places cannot be kept exactly in 53 bits at this rate: then with the largest number of
+    /// them that can.
+    pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
+        let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
+        Ok(LeakyBucket::with_places(places, max_wait, delay_after))
+    }
+
+    /// For requests that each have their own rate, of at most `fastest` per second in place of that of the settings: the
+    /// numbers of one with `fastest`.
+    ///
+    /// # Errors
+    ///
+    /// If the places cannot be kept exactly at every such rate: then with the largest number of them that can.
+    pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
+        let Settings { queue, max_wait, delay_after, .. } = settings;
+        let places = TokenBucket::with_rates_up_to(fastest, 1 + u64::from(delay_after) + u64::from(queue))?;
+        Ok(LeakyBucket::with_places(places, max_wait, delay_after))
+    }
+
+    fn with_places(places: TokenBucket, max_wait: Micros, delay_after: u32) -> LeakyBucket {
+        let max_wait = millis(max_wait.min(LONGEST_WAIT));
+        LeakyBucket { places, delay_after, max_wait, patience: max_wait }
+    }
+
+    /// The schedule for a request with a rate of its own, if it has one; with a rate of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers) -> LeakyBucket {
+        LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
+    }
+
+    /// The same for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
+    pub fn within(&self, most: Micros) -> LeakyBucket {
+        LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
+    }
+
+    /// The number of places: the largest cost.
+    pub fn places(&self) -> Cost {
+        self.places.burst()
+    }
+
+    pub fn delay_after(&self) -> u32 {
+        self.delay_after
+    }
+
+    pub fn queue(&self) -> u64 {
+        self.places().whole().saturating_sub(1 + u64::from(self.delay_after))
+    }
+
+    pub fn max_wait(&self) -> Micros {
+        micros(self.max_wait)
+    }
+
+    /// How many requests can wait at most, each of cost 1: the last of them for no longer than `max_wait`.
+    pub fn reachable_queue(&self) -> u64 {
+        let reach = self.reach(self.max_wait) / self.places.one();
+        reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
+    }
+
+    /// All places, and the time in which all that wait leave.
+    pub fn quota(&self) -> Quota {
+        self.places.quota()
+    }
+
+    /// The same schedule, of which each request takes as many places as there are shares: so moments are that much further
+    /// apart.
+    pub fn share(&self, cost: Cost, of: u64) -> (LeakyBucket, Cost) {
+        let (places, cost) = self.places.share(cost, of);
+        (LeakyBucket { places, ..*self }, cost)
+    }
+
+    /// What is taken of its places at `now`.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        self.places.spent(state, now)
+    }
+
+    /// What to store of a bucket at `now` although nothing is charged to it.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        self.places.correction(state, now)
+    }
+
+    /// The same numbers, for a bucket whose places may also leave at the rate of the other ones.
+    #[must_use]
+    pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
+        LeakyBucket { places: self.places.alongside(&other.places), ..self }
+    }
+
+    /// The same bucket, whose places leave as fast as any request may have them leave.
+    pub fn at_fastest(&self) -> LeakyBucket {
+        LeakyBucket { places: self.places.at_fastest(), ..*self }
+    }
+
+    /// What the Lua twin takes.
+    pub fn numbers(&self) -> Numbers {
+        let mut numbers = self.places.numbers();
+        numbers.push(self.reach(self.patience));
+        numbers
+    }
+
+    /// `state` is a former [`Entry::state`]; anything else counts as a bucket without a free place.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let (taken, since) = self.places.read(state, now);
+        // The last charge is in the future if the clock has stepped back; until then no place is left.
+        let ahead = since.since(now);
+        let untouched = self.level(taken, ahead);
+        if cost > self.places() {
+            return Step { untouched, charge: ChargeResult::Never };
+        }
+        let price = cost.thousandths() * self.places.unit();
+        // A cost below 1 waits in a place of its own, too.
+        let room = self.places.capacity() - price.max(self.places.one());
+        let most_ahead = room.min(self.reach(self.patience));
+        let charge = match taken.checked_sub(most_ahead) {
+            Some(short @ 1..) => ChargeResult::Short { wait: ahead.plus(self.places.time_to_refill(short)) },
+            _ => {
+                let after = taken + price;
+                ChargeResult::Fits {
+                    level: self.level(after, ahead),
+                    entry: Entry {
+                        state: smallvec![after, self.places.unit(), since.0],
+                        kept_until: since.plus(self.places.time_to_refill(after)),
+                    },
+                    delay: self.places.time_to_refill(taken.saturating_sub(self.at_once())),
+                }
+            }
+        };
+        Step { untouched, charge }
+    }
+
+    /// The places ahead of a request that goes on at once, in units.
+    fn at_once(&self) -> u64 {
+        // Part of the capacity, which is below 2^53.
+        u64::from(self.delay_after) * self.places.one()
+    }
+
+    /// The places ahead of a request that waits this long, in units: at most all there are.
+    fn reach(&self, wait: u32) -> u64 {
+        let waited = micros(wait).0.saturating_mul(self.places.refill());
+        self.at_once().saturating_add(waited).min(self.places.capacity())
+    }
+
+    /// The free places are those that a request of cost 1 could take. Where the last of them would have to wait longer than
+    /// `max_wait`, they are fewer.
+    fn level(&self, taken: u64, ahead: Micros) -> Level {
+        let usable = self.reach(self.max_wait).saturating_add(self.places.one()).min(self.places.capacity());
+        let free = usable.saturating_sub(taken) / self.places.unit();
+        Level { remaining: Cost::from_thousandths(free), ..self.places.level(taken, ahead) }
+    }
+}
+
+fn millis(micros: Micros) -> u32 {
+    u32::try_from(micros.0 / 1_000).unwrap_or(u32::MAX)
+}
+
+fn micros(millis: u32) -> Micros {
+    Micros(u64::from(millis) * 1_000)
+}
+
+/// `5/s queue 10 max_wait 2s`, `10/min queue 5 max_wait 1m delay_after 2`.
+impl fmt::Display for LeakyBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        rate::write(f, self.places.refill(), self.places.unit())?;
+        write!(f, " queue {} max_wait ", self.queue())?;
+        match self.max_wait {
+            wait if wait.is_multiple_of(60_000) && wait > 0 => write!(f, "{}m", wait / 60_000)?,
+            wait if wait.is_multiple_of(1_000) => write!(f, "{}s", wait / 1_000)?,
+            wait => write!(f, "{wait}ms")?,
+        }
+        match self.delay_after {
+            0 => Ok(()),
+            first => write!(f, " delay_after {first}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::State;
+    use proptest::prelude::*;
+
+    const START: u64 = 1 << 50;
+
+    fn bucket(thousandths: u64, period: u64, queue: u32, max_wait: u64, delay_after: u32) -> LeakyBucket {
+        let rate = Rate { amount: Cost::from_thousandths(thousandths), period: Micros(period) };
+        LeakyBucket::new(Settings { rate, queue, max_wait: Micros(max_wait), delay_after }).unwrap()
+    }
+
+    #[test]
+    fn numbers_print_as_an_operator_would_write_them() {
+        let second = 1_000_000;
+        let cases = [
+            (bucket(5_000, second, 10, 2 * second, 0), "5/s queue 10 max_wait 2s"),
+            (bucket(10_000, 60 * second, 5, 60 * second, 2), "10/min queue 5 max_wait 1m delay_after 2"),
+            (bucket(500, second, 0, 1_500_000, 0), "0.5/s queue 0 max_wait 1500ms"),
+        ];
+        for (bucket, printed) in cases {
+            assert_eq!(bucket.to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn a_request_with_a_rate_of_its_own_waits_at_that_rate() {
+        let rate = Rate { amount: Cost::from_tokens(4), period: Micros(1_000_000) };
+        let settings = Settings { rate, queue: 8, max_wait: Micros(2_000_000), delay_after: 0 };
+        let fastest = LeakyBucket::with_rates_up_to(rate.amount, settings).unwrap();
+        let at = |tokens: u64| {
+            let rate = Some(Cost::from_tokens(tokens));
+            fastest.for_request(RequestNumbers { rate, ..RequestNumbers::default() })
+        };
+        let taken = |bucket: LeakyBucket| [2000 * bucket.places.unit(), bucket.places.unit(), START];
+        let charge = |bucket: LeakyBucket| bucket.step(Some(&taken(bucket)), Cost::ONE, Timestamp(START)).charge;
+        for (rate, wait) in [(4, 500_000), (2, 1_000_000), (1, 2_000_000), (9, 500_000)] {
+            assert!(
+                matches!(charge(at(rate)), ChargeResult::Fits { delay: Micros(delay), .. } if delay == wait),
+                "{rate}"
+            );
+        }
+        assert_eq!(charge(at(0)), ChargeResult::Never);
+        assert_eq!(at(2).at_fastest(), fastest);
+        let largest = LeakyBucket::with_rates_up_to(rate.amount, Settings { queue: u32::MAX, ..settings });
+        assert_eq!(largest, Err(InvalidNumbers::TooLarge { largest: 9_007_199 }));
+    }
+
+    #[test]
+    fn the_quota_is_all_places_and_the_time_in_which_they_leave() {
+        let quota = bucket(2_000, 1_000_000, 7, 60_000_000, 2).quota();
+        assert_eq!(quota, Quota { limit: 10, window: Micros(5_000_000) });
+    }
+
+    #[test]
+    fn a_queue_is_as_long_as_its_last_request_may_wait() {
+        for (queue, max_wait, reachable) in [(10, 20_000, 10), (10, 2_000, 10), (10, 1_999, 9), (10, 100, 0)] {
+            assert_eq!(bucket(5_000, 1_000_000, queue, max_wait * 1_000, 3).reachable_queue(), reachable, "{max_wait}");
+        }
+    }
+
+    #[test]
+    fn an_impossible_state_is_a_bucket_without_a_free_place() {
+        let bucket = bucket(1_000, 1_000_000, 1, 10_000_000, 0);
+        for state in [&[][..], &[1, 2], &[0, 0, 0], &[1, 2, 3, 4], &[0, 1, 1 << 53]] {
+            let step = bucket.step(Some(state), Cost::ONE, Timestamp(5));
+            assert_eq!(step.charge, ChargeResult::Short { wait: Micros(1_000_000) }, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn the_moments_of_equal_shares_are_those_of_the_whole() {
+        let whole = bucket(10_000, 1_000_000, 11, 60_000_000, 0);
+        for (of, admitted, apart) in [(1, 12, 100_000), (3, 4, 300_000), (5, 2, 500_000), (50, 1, 5_000_000)] {
+            let (share, cost) = whole.share(Cost::ONE, of);
+            let (mut state, mut delays) = (None::<State>, Vec::new());
+            while let ChargeResult::Fits { entry, delay, .. } =
+                share.step(state.as_deref(), cost, Timestamp(START)).charge
+            {
+                delays.push(delay.0);
+                state = Some(entry.state);
+            }
+            let expected: Vec<u64> = (0..admitted).map(|place| place * apart).collect();
+            assert_eq!(delays, expected, "{of}");
+        }
+    }
+
+    /// When requests of cost 1 are admitted that come at these times, and where their moments lie.
+    fn admitted(bucket: &LeakyBucket, arrivals: &[u64]) -> Vec<(u64, u64)> {
+        let (mut state, mut admitted) = (None::<State>, Vec::new());
+        for at in arrivals {
+            if let ChargeResult::Fits { entry, delay, .. } =
+                bucket.step(state.as_deref(), Cost::ONE, Timestamp(*at)).charge
+            {
+                admitted.push((*at, at + delay.0));
+                state = Some(entry.state);
+            }
+        }
+        admitted
+    }
+
+    fn buckets() -> impl Strategy<Value = LeakyBucket> {
+        let periods = prop::sample::select(vec![1_000_000, 60_000_000, 900_000_000]);
+        (1u64..20_000, periods, 0u32..20, 1u64..60_000, 0u32..6).prop_map(
+            |(amount, period, queue, wait, delay_after)| bucket(amount, period, queue, wait * 1_000, delay_after),
+        )
+    }
+
+    proptest! {
+        /// The guarantee itself, the order of the queue, and its bounds.
+        #[test]
+        fn no_window_has_more_moments_than_it_may(
+            bucket in buckets(),
+            gaps in prop::collection::vec(prop_oneof![Just(0), 0u64..3_000_000, 0u64..100_000_000], 1..80),
+        ) {
+            let arrivals: Vec<u64> = gaps.iter().scan(START, |now, gap| { *now += gap; Some(*now) }).collect();
+            let admitted = admitted(&bucket, &arrivals);
+            let moments: Vec<u64> = admitted.iter().map(|(_, moment)| *moment).collect();
+            prop_assert!(moments.is_sorted(), "overtaken: {moments:?}");
+            // A moment is exact; the wait for it is rounded up to a microsecond.
+            let (unit, refill) = (u128::from(bucket.places.unit()), u128::from(bucket.places.refill()));
+            for (first, begin) in moments.iter().enumerate() {
+                for (count, end) in (1u128..).zip(&moments[first..]) {
+                    let most = 1000 * unit * u128::from(1 + bucket.delay_after) + refill * u128::from(end - begin + 1);
+                    prop_assert!(count * 1000 * unit <= most, "{count} in {} us", end - begin);
+                }
+            }
+            for at in &arrivals {
+                let waiting = admitted.iter().filter(|(came, moment)| came <= at && at < moment).count();
+                prop_assert!(waiting as u64 <= bucket.queue(), "{waiting} wait");
+            }
+        }
+
+        /// A refusal tells the first moment at which the same request is admitted, and an admitted one waits as long as it may.
+        #[test]
+        fn a_wait_is_exact(bucket in buckets(), taken in 1u64..30_000, cost in 1u64..30_000, most in 0u64..90_000_000) {
+            let now = Timestamp(START);
+            let capacity = bucket.places().thousandths();
+            let (taken, cost) = (1 + taken % capacity, Cost::from_thousandths(1 + cost % capacity));
+            let state = [taken * bucket.places.unit(), bucket.places.unit(), now.0];
+            let bucket = bucket.within(Micros(most));
+            let after = |wait: u64| bucket.step(Some(&state), cost, now.plus(Micros(wait))).charge;
+            match after(0) {
+                ChargeResult::Short { wait } => {
+                    prop_assert!(matches!(after(wait.0), ChargeResult::Fits { .. }), "after {wait:?}");
+                    prop_assert_eq!(after(wait.0 - 1), ChargeResult::Short { wait: Micros(1) });
+                }
+                ChargeResult::Fits { delay, .. } => {
+                    prop_assert!(delay <= Micros(most.min(bucket.max_wait().0)), "{delay:?}");
+                }
+                ChargeResult::Never => prop_assert!(false, "the cost is at most the places"),
+            }
+        }
+    }
+}

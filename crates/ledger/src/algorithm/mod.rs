@@ -1,0 +1,444 @@
+//! Lists the algorithms: the state that each keeps of a bucket, and how one charge changes it.
+//!
+//! The state of every algorithm has the same type, a short list of integers, and its step is a pure function of the
+//! state, the cost and the time. So stores and algorithms do not depend on each other.
+//!
+//! A store that runs scripts has each of them as a Lua twin, which is next to its file.
+//!
+//! To add one: its file, its twin, and an arm in each `match` here.
+
+pub mod fixed_window;
+pub mod leaky_bucket;
+mod rate;
+pub mod sliding_log;
+pub mod sliding_window;
+mod step;
+pub mod token_bucket;
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use super::calendar::Zone;
+use super::cost::Cost;
+use base::time::{Micros, Timestamp};
+use fixed_window::{FixedWindow, Window};
+use leaky_bucket::LeakyBucket;
+use sliding_log::SlidingLog;
+use sliding_window::SlidingWindow;
+pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
+use token_bucket::TokenBucket;
+
+/// The Lua twins, each a block that returns a table of functions. `new` reads the numbers of a limit, in eight bytes each, makes
+/// a limit of them, and returns also the position after them; the limit is `outside` if they do not hold at the server's time.
+/// `open` makes a bucket from a stored value, or a full one from `false`: it has its `limit`, as `found` the value, as `changed`
+/// whether it must be written although nothing is charged; from an invalid value it makes an empty bucket that is `invalid`.
+/// `most` returns how many times a bucket can pay a cost, and `charge` charges it; `close` returns the value to store and until
+/// when it must be kept; `give_back` returns a stored value from which an amount in thousandths was given back, or `false` if
+/// it is invalid. `undo` takes back one charge of a request that another bucket refused, at most what is left of it: it changes
+/// the bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without it a
+/// charge stays. One whose values are large has a `digest` as well: what the reply contains of a bucket in place of its value,
+/// and from which the step in Rust gives the same results for all that was asked of it in the call. It is called at the end,
+/// with the bucket and its value as it was found.
+pub const TWINS: [&str; 5] = [
+    concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
+    include_str!("fixed_window/fixed_window.lua"),
+    include_str!("sliding_log/sliding_log.lua"),
+    include_str!("sliding_window/sliding_window.lua"),
+    concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
+];
+
+/// For what no calendar says.
+static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
+
+/// The algorithms, without numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AlgorithmKind {
+    TokenBucket,
+    FixedWindow,
+    SlidingLog,
+    SlidingWindow,
+    LeakyBucket,
+}
+
+impl AlgorithmKind {
+    pub const ALL: [AlgorithmKind; 5] = [
+        AlgorithmKind::TokenBucket,
+        AlgorithmKind::FixedWindow,
+        AlgorithmKind::SlidingLog,
+        AlgorithmKind::SlidingWindow,
+        AlgorithmKind::LeakyBucket,
+    ];
+
+    /// The name in gateway.yaml and in bucket keys.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AlgorithmKind::TokenBucket => token_bucket::NAME,
+            AlgorithmKind::FixedWindow => fixed_window::NAME,
+            AlgorithmKind::SlidingLog => sliding_log::NAME,
+            AlgorithmKind::SlidingWindow => sliding_window::NAME,
+            AlgorithmKind::LeakyBucket => leaky_bucket::NAME,
+        }
+    }
+
+    /// `None` for text that names no algorithm.
+    pub fn parse(text: &str) -> Option<AlgorithmKind> {
+        AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
+    }
+
+    /// Gives back up to `amount` of what is spent of the bucket with this state: whatever its limit's numbers are, it
+    /// then holds that much more, and never more than if nothing had been spent. `None` for an invalid state.
+    pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
+        match self {
+            AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
+            AlgorithmKind::FixedWindow => fixed_window::give_back(state, amount),
+            AlgorithmKind::SlidingLog => sliding_log::give_back(state, amount),
+            AlgorithmKind::SlidingWindow => sliding_window::give_back(state, amount),
+            // Its state is that of a token bucket. Requests that wait keep their moments; others may come sooner now.
+            AlgorithmKind::LeakyBucket => token_bucket::give_back(state, amount),
+        }
+    }
+
+    /// The index of its twin in [`TWINS`].
+    pub const fn twin(self) -> usize {
+        match self {
+            AlgorithmKind::TokenBucket => 0,
+            AlgorithmKind::FixedWindow => 1,
+            AlgorithmKind::SlidingLog => 2,
+            AlgorithmKind::SlidingWindow => 3,
+            AlgorithmKind::LeakyBucket => 4,
+        }
+    }
+
+    /// The reason of a refusal by a limit that has too little left: the name, and `_exceeded`.
+    pub const fn exceeded(self) -> &'static str {
+        match self {
+            AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
+            AlgorithmKind::FixedWindow => fixed_window::EXCEEDED,
+            AlgorithmKind::SlidingLog => sliding_log::EXCEEDED,
+            AlgorithmKind::SlidingWindow => sliding_window::EXCEEDED,
+            AlgorithmKind::LeakyBucket => leaky_bucket::EXCEEDED,
+        }
+    }
+}
+
+/// The algorithms, each with the numbers of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    TokenBucket(TokenBucket),
+    FixedWindow(FixedWindow),
+    SlidingLog(SlidingLog),
+    SlidingWindow(SlidingWindow),
+    LeakyBucket(LeakyBucket),
+}
+
+/// Its numbers, as an operator would write them: `10/s burst 20`, `10000/month Europe/Berlin`.
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.fmt(f),
+            Algorithm::FixedWindow(window) => window.fmt(f),
+            Algorithm::SlidingLog(log) => log.fmt(f),
+            Algorithm::SlidingWindow(window) => window.fmt(f),
+            Algorithm::LeakyBucket(bucket) => bucket.fmt(f),
+        }
+    }
+}
+
+impl Algorithm {
+    /// Charges `cost` to the bucket with this state, at `now`; `None` is a full bucket.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
+            Algorithm::FixedWindow(window) => window.step(state, cost, now),
+            Algorithm::SlidingLog(log) => log.step(state, cost, now),
+            Algorithm::SlidingWindow(window) => window.step(state, cost, now),
+            Algorithm::LeakyBucket(bucket) => bucket.step(state, cost, now),
+        }
+    }
+
+    /// As at `now`, where that matters: the periods of a calendar differ in length.
+    pub fn quota(&self, now: Timestamp) -> Quota {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.quota(),
+            Algorithm::FixedWindow(window) => window.quota(now),
+            Algorithm::SlidingLog(log) => log.quota(),
+            Algorithm::SlidingWindow(window) => window.quota(),
+            Algorithm::LeakyBucket(bucket) => bucket.quota(),
+        }
+    }
+
+    /// Whether the quota is the same at all times.
+    pub fn has_constant_quota(&self) -> bool {
+        self.zone().is_none()
+    }
+
+    /// The time zone of the calendar by which it counts, if it counts by one.
+    pub fn zone(&self) -> Option<&'static Zone> {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
+            Algorithm::FixedWindow(window) => match window.window() {
+                Window::Calendar(calendar) => Some(calendar.zone()),
+                Window::Epoch(_) | Window::FirstRequest(_) => None,
+            },
+        }
+    }
+
+    /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
+    pub fn window(&self) -> Option<Window> {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
+            Algorithm::FixedWindow(window) => Some(window.window()),
+        }
+    }
+
+    /// The window that runs at `now`; `None` if none runs, or amounts come back bit by bit.
+    pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => None,
+            Algorithm::FixedWindow(window) => window.period(state, now),
+        }
+    }
+
+    /// What is spent at `now` of the bucket with this state, rounded up to a thousandth. It is more than
+    /// [`Algorithm::ceiling`] where a limit was lowered.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
+            Algorithm::FixedWindow(window) => window.spent(state, now),
+            Algorithm::SlidingLog(log) => log.spent(state, now),
+            Algorithm::SlidingWindow(window) => window.spent(state, now),
+            Algorithm::LeakyBucket(bucket) => bucket.spent(state, now),
+        }
+    }
+
+    /// A moment at which a window ends, rounded up to a whole second, in RFC 3339: with the offset of the calendar's zone
+    /// if there is one. `None` where amounts come back bit by bit.
+    pub fn print_end(&self, moment: Timestamp) -> Option<String> {
+        self.window()?;
+        let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
+        self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
+    }
+
+    /// What a store must write of a bucket at `now` although nothing is charged to it; almost always nothing.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
+            Algorithm::LeakyBucket(bucket) => bucket.correction(state, now),
+            Algorithm::FixedWindow(window) => window.correction(state, now),
+            Algorithm::SlidingLog(log) => log.correction(state, now),
+            Algorithm::SlidingWindow(window) => window.correction(state, now),
+        }
+    }
+
+    /// The same limit for a request that has some numbers of its own, and pays at least `least`. With a number that is 0
+    /// nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
+        match self {
+            Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
+            Algorithm::FixedWindow(window) => Algorithm::FixedWindow(window.for_request(numbers, least)),
+            Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.for_request(numbers, least)),
+            Algorithm::SlidingWindow(window) => Algorithm::SlidingWindow(window.for_request(numbers, least)),
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.for_request(numbers)),
+        }
+    }
+
+    /// What bounds the bucket from below for this request, whatever requests with other numbers do to it: at no moment has
+    /// more come back than by this.
+    pub fn at_fastest(&self) -> Algorithm {
+        match self {
+            Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
+            Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => *self,
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.at_fastest()),
+        }
+    }
+
+    /// The largest cost that can ever be met.
+    pub fn ceiling(&self) -> Cost {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.burst(),
+            Algorithm::FixedWindow(window) => window.limit(),
+            Algorithm::SlidingLog(log) => log.limit(),
+            Algorithm::SlidingWindow(window) => window.limit(),
+            Algorithm::LeakyBucket(bucket) => bucket.places(),
+        }
+    }
+
+    /// One of `of` equal shares of the limit, and the cost in that share. The cost is multiplied in place of dividing
+    /// the limit, so nothing is rounded; a share holds at least one such cost.
+    pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
+        match self {
+            Algorithm::TokenBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::TokenBucket(bucket), cost)
+            }
+            Algorithm::FixedWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::FixedWindow(window), cost)
+            }
+            Algorithm::SlidingLog(log) => {
+                let (log, cost) = log.share(cost, of);
+                (Algorithm::SlidingLog(log), cost)
+            }
+            Algorithm::SlidingWindow(window) => {
+                let (window, cost) = window.share(cost, of);
+                (Algorithm::SlidingWindow(window), cost)
+            }
+            Algorithm::LeakyBucket(bucket) => {
+                let (bucket, cost) = bucket.share(cost, of);
+                (Algorithm::LeakyBucket(bucket), cost)
+            }
+        }
+    }
+
+    /// What a share of the limit begins with where a store has shown `seen` of the whole; `None` where that is the same as
+    /// to spend as much at `now`.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        match self {
+            Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
+            Algorithm::SlidingLog(log) => log.begin_with(seen, now),
+            Algorithm::SlidingWindow(window) => window.begin_with(seen, now),
+        }
+    }
+
+    /// The index of its twin in [`TWINS`], and the numbers that the twin takes for a call at about `near` on the store's
+    /// clock. Where they hold only for some time around it, the twin says so when the call came at another.
+    pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
+        let numbers = match self {
+            Algorithm::TokenBucket(bucket) => bucket.numbers(),
+            Algorithm::FixedWindow(window) => window.numbers(near),
+            Algorithm::SlidingLog(log) => log.numbers(),
+            Algorithm::SlidingWindow(window) => window.numbers(),
+            Algorithm::LeakyBucket(bucket) => bucket.numbers(),
+        };
+        (self.kind().twin(), numbers)
+    }
+
+    /// Whether a bucket that cannot pay can do so again only because time has passed. Then a refusal can be repeated
+    /// without asking the store, until that time.
+    pub fn frees_only_with_time(&self) -> bool {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingLog(_)
+            | Algorithm::SlidingWindow(_)
+            // No place is given back, so a queue gets shorter at its rate and not otherwise.
+            | Algorithm::LeakyBucket(_) => true,
+        }
+    }
+
+    /// Whether a state that a reply gave tells what the bucket holds at this moment, if nothing was charged to it since: the
+    /// digest of a large state does only for some time.
+    pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => true,
+            Algorithm::SlidingLog(log) => log.tells_until(state, moment),
+        }
+    }
+
+    /// What is worth remembering of a state beside a store: all of it, unless it is large. It never shows more than the
+    /// bucket holds.
+    pub fn excerpt(&self, state: State) -> State {
+        match self {
+            Algorithm::TokenBucket(_)
+            | Algorithm::FixedWindow(_)
+            | Algorithm::SlidingWindow(_)
+            | Algorithm::LeakyBucket(_) => state,
+            Algorithm::SlidingLog(_) => SlidingLog::excerpt(state),
+        }
+    }
+
+    /// The same numbers, for a bucket that the other ones may charge as well, as those of one meter do.
+    #[must_use]
+    pub fn alongside(self, other: &Algorithm) -> Algorithm {
+        match (self, other) {
+            (Algorithm::TokenBucket(bucket), Algorithm::TokenBucket(other)) => {
+                Algorithm::TokenBucket(bucket.alongside(other))
+            }
+            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
+                Algorithm::LeakyBucket(bucket.alongside(other))
+            }
+            // What is spent comes back at a moment that does not depend on the limit.
+            (mine, _) => mine,
+        }
+    }
+
+    /// The setting of a bucket in which the other numbers differ, so that the two cannot charge the same one; `None` if
+    /// they can.
+    pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
+        match (self, other) {
+            _ if self.kind() != other.kind() => Some("algorithm"),
+            (Algorithm::FixedWindow(window), Algorithm::FixedWindow(other)) => window.conflict(other),
+            (Algorithm::SlidingLog(log), Algorithm::SlidingLog(other)) => {
+                (log.quota().window != other.quota().window).then_some("window")
+            }
+            (Algorithm::SlidingWindow(window), Algorithm::SlidingWindow(other)) => {
+                let differs =
+                    [("window", window.window() != other.window()), ("steps", window.steps() != other.steps())];
+                differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+            }
+            (Algorithm::LeakyBucket(bucket), Algorithm::LeakyBucket(other)) => {
+                (bucket.delay_after() != other.delay_after()).then_some("delay_after")
+            }
+            (
+                Algorithm::TokenBucket(_)
+                | Algorithm::FixedWindow(_)
+                | Algorithm::SlidingLog(_)
+                | Algorithm::SlidingWindow(_)
+                | Algorithm::LeakyBucket(_),
+                _,
+            ) => None,
+        }
+    }
+
+    /// Whether it may delay what it grants.
+    pub fn delays(&self) -> bool {
+        matches!(self, Algorithm::LeakyBucket(_))
+    }
+
+    /// The same for a request that cannot wait longer than `most`.
+    pub fn within(&self, most: Micros) -> Algorithm {
+        match self {
+            Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),
+            _ => *self,
+        }
+    }
+
+    pub fn kind(&self) -> AlgorithmKind {
+        match self {
+            Algorithm::TokenBucket(_) => AlgorithmKind::TokenBucket,
+            Algorithm::FixedWindow(_) => AlgorithmKind::FixedWindow,
+            Algorithm::SlidingLog(_) => AlgorithmKind::SlidingLog,
+            Algorithm::SlidingWindow(_) => AlgorithmKind::SlidingWindow,
+            Algorithm::LeakyBucket(_) => AlgorithmKind::LeakyBucket,
+        }
+    }
+
+    /// The name in gateway.yaml and in bucket keys.
+    pub fn name(&self) -> &'static str {
+        self.kind().name()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_the_name_of_its_algorithm_and_exceeded() {
+        for kind in AlgorithmKind::ALL {
+            assert_eq!(kind.exceeded(), format!("{}_exceeded", kind.name()));
+        }
+    }
+}

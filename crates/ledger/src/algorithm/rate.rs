@@ -1,0 +1,44 @@
+//! A rate: what it is in a file, and how an operator would write it.
+
+use std::fmt;
+
+use crate::cost::Cost;
+use base::time::Micros;
+
+/// How fast tokens come back: `amount` in each `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    pub amount: Cost,
+    pub period: Micros,
+}
+
+/// Why numbers are invalid for a token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidNumbers {
+    /// The rate, the period or the burst is zero.
+    Zero,
+    /// The burst cannot be kept exactly in 53 bits at this rate; this is the largest that can, in whole tokens.
+    TooLarge { largest: u64 },
+}
+
+/// `10/s`, `10000/day`, `0.35/33s`: the same rate, over the shortest period in which it is a whole number of thousandths.
+pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
+    const SECOND: u64 = 1_000_000;
+    let amount = |period: u64| {
+        let thousandths = u128::from(refill) * u128::from(period);
+        let amount = (thousandths % u128::from(unit) == 0).then(|| thousandths / u128::from(unit));
+        amount.and_then(|amount| u64::try_from(amount).ok()).map(Cost::from_thousandths)
+    };
+    let periods = [("s", SECOND), ("min", 60 * SECOND), ("hour", 3_600 * SECOND), ("day", 86_400 * SECOND)];
+    match periods.iter().find_map(|(name, period)| Some((name, amount(*period)?))) {
+        Some((name, amount)) => write!(f, "{amount}/{name}"),
+        None => {
+            let period = SECOND.saturating_mul(unit / greatest_common_divisor(unit, SECOND));
+            write!(f, "{}/{}s", amount(period).unwrap_or_default(), period / SECOND)
+        }
+    }
+}
+
+pub(super) fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}

@@ -1,0 +1,349 @@
+//! Steps a sliding log: at most `limit` is granted in any window, exactly. Every grant is remembered until the window has
+//! passed, and counts until then.
+//!
+//! The state is a log of grants: pairs of a moment and an amount, oldest first; what is granted at one moment is one pair.
+//! A pair has the running total of all amounts up to it in place of its amount, so that the sum over any part of the log
+//! is one subtraction, and a place in it is found by bisection, here as in Lua.
+//!
+//! `limit` and `window` may change under a bucket. A grant counts in the window of the limit that asks. So that it is not
+//! forgotten too early, the state has the longest window under which the bucket was charged of late: the grants of that
+//! window are kept until the last of them has left it, even if another gateway counts over a shorter one.
+//!
+//! A reply of a store may have an excerpt in place of the log: the first pairs and the last one, to which all amounts in
+//! between are attributed. It says exactly what the bucket holds until the last of the first pairs has left, and
+//! after that never more than it holds. A wait that ends later is reported as if it ended when that pair leaves.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step, length_text,
+};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+pub const NAME: &str = "sliding_log";
+pub const EXCEEDED: &str = "sliding_log_exceeded";
+
+/// The shortest and the longest window.
+pub const SHORTEST: Micros = Micros(1_000_000);
+pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
+
+/// The largest limit in whole units; also how many grants a window may hold.
+pub const MAX_LIMIT: u64 = 10_000;
+
+/// Running totals are kept modulo this: the sum of two is exact in a double.
+const TOTALS: u64 = 1 << 52;
+
+/// The words of a state before its pairs: the sum of its amounts, how many of its first pairs are exact (all, except in an
+/// excerpt), the longest window under which it was charged, and until when that matters.
+const HEAD: usize = 4;
+
+/// The pairs of the longest log. More occur only while a bucket is charged under windows of different lengths: then the
+/// oldest amounts are attributed to the next pair, and so count longer.
+const MOST_PAIRS: usize = 20_000;
+
+/// How many of the first pairs an excerpt has at least.
+const EXCERPT: usize = 16;
+
+/// The numbers of one sliding log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    limit: Cost,
+    window: Micros,
+}
+
+/// A moment in microseconds, and the running total up to and with it in thousandths.
+type Pair = [u64; 2];
+
+/// The state of a bucket, read.
+struct Log<'s> {
+    sum: u64,
+    exact: usize,
+    window: Micros,
+    until: Timestamp,
+    pairs: Pairs<'s>,
+    /// Whether it is not the stored one, and would move on with every look at it.
+    is_corrected: bool,
+}
+
+enum Pairs<'s> {
+    Stored(&'s [Pair]),
+    One(Pair),
+}
+
+impl SlidingLog {
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and the window between [`SHORTEST`] and
+    /// [`LONGEST`].
+    pub fn new(limit: u64, window: Micros) -> Option<SlidingLog> {
+        let fits = (1..=MAX_LIMIT).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
+        fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
+    }
+
+    /// The same window with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    pub fn with_limit(&self, limit: u64) -> Option<SlidingLog> {
+        SlidingLog::new(limit, self.window)
+    }
+
+    /// The log for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit of 0
+    /// nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingLog {
+        let limit = numbers.ceiling.unwrap_or(self.limit);
+        let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
+        SlidingLog { limit, ..*self }
+    }
+
+    pub fn limit(&self) -> Cost {
+        self.limit
+    }
+
+    pub fn quota(&self) -> Quota {
+        Quota { limit: self.limit.whole(), window: self.window }
+    }
+
+    /// How many grants of at least `least` a window holds.
+    pub fn grants(&self, least: Cost) -> u64 {
+        self.limit.thousandths() / least.thousandths().max(1)
+    }
+
+    /// How many bytes the state of a bucket with so many grants has.
+    pub fn state_bytes(grants: u64) -> u64 {
+        8 * (HEAD as u64 + 2 * grants)
+    }
+
+    /// Counts over the same window, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
+        let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
+        (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)
+    }
+
+    /// What the Lua twin takes.
+    pub fn numbers(&self) -> Numbers {
+        smallvec![self.limit.thousandths(), self.window.0]
+    }
+
+    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let log = self.read(state, now);
+        // Time does not run backwards: nothing that had left at the last grant comes back.
+        let at = log.last().max(now);
+        let gone = log.gone(self.window, at);
+        let spent = log.sum_after(gone);
+        let untouched = self.level(spent, log.last(), now);
+        let (limit, cost) = (self.limit.thousandths(), cost.thousandths());
+        let charge = match limit.checked_sub(cost) {
+            None => ChargeResult::Never,
+            Some(room) if spent > room => {
+                let moment = log.falls_to(room, gone);
+                ChargeResult::Short { wait: moment.plus(self.window).since(now) }
+            }
+            Some(_) => ChargeResult::Fits {
+                level: self.level(spent + cost, at, now),
+                entry: self.granted(&log, gone, cost, at),
+                delay: Micros(0),
+            },
+        };
+        Step { untouched, charge }
+    }
+
+    /// What to store of a bucket at `now` although nothing is charged to it.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        let log = self.read(state, now);
+        log.is_corrected.then(|| self.granted(&log, 0, 0, now))
+    }
+
+    /// Whether a state tells what the bucket holds, up to this moment: an excerpt does until it has no more exact pairs.
+    pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
+        let Some(log) = Log::parse(state) else { return true };
+        let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
+        log.is_whole() || known.is_some_and(|[last, _]| log.last().max(moment) <= Timestamp(*last).plus(self.window))
+    }
+
+    /// What is spent at `now`.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        let log = self.read(state, now);
+        Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
+    }
+
+    /// A state with no more pairs than are worth remembering.
+    pub fn excerpt(state: State) -> State {
+        let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
+        let exact = log.exact.min(EXCERPT);
+        let first = log.pairs().get(..exact).unwrap_or_default();
+        encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
+    }
+
+    /// What to store of a share of the limit, of which a store has shown `seen`: each grant leaves it when it leaves the
+    /// whole. Of a long log that is an excerpt, whose last pair has what was granted since the exact ones.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        let log = self.read(Some(seen), now);
+        let gone = log.gone(self.window, log.last().max(now));
+        let (last, older) = log.pairs().get(gone..)?.split_last()?;
+        let until = log.last().plus(self.window);
+        let head = [log.sum_after(gone), older.len() as u64 + 1, self.window.0, until.0];
+        Some(Entry { state: encode(head, older, *last), kept_until: until })
+    }
+
+    fn read<'s>(&self, state: Option<&'s [u64]>, now: Timestamp) -> Log<'s> {
+        match state.map(Log::parse) {
+            None => Log::empty(),
+            Some(None) => self.spent_at(now, self.limit.thousandths()),
+            Some(Some(log)) if log.last().since(now) > MOST_AHEAD => {
+                Log { is_corrected: true, ..self.spent_at(now, log.sum) }
+            }
+            Some(Some(log)) => log,
+        }
+    }
+
+    /// A log whose only grant is one of `sum`, at `now`.
+    fn spent_at<'s>(&self, now: Timestamp, sum: u64) -> Log<'s> {
+        let (window, until) = (self.window, now.plus(self.window));
+        Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: false }
+    }
+
+    /// The log after a grant, which is not earlier than the last one. Of its pairs the first `gone` have left the window.
+    fn granted(&self, log: &Log<'_>, gone: usize, cost: u64, at: Timestamp) -> Entry {
+        let (mut window, mut until, mut from) = (self.window, at.plus(self.window), gone);
+        if log.window > self.window && at < log.until {
+            (window, until, from) = (log.window, log.until, log.gone(log.window, at));
+            if log.sum_after(from) + cost >= TOTALS {
+                from = gone;
+            }
+        }
+        let sum = log.sum_after(from) + cost;
+        let pairs = log.pairs().get(from..).unwrap_or_default();
+        let older = match pairs.split_last() {
+            Some(([last, _], older)) if *last == at.0 => older,
+            _ => pairs,
+        };
+        // The sum stays: the amounts of those that are left out count as the next one's.
+        let surplus = (older.len() + 1).saturating_sub(MOST_PAIRS);
+        let older = older.get(surplus..).unwrap_or_default();
+        let exact = if log.is_whole() { older.len() + 1 } else { log.exact.saturating_sub(from + surplus) };
+        let pair = [at.0, add(log.total(), cost)];
+        Entry { state: encode([sum, exact as u64, window.0, until.0], older, pair), kept_until: at.plus(window) }
+    }
+
+    fn level(&self, spent: u64, last: Timestamp, now: Timestamp) -> Level {
+        let left = self.limit.thousandths().saturating_sub(spent);
+        let reset_after = if spent == 0 { Micros(0) } else { last.plus(self.window).since(now) };
+        Level { remaining: Cost::from_thousandths(left), reset_after }
+    }
+}
+
+impl<'s> Log<'s> {
+    fn empty() -> Log<'s> {
+        let (window, until) = (Micros(0), Timestamp(0));
+        Log { sum: 0, exact: 0, window, until, pairs: Pairs::Stored(&[]), is_corrected: false }
+    }
+
+    /// Only what can be checked at once: a store must not read a whole log for every request.
+    fn parse(state: &'s [u64]) -> Option<Log<'s>> {
+        let (&[sum, exact, window, until], pairs) = state.split_first_chunk::<HEAD>()?;
+        let (pairs, []) = pairs.as_chunks::<2>() else { return None };
+        let ([first, _], [last, total]) = (pairs.first()?, pairs.last()?);
+        let exact = usize::try_from(exact).ok().filter(|exact| *exact <= pairs.len())?;
+        let window = Micros(window);
+        let fits = sum < TOTALS
+            && *total < TOTALS
+            && first <= last
+            && *last <= EXACT
+            && until <= EXACT
+            && (SHORTEST..=LONGEST).contains(&window);
+        let until = Timestamp(until);
+        fits.then_some(Log { sum, exact, window, until, pairs: Pairs::Stored(pairs), is_corrected: false })
+    }
+
+    fn pairs(&self) -> &[Pair] {
+        match &self.pairs {
+            Pairs::Stored(pairs) => pairs,
+            Pairs::One(pair) => std::slice::from_ref(pair),
+        }
+    }
+
+    fn pair_at_end(&self) -> Pair {
+        self.pairs().last().copied().unwrap_or_default()
+    }
+
+    /// The moment of the last grant.
+    fn last(&self) -> Timestamp {
+        let [moment, _] = self.pair_at_end();
+        Timestamp(moment)
+    }
+
+    fn total(&self) -> u64 {
+        let [_, total] = self.pair_at_end();
+        total
+    }
+
+    fn is_whole(&self) -> bool {
+        self.exact == self.pairs().len()
+    }
+
+    /// How many pairs have left a window by `now`.
+    fn gone(&self, window: Micros, now: Timestamp) -> usize {
+        self.pairs().partition_point(|[moment, _]| Timestamp(*moment).plus(window) <= now)
+    }
+
+    /// What was granted after the first `gone` pairs.
+    fn sum_after(&self, gone: usize) -> u64 {
+        match gone.checked_sub(1).and_then(|last| self.pairs().get(last)) {
+            Some([_, before]) => difference(self.total(), *before),
+            None => self.sum,
+        }
+    }
+
+    /// The moment of the pair that has to leave, with all before it, until no more than `room` is spent. The first `gone`
+    /// have left. Where the log is an excerpt without that pair it is the last one that is known to have to leave.
+    fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
+        let total = self.total();
+        let pairs = self.pairs().get(gone..).unwrap_or_default();
+        let index = pairs.partition_point(|[_, before]| difference(total, *before) > room);
+        let exact = self.exact.saturating_sub(gone);
+        let index = if self.is_whole() || exact == 0 { index } else { index.min(exact - 1) };
+        pairs.get(index).map_or(self.last(), |[moment, _]| Timestamp(*moment))
+    }
+}
+
+/// The last grants are given back first, since they would count longest. What is left of them keeps its moment. `None` also
+/// for an excerpt, which stands for a longer log.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let log = Log::parse(state).filter(Log::is_whole)?;
+    let (given, total) = (amount.thousandths().min(log.sum), log.total());
+    let left = log.pairs().partition_point(|[_, before]| difference(total, *before) > given);
+    let (older, [moment, _]) = (log.pairs().get(..left)?, *log.pairs().get(left)?);
+    let head = [log.sum - given, left as u64 + 1, log.window.0, log.until.0];
+    Some(encode(head, older, [moment, difference(total, given)]))
+}
+
+fn encode(head: [u64; HEAD], older: &[Pair], last: Pair) -> State {
+    let mut state = State::with_capacity(HEAD + 2 * (older.len() + 1));
+    state.extend_from_slice(&head);
+    state.extend_from_slice(older.as_flattened());
+    state.extend_from_slice(&last);
+    state
+}
+
+/// The sum of two running totals, of which neither is above [`TOTALS`].
+fn add(total: u64, amount: u64) -> u64 {
+    (total + amount) % TOTALS
+}
+
+/// What was added between two running totals.
+fn difference(total: u64, before: u64) -> u64 {
+    total.wrapping_sub(before) % TOTALS
+}
+
+/// `5 in any 1d`.
+impl fmt::Display for SlidingLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in any ", self.limit)?;
+        length_text(f, self.window)
+    }
+}
+
+#[cfg(test)]
+mod tests;

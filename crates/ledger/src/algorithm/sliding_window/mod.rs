@@ -1,0 +1,368 @@
+//! Steps a sliding window: at most `limit` is granted in any window, wherever it begins.
+//!
+//! Time is cut into steps, aligned to the Unix epoch. A grant counts until a whole window has passed since the end of its
+//! step: the oldest step counts whole, so no grant counts too short, and none more than one step too long.
+//!
+//! The state is what was granted in each step that still counts, and how long these steps are. When a file changes that
+//! length, the steps before keep their ends, next to those of the new length. With a third length the older of the two
+//! before counts in the newer, and not shorter than before.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+mod granted_steps;
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::step::{
+    ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step, length_text,
+};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+use granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
+
+pub const NAME: &str = "sliding_window";
+pub const EXCEEDED: &str = "sliding_window_exceeded";
+
+/// The shortest and the longest window.
+pub const SHORTEST: Micros = Micros(1_000_000);
+pub const LONGEST: Micros = Micros(31 * 86_400_000_000);
+
+/// Into how many steps a window is cut, at least and at most.
+pub const LEAST_STEPS: u64 = 2;
+pub const MOST_STEPS: u64 = 60;
+
+/// The largest limit, in whole units, that can be kept exactly.
+pub const MAX_LIMIT: u64 = EXACT / 1000;
+
+/// The numbers of one sliding window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    limit: Cost,
+    window: Micros,
+    /// How long a step is: its share of the window, rounded up.
+    step: Micros,
+}
+
+/// A bucket at one moment.
+#[derive(Clone, Debug, Default)]
+struct Bucket {
+    /// What still counts.
+    granted: Granted,
+    /// The sum of it, in thousandths.
+    spent: u64,
+    /// Whether its steps are not the stored ones, and would move on with every look at it.
+    is_corrected: bool,
+}
+
+impl SlidingWindow {
+    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], the window between [`SHORTEST`] and
+    /// [`LONGEST`], and the steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
+    pub fn new(limit: u64, window: Micros, steps: u64) -> Option<SlidingWindow> {
+        let fits = (1..=MAX_LIMIT).contains(&limit)
+            && (SHORTEST..=LONGEST).contains(&window)
+            && (LEAST_STEPS..=MOST_STEPS).contains(&steps);
+        let step = Micros(window.0.div_ceil(steps.max(1)));
+        fits.then(|| SlidingWindow { limit: Cost::from_tokens(limit), window, step })
+    }
+
+    /// The same window and steps with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    pub fn with_limit(&self, limit: u64) -> Option<SlidingWindow> {
+        (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
+    }
+
+    /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
+    /// of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingWindow {
+        let limit = numbers.ceiling.unwrap_or(self.limit);
+        let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
+        SlidingWindow { limit, ..*self }
+    }
+
+    pub fn limit(&self) -> Cost {
+        self.limit
+    }
+
+    pub fn window(&self) -> Micros {
+        self.window
+    }
+
+    /// Into how many steps the window is cut.
+    pub fn steps(&self) -> u64 {
+        self.window.0.div_ceil(self.step.0)
+    }
+
+    pub fn quota(&self) -> Quota {
+        Quota { limit: self.limit.whole(), window: self.window }
+    }
+
+    /// Counts in the same steps, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    pub fn share(&self, cost: Cost, of: u64) -> (SlidingWindow, Cost) {
+        let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
+        (SlidingWindow { limit: self.limit.max(cost), ..*self }, cost)
+    }
+
+    /// What the Lua twin takes.
+    pub fn numbers(&self) -> Numbers {
+        smallvec![self.limit.thousandths(), self.window.0, self.step.0]
+    }
+
+    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let mut bucket = self.read(state, now);
+        let untouched = self.level(&bucket, now);
+        let (limit, cost) = (self.limit.thousandths(), cost.thousandths());
+        let charge = match limit.checked_sub(cost) {
+            None => ChargeResult::Never,
+            Some(room) if bucket.spent > room => {
+                ChargeResult::Short { wait: self.time_to_free(&bucket, bucket.spent - room, now) }
+            }
+            Some(_) => {
+                self.charge(&mut bucket, cost, now);
+                let level = self.level(&bucket, now);
+                ChargeResult::Fits { level, entry: self.entry(&bucket), delay: Micros(0) }
+            }
+        };
+        Step { untouched, charge }
+    }
+
+    /// What is spent at `now`.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).spent)
+    }
+
+    /// What to store of a bucket at `now` although nothing is charged to it.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        let bucket = self.read(state, now);
+        bucket.is_corrected.then(|| self.entry(&bucket))
+    }
+
+    /// What to store of a share of the limit, of which a store has shown `seen`: it frees when the whole does.
+    pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
+        let bucket = self.read(Some(seen), now);
+        (bucket.spent > 0).then(|| self.entry(&bucket))
+    }
+
+    fn read(&self, state: Option<&[u64]>, now: Timestamp) -> Bucket {
+        let Some(state) = state else { return Bucket::default() };
+        let in_present_step = |spent| {
+            let granted = smallvec![GrantedSteps::one(self.step.0, self.present(now), spent)];
+            Bucket { granted, spent, is_corrected: true }
+        };
+        let Some(mut granted) = unpack(state) else { return in_present_step(self.limit.thousandths()) };
+        let total = |granted: &Granted| granted.iter().map(GrantedSteps::total).sum();
+        if granted.iter().any(|steps| Timestamp(steps.latest_begin()).since(now) > MOST_AHEAD) {
+            return in_present_step(total(&granted));
+        }
+        let last = now.0.saturating_sub(self.window.0);
+        granted.iter_mut().for_each(|steps| steps.forget(last));
+        granted.retain(|steps| !steps.is_empty());
+        Bucket { spent: total(&granted), granted, is_corrected: false }
+    }
+
+    /// How many steps there were before the one of this moment.
+    fn present(&self, now: Timestamp) -> u64 {
+        now.0 / self.step.0
+    }
+
+    fn charge(&self, bucket: &mut Bucket, cost: u64, now: Timestamp) {
+        let (granted, present) = (&mut bucket.granted, self.present(now));
+        match granted.iter().position(|steps| steps.length == self.step.0) {
+            Some(own) => granted.swap(0, own),
+            None => {
+                fold(granted);
+                granted.insert(0, GrantedSteps::one(self.step.0, present, 0));
+            }
+        }
+        if let Some(own) = granted.first_mut() {
+            own.add(present, cost);
+        }
+        bucket.spent += cost;
+    }
+
+    fn entry(&self, bucket: &Bucket) -> Entry {
+        Entry { state: pack(&bucket.granted), kept_until: self.last_leaves(bucket) }
+    }
+
+    /// How long until so many thousandths of what is spent no longer count.
+    fn time_to_free(&self, bucket: &Bucket, mut short: u64, now: Timestamp) -> Micros {
+        let mut ends: Vec<(u64, u64)> = bucket.granted.iter().flat_map(GrantedSteps::ends).collect();
+        if bucket.granted.len() > 1 {
+            ends.sort_unstable();
+        }
+        for (end, amount) in ends {
+            if amount >= short {
+                return Timestamp(end).plus(self.window).since(now);
+            }
+            short -= amount;
+        }
+        self.last_leaves(bucket).since(now)
+    }
+
+    /// When nothing of it counts any more.
+    fn last_leaves(&self, bucket: &Bucket) -> Timestamp {
+        let end = bucket.granted.iter().map(GrantedSteps::latest_end).max();
+        Timestamp(end.unwrap_or_default()).plus(self.window)
+    }
+
+    fn level(&self, bucket: &Bucket, now: Timestamp) -> Level {
+        let left = self.limit.thousandths().saturating_sub(bucket.spent);
+        let reset_after = if bucket.spent == 0 { Micros(0) } else { self.last_leaves(bucket).since(now) };
+        Level { remaining: Cost::from_thousandths(left), reset_after }
+    }
+}
+
+/// What the last steps granted is given back first, since it would count longest.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let mut granted = unpack(state)?;
+    take_back(&mut granted, amount.thousandths());
+    Some(pack(&granted))
+}
+
+/// `100 in any 15m, in 10 steps`.
+impl fmt::Display for SlidingWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in any ", self.limit)?;
+        length_text(f, self.window)?;
+        write!(f, ", in {} steps", self.steps())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000;
+    const START: u64 = 1_793_400_000 * SECOND;
+
+    fn window(limit: u64, length: u64, steps: u64) -> SlidingWindow {
+        SlidingWindow::new(limit, Micros(length), steps).unwrap()
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_no_window() {
+        let fits = |limit, window, steps| SlidingWindow::new(limit, window, steps).is_some();
+        assert!(fits(1, SHORTEST, LEAST_STEPS) && fits(MAX_LIMIT, LONGEST, MOST_STEPS));
+        assert!(!fits(0, SHORTEST, 10) && !fits(MAX_LIMIT + 1, SHORTEST, 10));
+        assert!(!fits(1, Micros(SHORTEST.0 - 1), 10) && !fits(1, Micros(LONGEST.0 + 1), 10));
+        assert!(!fits(1, SHORTEST, 0) && !fits(1, SHORTEST, 1) && !fits(1, SHORTEST, 61));
+    }
+
+    #[test]
+    fn it_prints_as_an_operator_would_write_it() {
+        assert_eq!(window(100, 900 * SECOND, 10).to_string(), "100 in any 15m, in 10 steps");
+        for steps in LEAST_STEPS..=MOST_STEPS {
+            for length in [SHORTEST.0, 1_001_000, 60 * SECOND, LONGEST.0] {
+                assert_eq!(window(1, length, steps).steps(), steps);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_takes_less_than_eight_bytes_a_step() {
+        for (limit, steps, most) in
+            [(100, 10, 48), (16_000, 10, 48), (1_000_000, 10, 64), (1_000_000_000, 10, 72), (1000, 60, 200)]
+        {
+            let window = window(limit, 60 * SECOND, steps);
+            let (mut state, mut bytes) = (None::<State>, 0);
+            for step in 0..=steps {
+                let now = Timestamp(START + step * window.step.0);
+                let cost = Cost::from_tokens((limit / (steps + 1)).max(1));
+                let step = window.step(state.as_deref(), cost, now);
+                let ChargeResult::Fits { entry, .. } = step.charge else { panic!("{step:?}") };
+                bytes = 8 * entry.state.len() as u64;
+                state = Some(entry.state);
+            }
+            assert!(bytes <= most && bytes < 8 * steps, "{limit} in {steps} steps: {bytes}");
+        }
+    }
+
+    /// All that could be granted, when it was, in an order in which time goes on.
+    struct Grants(Vec<(u64, u64)>);
+
+    impl Grants {
+        /// In the windows of this length that end at a grant.
+        fn most_in_any(&self, window: u64) -> u64 {
+            let within = |end: u64| self.0.iter().filter(move |(at, _)| *at <= end && at + window > end);
+            self.0.iter().map(|(end, _)| within(*end).map(|(_, cost)| cost).sum()).max().unwrap_or(0)
+        }
+
+        fn since(&self, begin: u64) -> u64 {
+            self.0.iter().filter(|(at, _)| *at >= begin).map(|(_, cost)| cost).sum()
+        }
+    }
+
+    fn asked() -> impl Strategy<Value = Vec<(u64, u64)>> {
+        prop::collection::vec((prop_oneof![0u64..200_000, 0u64..3_000_000], 1u64..8_000), 1..120)
+    }
+
+    proptest! {
+        /// Whatever is asked and whenever: any window grants at most the limit, a wait is exact, and nothing is refused
+        /// that would fit if each grant counted one step longer than a window.
+        #[test]
+        fn no_window_grants_more_than_the_limit(
+            (limit, length, steps) in (1u64..20, 1_000_000u64..9_000_000, LEAST_STEPS..=MOST_STEPS),
+            asked in asked(),
+        ) {
+            let window = window(limit, length, steps);
+            let (mut state, mut now, mut grants) = (None::<State>, START, Grants(Vec::new()));
+            for (later, cost) in asked {
+                now += later;
+                let (at, price) = (Timestamp(now), Cost::from_thousandths(cost));
+                match window.step(state.as_deref(), price, at).charge {
+                    ChargeResult::Fits { entry, .. } => {
+                        prop_assert!(entry.kept_until.0 > now + length);
+                        grants.0.push((now, cost));
+                        state = Some(entry.state);
+                    }
+                    ChargeResult::Short { wait } => {
+                        let after = |wait: u64| window.step(state.as_deref(), price, at.plus(Micros(wait))).charge;
+                        prop_assert!(matches!(after(wait.0), ChargeResult::Fits { .. }), "it is short after {wait:?}");
+                        prop_assert_eq!(after(wait.0 - 1), ChargeResult::Short { wait: Micros(1) });
+                        let counted = grants.since((now + 1).saturating_sub(length + window.step.0));
+                        prop_assert!(counted + cost > limit * 1000, "{counted} and {cost} of {limit}");
+                    }
+                    ChargeResult::Never => prop_assert!(price > window.limit()),
+                }
+            }
+            prop_assert!(grants.most_in_any(length) <= limit * 1000);
+        }
+
+        /// While files change the steps again and again, and the clock is set back now and then, no window grants more.
+        #[test]
+        fn steps_of_other_lengths_lose_nothing(
+            (limit, length) in (1u64..20, 1_000_000u64..9_000_000),
+            steps in prop::collection::vec(LEAST_STEPS..=MOST_STEPS, 1..5),
+            asked in prop::collection::vec(
+                (0usize..5, 0u64..1_500_000, prop_oneof![9 => Just(0), 1 => 0u64..3_000_000], 1u64..4_000),
+                1..120,
+            ),
+        ) {
+            let (mut state, mut passed, mut behind, mut grants) = (None::<State>, START, 0, Grants(Vec::new()));
+            for (which, later, back, cost) in asked {
+                passed += later;
+                behind += back;
+                let (window, now) = (window(limit, length, steps[which % steps.len()]), Timestamp(passed - behind));
+                let step = window.step(state.as_deref(), Cost::from_thousandths(cost), now);
+                if let ChargeResult::Fits { entry, .. } = step.charge {
+                    grants.0.push((passed, cost));
+                    prop_assert!(entry.state.len() <= 2 * 2 + 62, "{:?}", entry.state);
+                    state = Some(entry.state);
+                }
+            }
+            prop_assert!(grants.most_in_any(length) <= limit * 1000);
+        }
+
+        /// What a store holds may be anything: it never counts as more room than there is, and is written once.
+        #[test]
+        fn an_impossible_state_is_an_empty_bucket(words in prop::collection::vec(any::<u64>(), 0..5)) {
+            let (window, now) = (window(3, 10 * SECOND, 10), Timestamp(START));
+            let step = window.step(Some(&words), Cost::ONE, now);
+            prop_assert_eq!(step.charge, ChargeResult::Short { wait: Micros(11 * SECOND) }, "{:?}", words);
+            let corrected = window.correction(Some(&words), now).unwrap();
+            prop_assert_eq!(window.correction(Some(&corrected.state), now.plus(Micros(SECOND))), None);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Steps a token bucket: `burst` tokens at most, refilled continuously, in integers that never round.
+//!
+//! A rate is a fraction, tokens per microsecond, in lowest terms: so many *units* come back each microsecond, so many
+//! units make a thousandth of a token. Every amount is a whole number of units, so nothing drifts, and over every
+//! window of length T at most `burst + rate·T` is granted.
+//!
+//! The state is what is *spent*, in which unit, and since when. A full bucket has no state.
+//! Settings may change under a bucket: what is spent stays spent, the time since its last charge counts at the new
+//! rate, and what it holds is the new burst less that.
+//!
+//! All rates of a bucket whose rate differs from request to request are kept in one unit, in which each of them is whole:
+//! so the bucket is never converted, and never rounded, when requests with different rates take turns.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::rate;
+pub use super::rate::{InvalidNumbers, Rate};
+use super::step::{ChargeResult, EXACT, Entry, Level, MOST_AHEAD, Numbers, Quota, RequestNumbers, State, Step};
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+pub const NAME: &str = "token_bucket";
+pub const EXCEEDED: &str = "token_bucket_exceeded";
+
+/// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
+const COMMON_UNIT: u64 = 1_000_000;
+
+/// The numbers of one token bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    burst: Cost,
+    /// Units in a thousandth of a token.
+    unit: u64,
+    /// Units that come back each microsecond.
+    refill: u64,
+    /// The largest refill of all requests that may charge the same bucket.
+    fastest: u64,
+}
+
+impl TokenBucket {
+    /// `burst` in whole tokens.
+    ///
+    /// # Errors
+    /// When the burst or the rate cannot be kept exactly.
+    pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
+        let (amount, period) = (rate.amount.thousandths(), rate.period.0);
+        if amount == 0 || period == 0 || burst == 0 {
+            return Err(InvalidNumbers::Zero);
+        }
+        let divisor = rate::greatest_common_divisor(amount, period);
+        let (refill, unit) = (amount / divisor, period / divisor);
+        let largest = EXACT / 1000 / unit;
+        if burst > largest || refill > EXACT {
+            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+        }
+        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
+    }
+
+    /// For requests that each have their own rate, of at most `fastest` per second: the numbers of one with `fastest`.
+    ///
+    /// # Errors
+    ///
+    /// When the burst cannot be kept exactly at every such rate.
+    pub fn with_rates_up_to(fastest: Cost, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
+        if fastest == Cost::default() || burst == 0 {
+            return Err(InvalidNumbers::Zero);
+        }
+        let (largest, refill) = (EXACT / 1000 / COMMON_UNIT, fastest.thousandths());
+        if burst > largest || refill > EXACT {
+            return Err(InvalidNumbers::TooLarge { largest: if refill > EXACT { 0 } else { largest } });
+        }
+        Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
+    }
+
+    /// The bucket for a request with these numbers. The burst is at least one second's refill and at least `least`, both
+    /// rounded up to whole tokens; with a number that is 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
+        let bucket = self.at_rate(numbers.rate);
+        let burst = numbers.ceiling.unwrap_or(self.burst);
+        if bucket.burst == Cost::default() || burst == Cost::default() {
+            return TokenBucket { burst: Cost::default(), ..*self };
+        }
+        TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
+    }
+
+    /// The same bucket for a request with this rate per second, if it has one; with a rate of 0 nothing fits.
+    pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
+        let Some(rate) = rate else { return *self };
+        // Exact: a rate is only given where the unit is the common one.
+        let refill = (u128::from(rate.thousandths()) * u128::from(self.unit)).div_ceil(u128::from(COMMON_UNIT));
+        match u64::try_from(refill).unwrap_or(u64::MAX).min(self.fastest) {
+            0 => TokenBucket { burst: Cost::default(), ..*self },
+            refill => TokenBucket { refill, ..*self },
+        }
+    }
+
+    /// What comes back in a second, rounded up to thousandths.
+    pub fn per_second(&self) -> Cost {
+        let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
+        Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
+    }
+
+    /// The same numbers, for a bucket that the other ones may charge too: then the time since the last charge counts at
+    /// their rate.
+    #[must_use]
+    pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
+        let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
+        TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
+    }
+
+    /// The same bucket, refilled as fast as any request may refill it.
+    pub fn at_fastest(&self) -> TokenBucket {
+        TokenBucket { refill: self.fastest, ..*self }
+    }
+
+    pub fn burst(&self) -> Cost {
+        self.burst
+    }
+
+    pub fn quota(&self) -> Quota {
+        // A bucket that nothing fits has a window nevertheless: none is shorter than a second in a field.
+        Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
+    }
+
+    /// Refills at the same rate, and multiplies the cost. A cost that cannot be kept exactly is cut: it would take a
+    /// lifetime to refill.
+    pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
+        let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
+        (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
+    }
+
+    /// What the Lua twin takes.
+    pub fn numbers(&self) -> Numbers {
+        smallvec![self.capacity(), self.unit, self.refill]
+    }
+
+    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let (spent, since) = self.read(state, now);
+        // The last charge is in the future if the clock has stepped back; until then nothing is refilled.
+        let ahead = since.since(now);
+        let untouched = self.level(spent, ahead);
+        if cost > self.burst {
+            return Step { untouched, charge: ChargeResult::Never };
+        }
+        // Subtractions only: a sum could leave the range in which a double is exact.
+        let price = cost.thousandths() * self.unit;
+        let room = self.capacity() - price;
+        let charge = match spent.checked_sub(room) {
+            Some(short @ 1..) => ChargeResult::Short { wait: ahead.plus(self.time_to_refill(short)) },
+            _ => {
+                let after = spent + price;
+                let kept_until = since.plus(self.time_to_refill(after));
+                ChargeResult::Fits {
+                    level: self.level(after, ahead),
+                    entry: Entry { state: smallvec![after, self.unit, since.0], kept_until },
+                    delay: Micros(0),
+                }
+            }
+        };
+        Step { untouched, charge }
+    }
+
+    /// What is spent at `now`, rounded up to a thousandth of a token.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
+    }
+
+    /// What to store of a bucket at `now` although nothing is charged to it: otherwise a state from too far ahead would be
+    /// taken as of now at every look, and never refill.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
+            return None;
+        }
+        let (spent, since) = self.read(state, now);
+        let kept_until = since.plus(self.time_to_refill(spent));
+        Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
+    }
+
+    /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
+    /// the time of the last charge nothing is refilled, and that time stays, unless it is too far ahead.
+    pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
+        let Some(state) = state else { return (0, now) };
+        let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
+        let spent = self.convert(spent, unit);
+        if since.since(now) > MOST_AHEAD {
+            return (spent, now);
+        }
+        let back = now.since(since).0.saturating_mul(self.refill);
+        (spent.saturating_sub(back), since.max(now))
+    }
+
+    /// An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten. To one of our
+    /// units if the product can be held exactly, else to a thousandth of a token.
+    fn convert(&self, spent: u64, unit: u64) -> u64 {
+        if unit == self.unit {
+            return spent;
+        }
+        let (thousandths, rest) = (spent / unit, spent % unit);
+        let rest = match rest.checked_mul(self.unit) {
+            Some(product) if product <= EXACT => product.div_ceil(unit),
+            _ => self.unit,
+        };
+        thousandths.saturating_mul(self.unit).saturating_add(rest).min(EXACT)
+    }
+
+    pub(super) fn level(&self, spent: u64, ahead: Micros) -> Level {
+        let left = self.capacity().saturating_sub(spent);
+        let reset_after = if spent == 0 { Micros(0) } else { ahead.plus(self.time_to_refill(spent)) };
+        Level { remaining: Cost::from_thousandths(left / self.unit), reset_after }
+    }
+
+    /// The burst, in units.
+    pub(super) fn capacity(&self) -> u64 {
+        self.burst.thousandths() * self.unit
+    }
+
+    pub(super) fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// A whole token, in units.
+    pub(super) fn one(&self) -> u64 {
+        1000 * self.unit
+    }
+
+    pub(super) fn refill(&self) -> u64 {
+        self.refill
+    }
+
+    pub(super) fn time_to_refill(&self, units: u64) -> Micros {
+        Micros(units.div_ceil(self.refill))
+    }
+}
+
+/// What is spent, in which unit, and since when; `None` for what cannot be that.
+fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
+    let &[spent, unit, since] = state else { return None };
+    let valid = unit > 0 && spent <= EXACT && unit <= EXACT && since <= EXACT;
+    valid.then_some((spent, unit, Timestamp(since)))
+}
+
+/// Less is spent, since the same moment: so at every moment from now on the bucket holds that much more, or is full.
+pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
+    let (spent, unit, since) = valid(state)?;
+    Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])
+}
+
+/// `10/s burst 20`, `10000/day burst 10000`, `0.35/33s burst 7`.
+impl fmt::Display for TokenBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        rate::write(f, self.refill, self.unit)?;
+        write!(f, " burst {}", self.burst)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Derives bucket keys: an injective encoding of a bucket's identity, hashed to sixteen bytes.
+//!
+//! Every part is preceded by its length, so different descriptors never encode alike, whatever bytes a client sends.
+//! The encoding begins with a format version: keys of a later one can be in the same store.
+
+use std::fmt;
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+use request::attribute::Attribute;
+
+/// Changes whenever the encoding of a bucket or the meaning of its state changes.
+pub const FORMAT: &[u8] = b"tollgate/1";
+
+/// A bucket's key in a store: the first 16 bytes of SHA-256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BucketKey(pub [u8; 16]);
+
+impl BucketKey {
+    /// Parses thirty-two hexadecimal digits, as it prints.
+    pub fn parse(text: &str) -> Option<BucketKey> {
+        let mut key = [0; 16];
+        if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (byte, digits) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            *byte = request::percent::hex_pair(digits)?;
+        }
+        Some(BucketKey(key))
+    }
+
+    /// A fixed number for this bucket, evenly distributed over all buckets and the same on every gateway.
+    pub fn spread(&self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_be_bytes([a, b, c, d])
+    }
+}
+
+impl fmt::Debug for BucketKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Identifies a limit wherever its buckets are kept: the same after a reload and in the next process, unlike an index.
+/// Two limits share one by a chance of 2^-30; then they count as one when buckets are evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LimitTag(pub u32);
+
+impl LimitTag {
+    /// Of one of the limit's sets of numbers: those may be as different as two limits.
+    #[must_use]
+    pub fn of_variant(self, variant: u32) -> LimitTag {
+        LimitTag(self.0.wrapping_add(variant.wrapping_mul(0x9e37_79b9)))
+    }
+}
+
+/// What identifies a limit of a file; the descriptor identifies a client.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitIdentity<'a> {
+    pub policy: &'a str,
+    pub rule: &'a str,
+    /// Empty unless the rule has several limits.
+    pub limit: &'a str,
+    /// `enforce` or `shadow`: a shadow has buckets of its own.
+    pub mode: &'a str,
+    pub algorithm: &'a str,
+    /// As printed, in any order: they are a set.
+    pub keys: &'a [String],
+}
+
+/// The part of a limit's bucket keys that is the same for every request, hashed once.
+#[derive(Clone, Debug)]
+pub struct KeySeed {
+    hash: Sha256,
+    tag: LimitTag,
+}
+
+impl KeySeed {
+    pub fn new(identity: &LimitIdentity<'_>) -> KeySeed {
+        let mut keys: Vec<&str> = identity.keys.iter().map(String::as_str).collect();
+        keys.sort_unstable();
+        let mut hash = Sha256::new_with_prefix(FORMAT);
+        for part in [identity.policy, identity.rule, identity.limit, identity.mode, identity.algorithm] {
+            hash.update(length(part.len()));
+            hash.update(part);
+        }
+        hash.update(length(keys.len()));
+        for key in keys {
+            hash.update(length(key.len()));
+            hash.update(key);
+        }
+        let [a, b, c, d, ..] = <[u8; 32]>::from(hash.clone().finalize());
+        KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
+    }
+
+    /// Of a limit that shares the buckets of a meter. They are evicted with the limit's own: a flood under one plan does
+    /// not switch another one off.
+    pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
+        // No policy has an empty name.
+        let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
+        KeySeed { tag: KeySeed::new(identity).tag, ..KeySeed::new(&shared) }
+    }
+
+    pub fn tag(&self) -> LimitTag {
+        self.tag
+    }
+
+    pub fn key(&self, descriptor: &Descriptor) -> BucketKey {
+        let mut hash = self.hash.clone();
+        hash.update(&descriptor.0);
+        let mut key = [0; 16];
+        key.iter_mut().zip(hash.finalize()).for_each(|(byte, hashed)| *byte = hashed);
+        BucketKey(key)
+    }
+}
+
+/// What a rule picked from one request, encoded: for each limit key, the alternative that had a value, and the value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor(SmallVec<[u8; 96]>);
+
+impl Descriptor {
+    /// Adds the value of an attribute. `issuer` is the token's, where the file trusts several: then a claim counts together
+    /// with its issuer, since two issuers may give the same name to two people.
+    pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
+        if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
+            self.push(alternative, issuer.as_bytes());
+        }
+        self.push(alternative, value);
+    }
+
+    /// Limit keys must be pushed in the same order for every request: that of their printed forms.
+    pub fn push(&mut self, alternative: u8, value: &[u8]) {
+        self.0.push(alternative);
+        self.0.extend_from_slice(&length(value.len()));
+        self.0.extend_from_slice(value);
+    }
+}
+
+/// Heads and names are bounded far below 4 GiB; longer parts would saturate, and two of them do not fit into memory.
+fn length(len: usize) -> [u8; 4] {
+    u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn identity<'a>(policy: &'a str, rule: &'a str, limit: &'a str, keys: &'a [String]) -> LimitIdentity<'a> {
+        LimitIdentity { policy, rule, limit, mode: "enforce", algorithm: "token_bucket", keys }
+    }
+
+    /// Policy, rule, limit, limit keys, and the descriptor.
+    type Bucket = (String, String, String, Vec<String>, Vec<(u8, Vec<u8>)>);
+
+    fn key(parts: &Bucket) -> BucketKey {
+        let (policy, rule, limit, keys, values) = parts;
+        let mut descriptor = Descriptor::default();
+        for (alternative, value) in values {
+            descriptor.push(*alternative, value);
+        }
+        KeySeed::new(&identity(policy, rule, limit, keys)).key(&descriptor)
+    }
+
+    #[test]
+    fn the_set_of_keys_has_no_order() {
+        let (one, two) = (["ip:address".to_owned(), "path".to_owned()], ["path".to_owned(), "ip:address".to_owned()]);
+        let nothing = Descriptor::default();
+        let key = |keys| KeySeed::new(&identity("p", "r", "", keys)).key(&nothing);
+        assert_eq!(key(&one), key(&two));
+    }
+
+    /// Gateways of two versions share buckets: a change of these requires a change of [`FORMAT`].
+    #[test]
+    fn the_bucket_keys_of_this_format_version_are_fixed() {
+        assert_eq!(FORMAT, b"tollgate/1");
+        let (none, some) = (vec![], vec!["header:x-key".to_owned(), "ip:address".to_owned()]);
+        let bucket = |limit: &str, keys: &[String], values: &[(u8, &[u8])]| {
+            let values = values.iter().map(|(alternative, value)| (*alternative, value.to_vec())).collect();
+            format!("{:?}", key(&("default".to_owned(), "free".to_owned(), limit.to_owned(), keys.to_vec(), values)))
+        };
+        assert_eq!(bucket("", &none, &[]), "33e3ee2460c9c37907b2e7f6e150f420");
+        assert_eq!(bucket("day", &some, &[(0, b"a"), (0, b"203.0.113.7")]), "6d8fa30b5416af2904085b29d1031495");
+        assert_eq!(bucket("", &some, &[(1, b""), (0, b"\xff\0")]), "63ee4e9bc6a216a842f66bb37ed6b9cd");
+    }
+
+    #[test]
+    fn a_meter_is_the_same_for_every_rule_and_like_no_rule() {
+        let keys = ["ip:address".to_owned()];
+        let (free, pro) = (identity("p", "free", "", &keys), identity("p", "pro", "month", &keys));
+        let bucket = |seed: KeySeed| format!("{:?}", seed.key(&Descriptor::default()));
+        let metered = |identity| bucket(KeySeed::of_meter("api", identity));
+        assert_eq!(metered(&free), metered(&pro));
+        assert_eq!(metered(&free), "25dbda7212a4799dab13a3bdddf973fe");
+        assert_ne!(KeySeed::of_meter("api", &free).tag(), KeySeed::of_meter("api", &pro).tag());
+        let others = [
+            bucket(KeySeed::of_meter("apj", &free)),
+            bucket(KeySeed::of_meter("api", &LimitIdentity { algorithm: "fixed_window", ..free })),
+            bucket(KeySeed::of_meter("api", &identity("p", "free", "", &[]))),
+            bucket(KeySeed::new(&identity("p", "api", "", &keys))),
+            bucket(KeySeed::new(&identity("", "api", "", &keys))),
+        ];
+        assert!(!others.contains(&metered(&free)), "{others:?}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Parts from a tiny alphabet, so that naive joins (`a` + `bc`, `ab` + `c`) collide at once.
+        #[test]
+        fn different_buckets_never_share_a_key(
+            buckets in prop::collection::hash_set(
+                ("[a:/]{0,2}", "[a:/]{0,2}", "[a:/]{0,2}",
+                 prop::collection::btree_set("[a:/]{1,2}", 0..3).prop_map(|set| set.into_iter().collect::<Vec<_>>()),
+                 prop::collection::vec((0u8..2, prop::collection::vec(0u8..2, 0..4)), 0..3)),
+                1..400,
+            )
+        ) {
+            let mut seen = HashMap::new();
+            for bucket in &buckets {
+                if let Some(other) = seen.insert(key(bucket), bucket) {
+                    prop_assert!(false, "{other:?} and {bucket:?} share a bucket");
+                }
+            }
+        }
+    }
+}

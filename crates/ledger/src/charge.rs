@@ -1,0 +1,356 @@
+//! Settles a plan: all charges of one request, taken together or not at all.
+//!
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
+//! request none are returned but corrections, which spend nothing.
+
+use smallvec::SmallVec;
+
+use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step};
+use super::bucket_key::{BucketKey, LimitTag};
+use super::cost::Cost;
+use super::outcome::{Outcome, Verdict};
+use base::time::{Micros, Timestamp};
+
+/// One bucket to charge. It owns all it needs, so that it can travel to whichever task talks to the store.
+#[derive(Clone, Debug)]
+pub struct Charge {
+    pub key: BucketKey,
+    pub algorithm: Algorithm,
+    pub cost: Cost,
+    /// The limit in the rule set, for responses and metrics.
+    pub limit: LimitId,
+    /// The limit and the variant, for stores, whose buckets outlive a rule set.
+    pub tag: LimitTag,
+    /// Which of the limit's sets of numbers applies: 0, or an override.
+    pub variant: u32,
+    pub purpose: ChargePurpose,
+}
+
+/// Whether a bucket is charged, or only asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChargePurpose {
+    Spend,
+    /// It must be able to pay the cost, as it is before the plan, and pays nothing. A bucket that cannot pay refuses the plan.
+    Check,
+}
+
+impl Charge {
+    /// Whether the cost is above what the bucket can ever hold: waiting does not help.
+    pub fn is_too_large(&self) -> bool {
+        self.cost > self.algorithm.ceiling()
+    }
+
+    /// Whether it spends from this bucket.
+    fn is_spent_from(&self, key: BucketKey) -> bool {
+        self.key == key && self.purpose == ChargePurpose::Spend
+    }
+}
+
+/// The index of a limit among those of a set of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitId(pub u32);
+
+/// All charges of one request.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Charged all or none, in the order of the file. Those to one bucket are one charge: see [`Plan::enforce`].
+    pub enforced: SmallVec<[Charge; 2]>,
+    /// Each settled by itself, and only for requests that the enforced charges let pass.
+    pub shadow: SmallVec<[Charge; 0]>,
+}
+
+impl Plan {
+    /// Adds an enforced charge that spends. Several to one bucket are one charge of their sum: each has the cost of all of
+    /// them and is checked against its own numbers, and the bucket is charged once, by the numbers of the last.
+    pub fn enforce(&mut self, mut charge: Charge) {
+        let own = charge.cost;
+        for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
+            other.cost = other.cost.plus(own);
+            charge.cost = other.cost;
+        }
+        self.enforced.push(charge);
+    }
+
+    /// Adds the charges of another plan, which has `times` its costs. What both charge to one bucket is one charge of the sum.
+    pub fn join(&mut self, mut other: Plan, times: u64) {
+        let before = self.enforced.len();
+        let scaled = |cost: Cost| Cost::from_thousandths(cost.thousandths().saturating_mul(times));
+        for mut charge in other.enforced {
+            let (earlier, own) = self.enforced.split_at_mut(before);
+            charge.cost = match own.iter().find(|one| one.key == charge.key) {
+                // The costs of one plan to one bucket are their sum already.
+                Some(one) => one.cost,
+                None => {
+                    let cost = scaled(charge.cost);
+                    let mut spending = earlier.iter_mut().filter(|one| one.is_spent_from(charge.key)).peekable();
+                    let whole = spending.peek().map_or(cost, |one| one.cost.plus(cost));
+                    spending.for_each(|one| one.cost = whole);
+                    whole
+                }
+            };
+            self.enforced.push(charge);
+        }
+        for charge in &mut other.shadow {
+            charge.cost = scaled(charge.cost);
+        }
+        self.shadow.extend(other.shadow);
+    }
+
+    /// Adds the enforced charges of another plan to be checked only. Its shadows are not asked.
+    pub fn join_check(&mut self, other: Plan) {
+        let check = |charge| Charge { purpose: ChargePurpose::Check, ..charge };
+        self.enforced.extend(other.enforced.into_iter().map(check));
+    }
+
+    /// Whether an enforced charge is only checked: that is its purpose, or a later one of the plan charges its bucket.
+    pub fn is_only_checked(&self, index: usize) -> bool {
+        let mut from = self.enforced.iter().skip(index);
+        from.next().is_some_and(|charge| {
+            charge.purpose == ChargePurpose::Check || from.any(|later| later.is_spent_from(charge.key))
+        })
+    }
+
+    /// Whether this enforced charge only checks a bucket from which another one spends. Its outcome is the level before
+    /// that.
+    pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
+        charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.enforced.is_empty() && self.shadow.is_empty()
+    }
+
+    /// Refuses delays that are longer than `most`: the request could not wait so long.
+    pub fn limit_delay(&mut self, most: Micros) {
+        for charge in &mut self.enforced {
+            charge.algorithm = charge.algorithm.within(most);
+        }
+    }
+
+    /// Whether two plans charge the same costs to the same buckets.
+    pub fn is_same_take(&self, other: &Plan) -> bool {
+        let same = |(a, b): (&Charge, &Charge)| {
+            (a.key, a.cost, a.purpose) == (b.key, b.cost, b.purpose) && a.algorithm == b.algorithm
+        };
+        (self.enforced.len(), self.shadow.len()) == (other.enforced.len(), other.shadow.len())
+            && self.charges().zip(other.charges()).all(same)
+    }
+
+    /// Every charge, the enforced ones first: the order of a settlement's outcomes.
+    pub fn charges(&self) -> impl Iterator<Item = &Charge> {
+        self.enforced.iter().chain(&self.shadow)
+    }
+}
+
+/// The result of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    pub verdict: Verdict,
+    /// How long a granted request waits before it goes on: the longest delay of its enforced charges, counted from the
+    /// arrival of the answer. Zero unless an algorithm delays.
+    pub delay: Micros,
+    /// One for each enforced charge.
+    pub enforced: SmallVec<[Outcome; 2]>,
+    /// One for each shadow charge, or none at all when the request was refused: then no shadow was asked.
+    pub shadow: SmallVec<[Outcome; 0]>,
+}
+
+impl Settlement {
+    /// Of a request that is refused: nothing is spent, and no shadow was asked.
+    pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
+        Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
+    }
+
+    pub fn is_granted(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+}
+
+/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]: they may be
+/// borrowed, since some are too large to be copied for each request. Also returns the states to store, in the same order:
+/// `None` for a bucket that did not change.
+pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> (Settlement, Entries) {
+    let step = |charge: &Charge, state: &Option<S>| charge.algorithm.step(words(state), charge.cost, now);
+    let (enforced, shadow) = states.split_at(plan.enforced.len());
+    let steps: SmallVec<[_; 2]> =
+        plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
+    if !steps.iter().all(|step| matches!(step.charge, ChargeResult::Fits { .. })) {
+        let enforced = steps.iter().map(refused).collect();
+        return (Settlement::refused(enforced), corrections(plan, states, now));
+    }
+    let mut entries = Entries::new();
+    let take = |step: Step, correction: Option<Entry>, entries: &mut Entries| match step.charge {
+        ChargeResult::Fits { level, entry, delay } => {
+            entries.push(Some(entry));
+            Outcome { delay, ..outcome(Verdict::Allow, level) }
+        }
+        _ => {
+            entries.push(correction);
+            refused(&step)
+        }
+    };
+    let enforced: SmallVec<[Outcome; 2]> = steps
+        .into_iter()
+        .zip(plan.enforced.iter().zip(enforced))
+        .map(|(step, (charge, state))| match charge.purpose {
+            ChargePurpose::Spend => take(step, None, &mut entries),
+            ChargePurpose::Check => {
+                let is_charged = plan.charges().any(|other| other.is_spent_from(charge.key));
+                // Another charge to the bucket writes what must be written.
+                entries.push(if is_charged { None } else { correction(charge, state, now) });
+                refused(&step)
+            }
+        })
+        .collect();
+    // A shadow delays nobody.
+    let delay = enforced.iter().map(|outcome| outcome.delay).max().unwrap_or_default();
+    let shadow = plan.shadow.iter().zip(shadow).map(|(charge, state)| {
+        let correction = correction(charge, state, now);
+        take(step(charge, state), correction, &mut entries)
+    });
+    let shadow = shadow.collect();
+    (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
+}
+
+/// What a store must write of a bucket although nothing is charged to it.
+fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: Timestamp) -> Option<Entry> {
+    charge.algorithm.correction(words(state), now)
+}
+
+fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
+    state.as_ref().map(AsRef::as_ref)
+}
+
+/// The entries of a refused request; most have none.
+fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> Entries {
+    let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
+    if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
+}
+
+/// The states to store, one for each charge; mostly empty if the request was refused.
+pub type Entries = SmallVec<[Option<Entry>; 2]>;
+
+/// The outcome of a bucket that is not charged: it refused, or it could have paid.
+fn refused(step: &Step) -> Outcome {
+    match step.charge {
+        ChargeResult::Fits { delay, .. } => Outcome { delay, ..outcome(Verdict::Allow, step.untouched) },
+        ChargeResult::Short { wait } => Outcome { retry_after: wait, ..outcome(Verdict::Deny, step.untouched) },
+        ChargeResult::Never => outcome(Verdict::Never, step.untouched),
+    }
+}
+
+fn outcome(verdict: Verdict, level: Level) -> Outcome {
+    Outcome { verdict, remaining: level.remaining, reset_after: level.reset_after, ..Outcome::UNASKED }
+}
+
+#[cfg(any(test, feature = "test-values"))]
+#[allow(clippy::unwrap_used, reason = "for tests")]
+impl Charge {
+    /// Tests: of a token bucket to which one token per second comes back.
+    pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
+        use crate::algorithm::token_bucket::{Rate, TokenBucket};
+        let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
+        Charge {
+            key: BucketKey([bucket; 16]),
+            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+            cost: Cost::from_tokens(cost),
+            limit: LimitId(0),
+            variant: 0,
+            tag: LimitTag::default(),
+            purpose: ChargePurpose::Spend,
+        }
+    }
+}
+
+#[cfg(any(test, feature = "test-values"))]
+impl Plan {
+    /// Tests: spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
+    pub fn of_one_bucket_spent_and_checked() -> Plan {
+        let (mut plan, mut checked) = (Plan::default(), Plan::default());
+        plan.enforce(Charge::of_token_bucket(1, 10, 3));
+        checked.enforce(Charge::of_token_bucket(1, 10, 1));
+        plan.join_check(checked);
+        plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::State;
+
+    const NOW: Timestamp = Timestamp(1 << 50);
+
+    fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+        let mut plan = Plan::default();
+        charges.into_iter().for_each(|charge| plan.enforce(charge));
+        plan
+    }
+
+    #[test]
+    fn charges_to_one_bucket_are_one_charge_of_their_sum() {
+        let plan = plan([
+            Charge::of_token_bucket(1, 10, 2),
+            Charge::of_token_bucket(2, 10, 1),
+            Charge::of_token_bucket(1, 20, 3),
+            Charge::of_token_bucket(1, 10, 1),
+        ]);
+        let costs: Vec<_> = plan.enforced.iter().map(|charge| charge.cost.whole()).collect();
+        assert_eq!(costs, [6, 1, 6, 6]);
+        let checked: Vec<_> = (0..5).map(|index| plan.is_only_checked(index)).collect();
+        assert_eq!(checked, [true, false, true, false, false]);
+        let (settlement, entries) = settle(&plan, &[const { None::<State> }; 4], NOW);
+        let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
+        assert_eq!((settlement.is_granted(), left), (true, vec![4, 9, 14, 4]));
+        // Whichever entry is stored last: the sum is spent.
+        let after = entries[3].clone().map(|entry| entry.state);
+        let (again, entries) = settle(&plan, &[after.clone(), None, after.clone(), after], NOW);
+        let verdicts: Vec<_> = again.enforced.iter().map(|outcome| outcome.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Deny, Verdict::Allow, Verdict::Allow, Verdict::Deny]);
+        assert_eq!(again.enforced[0].retry_after, Micros(2_000_000));
+        assert!(entries.is_empty(), "a refused request spends nothing");
+    }
+
+    #[test]
+    fn plans_of_one_call_are_one_plan_with_their_sums() {
+        let mut whole = Plan::default();
+        // Twice in the first, once in the second, and a bucket that only the second has.
+        whole.join(plan([Charge::of_token_bucket(1, 20, 1), Charge::of_token_bucket(1, 30, 2)]), 2);
+        whole.join(plan([Charge::of_token_bucket(2, 10, 1), Charge::of_token_bucket(1, 20, 1)]), 3);
+        let costs: Vec<_> = whole.enforced.iter().map(|charge| charge.cost.whole()).collect();
+        assert_eq!(costs, [9, 9, 3, 9]);
+        let (settlement, entries) = settle(&whole, &[const { None::<State> }; 4], NOW);
+        assert!(settlement.is_granted());
+        let left =
+            |index: usize| whole.enforced[index].algorithm.spent(entries[index].as_ref().map(|e| &*e.state), NOW);
+        assert_eq!((left(3).whole(), left(2).whole()), (9, 3));
+    }
+
+    #[test]
+    fn a_check_takes_nothing_and_refuses_what_is_charged_beside_it() {
+        let mut whole = Plan::default();
+        whole.join(plan([Charge::of_token_bucket(1, 10, 3)]), 1);
+        whole.join_check(plan([Charge::of_token_bucket(1, 10, 1), Charge::of_token_bucket(2, 10, 1)]));
+        let checked: Vec<_> = (0..3).map(|index| whole.is_only_checked(index)).collect();
+        assert_eq!(checked, [false, true, true]);
+        let states = |drained: &[usize]| -> Vec<Option<State>> {
+            let drain = |index: usize| {
+                let charge = Charge {
+                    cost: Cost::from_tokens(10),
+                    purpose: ChargePurpose::Spend,
+                    ..whole.enforced[index].clone()
+                };
+                settle(&plan([charge]), &[None::<State>], NOW).1[0].clone().map(|entry| entry.state)
+            };
+            (0..3).map(|index| drained.contains(&index).then(|| drain(index)).flatten()).collect()
+        };
+        let (settlement, entries) = settle(&whole, &states(&[]), NOW);
+        let left: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.remaining.whole()).collect();
+        assert_eq!((settlement.is_granted(), left), (true, vec![7, 10, 10]));
+        assert!(entries[0].is_some() && entries[1].is_none() && entries[2].is_none());
+        let (settlement, entries) = settle(&whole, &states(&[2]), NOW);
+        let verdicts: Vec<_> = settlement.enforced.iter().map(|outcome| outcome.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Allow, Verdict::Allow, Verdict::Deny]);
+        assert!(entries.is_empty());
+    }
+}

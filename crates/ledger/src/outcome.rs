@@ -1,0 +1,105 @@
+//! Holds the outcome of a bucket, and chooses the most restrictive of several.
+
+use serde::{Deserialize, Serialize};
+
+use super::cost::Cost;
+use base::time::Micros;
+
+/// Yes, not now, or not ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Allow,
+    /// Waiting helps.
+    Deny,
+    /// The cost is above what the bucket can hold: waiting does not help.
+    Never,
+    /// It was not asked: another bucket of the plan was known to refuse, or there was no store to ask. Its level is not
+    /// known.
+    Unasked,
+}
+
+impl Verdict {
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Verdict::Deny | Verdict::Never)
+    }
+}
+
+/// The outcome of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub verdict: Verdict,
+    /// What is left after this request or, if it was refused, what the bucket holds.
+    pub remaining: Cost,
+    /// How long until the bucket can pay; zero unless it refused.
+    pub retry_after: Micros,
+    /// How long until the bucket is full.
+    pub reset_after: Micros,
+    /// How long the bucket delays the request, or would have if another had not refused it.
+    pub delay: Micros,
+}
+
+impl Outcome {
+    pub const UNASKED: Outcome = Outcome {
+        verdict: Verdict::Unasked,
+        remaining: Cost::from_thousandths(0),
+        retry_after: Micros(0),
+        reset_after: Micros(0),
+        delay: Micros(0),
+    };
+}
+
+/// The most restrictive of several outcomes: a refusal before a grant, the longest wait first; among grants the
+/// smallest share `remaining / limit`; ties go to the first. The `Cost` of each is what its bucket holds when full.
+pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
+    let rank = |outcome: &Outcome| match outcome.verdict {
+        Verdict::Never => (2, 0),
+        Verdict::Deny => (1, outcome.retry_after.0),
+        Verdict::Allow | Verdict::Unasked => (0, 0),
+    };
+    let share_below = |(outcome, limit): (&Outcome, Cost), (other, others): (&Outcome, Cost)| {
+        let scaled = |left: Cost, by: Cost| u128::from(left.thousandths()) * u128::from(by.thousandths());
+        scaled(outcome.remaining, others) < scaled(other.remaining, limit)
+    };
+    outcomes
+        .into_iter()
+        .reduce(|best, next| {
+            let (best_rank, next_rank) = (rank(&best.1), rank(&next.1));
+            let stricter = next_rank > best_rank
+                || (next_rank == best_rank
+                    && best.1.verdict == Verdict::Allow
+                    && share_below((&next.1, next.2), (&best.1, best.2)));
+            if stricter { next } else { best }
+        })
+        .map(|(subject, outcome, _)| (subject, outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(verdict: Verdict, remaining: u64, wait: u64) -> Outcome {
+        Outcome { verdict, remaining: Cost::from_tokens(remaining), retry_after: Micros(wait), ..Outcome::UNASKED }
+    }
+
+    #[track_caller]
+    fn check(outcomes: &[(Outcome, u64)], index: usize) {
+        let numbered =
+            outcomes.iter().enumerate().map(|(i, (outcome, limit))| (i, *outcome, Cost::from_tokens(*limit)));
+        assert_eq!(most_restrictive(numbered).unwrap().0, index);
+    }
+
+    #[test]
+    fn a_refusal_binds_more_than_a_grant_and_the_longest_wait_the_most() {
+        check(&[(outcome(Verdict::Allow, 0, 0), 9), (outcome(Verdict::Deny, 5, 10), 9)], 1);
+        check(&[(outcome(Verdict::Deny, 0, 10), 9), (outcome(Verdict::Deny, 0, 20), 9)], 1);
+        check(&[(outcome(Verdict::Deny, 0, 20), 9), (outcome(Verdict::Deny, 0, 20), 9)], 0);
+    }
+
+    #[test]
+    fn among_grants_the_smallest_share_binds_and_ties_go_to_the_first() {
+        check(&[(outcome(Verdict::Allow, 50, 0), 100), (outcome(Verdict::Allow, 9, 0), 10)], 0);
+        check(&[(outcome(Verdict::Allow, 50, 0), 100), (outcome(Verdict::Allow, 1, 0), 10)], 1);
+        check(&[(outcome(Verdict::Allow, 5, 0), 10), (outcome(Verdict::Allow, 50, 0), 100)], 0);
+    }
+}

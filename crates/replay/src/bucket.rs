@@ -1,0 +1,154 @@
+//! The buckets of a simulated file, and the charges to them.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use super::result::SimulatedResult;
+use base::pseudonym::Pseudonym;
+use ledger::algorithm::State;
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, LimitId};
+use rules::explanation::{Explanation, PickedKey, RuleOutcome};
+use rules::partial::Observation;
+
+/// Which bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BucketId {
+    /// By what the rule picked from the request.
+    Picked(BucketKey),
+    /// By its pseudonym in the log, or by that of another limit of the same rule. The key is that of a bucket for all:
+    /// limits of one meter have the same.
+    Logged(BucketKey, Pseudonym),
+}
+
+/// A charge to one bucket.
+#[derive(Clone, Debug)]
+pub struct BucketCharge {
+    pub bucket: BucketId,
+    pub charge: Charge,
+}
+
+impl BucketCharge {
+    pub fn picked(charge: &Charge) -> BucketCharge {
+        BucketCharge { bucket: BucketId::Picked(charge.key), charge: charge.clone() }
+    }
+}
+
+/// A bucket, and how often it was asked.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    pub limit: LimitId,
+    state: Option<State>,
+    pub asked: u64,
+    pub refused: u64,
+    /// How many of those that it refused the file before does not refuse.
+    pub newly_refused: u64,
+    /// How many of those that asked it the file before refuses.
+    pub refused_before: u64,
+    /// What the log calls its client: pseudonyms, or the values themselves of a log that is not ours, once it has refused.
+    /// `None` where the bucket has a pseudonym of its own.
+    pub client: Option<String>,
+}
+
+/// What clients are called in a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientNames {
+    /// The log is ours, and hides them.
+    Pseudonyms,
+    /// The log is another's, which has them in the clear.
+    AsLogged,
+}
+
+/// All buckets of one file.
+#[derive(Debug, Default)]
+pub struct Buckets(HashMap<BucketId, Bucket>);
+
+impl Buckets {
+    pub fn iter(&self) -> impl Iterator<Item = (&BucketId, &Bucket)> {
+        self.0.iter()
+    }
+
+    /// Counts that a bucket was asked. `before` is the result of the same request under the file before.
+    pub fn count_asked(
+        &mut self,
+        charge: &BucketCharge,
+        explanation: &Explanation<'_>,
+        before: Option<SimulatedResult>,
+    ) {
+        let bucket = self.entry(charge, explanation);
+        bucket.asked += 1;
+        bucket.refused_before += u64::from(before == Some(SimulatedResult::Refused));
+    }
+
+    /// Counts that a bucket refused.
+    pub fn count_refused(
+        &mut self,
+        charge: &BucketCharge,
+        explanation: &Explanation<'_>,
+        names: ClientNames,
+        before: Option<SimulatedResult>,
+    ) {
+        if let Some(bucket) = self.0.get_mut(&charge.bucket) {
+            // Only buckets that refuse are named: there may be millions of others.
+            if let (None, ClientNames::AsLogged, BucketId::Picked(key)) = (&bucket.client, names, charge.bucket) {
+                bucket.client = picked_keys(explanation, key).map(client_name);
+            }
+            bucket.refused += 1;
+            bucket.newly_refused += u64::from(before.is_some_and(|before| before != SimulatedResult::Refused));
+        }
+    }
+
+    /// The states of the buckets that are to be charged, in this order.
+    pub fn states<'c>(&self, charges: impl Iterator<Item = &'c BucketCharge>) -> SmallVec<[Option<State>; 2]> {
+        charges.map(|charge| self.0.get(&charge.bucket).and_then(|bucket| bucket.state.clone())).collect()
+    }
+
+    pub fn set_state(&mut self, charge: &BucketCharge, explanation: &Explanation<'_>, state: State) {
+        self.entry(charge, explanation).state = Some(state);
+    }
+
+    fn entry(&mut self, charge: &BucketCharge, explanation: &Explanation<'_>) -> &mut Bucket {
+        self.0.entry(charge.bucket).or_insert_with(|| {
+            let client = match charge.bucket {
+                BucketId::Picked(key) => client_pseudonyms(explanation, key),
+                BucketId::Logged(..) => None,
+            };
+            let limit = charge.charge.limit;
+            Bucket { limit, state: None, asked: 0, refused: 0, newly_refused: 0, refused_before: 0, client }
+        })
+    }
+}
+
+/// `jwt:sub 5f3a9c17…`, for a bucket whose key was made of pseudonyms: no gateway has a bucket of that key. `None` for a
+/// bucket whose key was made of values.
+fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
+    let picked = picked_keys(explanation, key)?;
+    picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
+    Some(client_name(picked))
+}
+
+/// What the limit keys picked, for the bucket of this key.
+fn picked_keys<'e, 'a>(explanation: &'e Explanation<'a>, key: BucketKey) -> Option<&'e [PickedKey<'a>]> {
+    let rules = explanation.policies.iter().flat_map(|policy| &policy.rules);
+    let mut picked = rules.filter_map(|rule| match &rule.outcome {
+        RuleOutcome::Applies { picked, charges, .. } => {
+            charges.charged.iter().any(|charge| charge.charge.key == key).then_some(&picked[..])
+        }
+        _ => None,
+    });
+    picked.next()
+}
+
+/// `ip:address 203.0.113.7, path /a`.
+fn client_name(picked: &[PickedKey<'_>]) -> String {
+    if picked.is_empty() {
+        return "all clients".to_owned();
+    }
+    let each = picked.iter().map(|picked| match &picked.value {
+        Observation::Named(pseudonym) => format!("{picked} {pseudonym}"),
+        Observation::Value(value) => format!("{picked} {}", value.escape_ascii()),
+        Observation::List(_) | Observation::Missing | Observation::Unknown => picked.to_string(),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}

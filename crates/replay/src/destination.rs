@@ -1,0 +1,75 @@
+//! Finds where a file sends a request of a log.
+
+use std::borrow::Cow;
+
+use config::Config;
+use request::attribute::Attribute;
+use rules::partial::{Knowledge, Observation};
+use rules::route::route_set::{PartialChoice, RouteChoice};
+
+/// Where a request goes under one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'c> {
+    Chosen {
+        route: &'c str,
+        /// Empty for a route that answers by itself; `None` if it is not known which of several it is.
+        upstream: Option<&'c str>,
+    },
+    NoRoute,
+    /// The log does not record what decides.
+    Unknown,
+}
+
+impl<'c> Destination<'c> {
+    /// By what the log records.
+    pub fn choose<'a>(
+        config: &'c Config,
+        observe: &mut impl FnMut(&'c Attribute) -> Observation<'a>,
+        known: &Knowledge<'_>,
+    ) -> Destination<'c> {
+        match config.routes.choose_partially(observe, known) {
+            PartialChoice::Chosen(choice) => Destination::of(config, choice),
+            PartialChoice::OneOf(route) => Destination::of(config, RouteChoice { route, upstream: None }),
+            PartialChoice::NoRoute => Destination::NoRoute,
+            PartialChoice::Unknown => Destination::Unknown,
+        }
+    }
+
+    /// That of a request about which another proxy asked: it took no route here.
+    pub fn elsewhere() -> Destination<'c> {
+        Destination::Chosen { route: "", upstream: Some("") }
+    }
+
+    /// By the name of the route.
+    pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
+        config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
+    }
+
+    fn of(config: &'c Config, choice: RouteChoice) -> Destination<'c> {
+        let (route, upstream) = config.destination(choice);
+        let is_open =
+            choice.upstream.is_none() && config.routes.route(choice.route).is_some_and(|route| route.split().is_some());
+        Destination::Chosen { route, upstream: (!is_open).then_some(upstream) }
+    }
+
+    /// The same, where the log records to which of several upstreams the request went.
+    pub fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
+        let Destination::Chosen { route, upstream: None } = self else { return self };
+        let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
+        Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
+    }
+
+    /// What is known of the attributes `route` and `upstream`; `None` for any other.
+    pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
+        let value = |name: &'c str| match name {
+            "" => Observation::Missing,
+            name => Observation::Value(Cow::Borrowed(name.as_bytes())),
+        };
+        match (attribute, self) {
+            (Attribute::Route, Destination::Chosen { route, .. }) => Some(value(route)),
+            (Attribute::Upstream, Destination::Chosen { upstream: Some(upstream), .. }) => Some(value(upstream)),
+            (Attribute::Route | Attribute::Upstream, _) => Some(Observation::Unknown),
+            _ => None,
+        }
+    }
+}

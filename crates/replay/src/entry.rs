@@ -1,0 +1,89 @@
+//! Reads one line of a log, in any supported format.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::combined;
+use super::field_map::FieldMap;
+use super::foreign_entry::ForeignEntry;
+use super::json_lines;
+use super::own_entry::OwnEntry;
+use super::timestamps::{Grain, LogTimestamp};
+use base::time::Timestamp;
+use decision::access_log_line;
+
+/// One request, and when it was decided or, if the log does not say that, the time that the log gives it.
+#[derive(Debug)]
+pub struct Entry {
+    pub at: Timestamp,
+    pub grain: Grain,
+    pub source: EntrySource,
+}
+
+/// Whose log recorded a request.
+#[derive(Debug)]
+pub enum EntrySource {
+    /// Another server's, or an application's.
+    Foreign(Box<ForeignEntry>),
+    /// This gateway's.
+    Own(Box<OwnEntry>),
+}
+
+/// The format of a log.
+#[derive(Clone, Debug)]
+pub enum Format {
+    /// Detected for each line by its first character: an object is this gateway's, anything else nginx's.
+    Detect,
+    Own,
+    Combined,
+    /// JSON, with a map of its fields.
+    Mapped(Arc<FieldMap>),
+}
+
+/// The result of reading a line.
+#[derive(Debug)]
+pub enum ReadResult {
+    Entry(Entry),
+    /// A request of our own log that was answered before any rule was entry.
+    BeforeRules,
+    /// What the line must have.
+    Unreadable(Cow<'static, str>),
+}
+
+impl Format {
+    pub fn read(&self, line: &[u8]) -> ReadResult {
+        let object = line.trim_ascii_start().first() == Some(&b'{');
+        match self {
+            Format::Detect if object => own(line),
+            Format::Own => own(line),
+            Format::Detect | Format::Combined => match combined::read(line) {
+                Ok(read) => foreign(read),
+                Err(wanted) => ReadResult::Unreadable(Cow::Borrowed(wanted)),
+            },
+            Format::Mapped(fields) => match json_lines::read(fields, line) {
+                Ok(read) => foreign(read),
+                Err(wanted) => ReadResult::Unreadable(Cow::Owned(wanted)),
+            },
+        }
+    }
+}
+
+fn foreign((LogTimestamp { at, grain }, entry): (LogTimestamp, ForeignEntry)) -> ReadResult {
+    ReadResult::Entry(Entry { at, grain, source: EntrySource::Foreign(Box::new(entry)) })
+}
+
+fn own(line: &[u8]) -> ReadResult {
+    match access_log_line::Line::read(line) {
+        Ok(line) => match OwnEntry::new(&line) {
+            Some(entry) => {
+                // The store decided when the decision was made, not when the request arrived.
+                let at = line.decision_us.map_or(line.time, |span| line.time.plus(span));
+                ReadResult::Entry(Entry { at, grain: Grain::Fine, source: EntrySource::Own(Box::new(entry)) })
+            }
+            None => ReadResult::BeforeRules,
+        },
+        Err(error) => {
+            ReadResult::Unreadable(Cow::Owned(format!("no line of ours: {error}; other JSON needs --map to be read")))
+        }
+    }
+}

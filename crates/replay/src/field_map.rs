@@ -1,0 +1,97 @@
+//! Maps the fields of foreign JSON lines to attributes.
+
+use base::printable::Printable;
+use request::attribute::{Attribute, AttributeError, SPELLINGS};
+
+/// One member of a map: `jwt:sub=user.id`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldMapping {
+    pub target: Target,
+    /// As written; dots descend into objects.
+    pub field: String,
+}
+
+/// What a field holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    Time,
+    Attribute(Attribute),
+}
+
+/// A checked map.
+#[derive(Debug)]
+pub struct FieldMap {
+    pub time: String,
+    pub attributes: Vec<(Attribute, String)>,
+}
+
+impl FieldMapping {
+    /// # Errors
+    /// Says what is wrong with the text.
+    pub fn parse(text: &str) -> Result<FieldMapping, String> {
+        let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
+        if field.is_empty() {
+            return Err("must have a field after `=`".to_owned());
+        }
+        let target = match (name, Attribute::parse(name)) {
+            ("time", _) => Target::Time,
+            (_, Ok(Attribute::Route | Attribute::Upstream)) => {
+                return Err(format!("{} cannot be mapped", Printable(name)));
+            }
+            (_, Ok(Attribute::PathSegment(_))) => {
+                return Err(format!("{} cannot be mapped; map path", Printable(name)));
+            }
+            (_, Ok(Attribute::Words(claim))) => {
+                let (name, claim) = (Printable(name), format!("jwt:{claim}"));
+                return Err(format!("{name} cannot be mapped; map {}", Printable(&claim)));
+            }
+            (_, Ok(attribute)) => Target::Attribute(attribute),
+            (_, Err(AttributeError::NameMissing)) => {
+                return Err(format!("`{}` needs a name after the colon", Printable(name)));
+            }
+            (_, Err(AttributeError::WordsOfOther)) => {
+                return Err(format!("`{}` takes a claim: words(jwt:scope)", Printable(name)));
+            }
+            (_, Err(AttributeError::BadSegment)) => {
+                return Err(format!("`{}` is not a segment of a path; map path", Printable(name)));
+            }
+            (_, Err(AttributeError::BadHeaderName)) => {
+                return Err(format!("`{}` is not a header name", Printable(name)));
+            }
+            (_, Err(AttributeError::Unknown)) => {
+                return Err(format!(
+                    "must begin with time or an attribute ({}), is `{}`",
+                    SPELLINGS.join(", "),
+                    Printable(name)
+                ));
+            }
+        };
+        Ok(FieldMapping { target, field: field.to_owned() })
+    }
+}
+
+impl FieldMap {
+    /// # Errors
+    /// Says which member is missing or repeated.
+    pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
+        let mut time = None;
+        let mut attributes: Vec<(Attribute, String)> = Vec::new();
+        for member in members {
+            match &member.target {
+                Target::Time if time.replace(member.field.clone()).is_some() => {
+                    return Err("time is mapped twice".to_owned());
+                }
+                Target::Time => {}
+                Target::Attribute(attribute) if attributes.iter().any(|(known, _)| known == attribute) => {
+                    return Err(format!("{attribute} is mapped twice"));
+                }
+                Target::Attribute(attribute) => attributes.push((attribute.clone(), member.field.clone())),
+            }
+        }
+        Ok(FieldMap { time: time.ok_or("must say which field is the time: time=FIELD")?, attributes })
+    }
+
+    pub fn index(&self, attribute: &Attribute) -> Option<usize> {
+        self.attributes.iter().position(|(known, _)| known == attribute)
+    }
+}

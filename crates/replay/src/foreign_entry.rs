@@ -1,0 +1,146 @@
+//! Holds what a line of a foreign log records about one request, and what it cannot record.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{HOST, REFERER, USER_AGENT};
+use http::request::Parts;
+
+use super::field_map::FieldMap;
+use identity::client_ip;
+use request::attribute::Attribute;
+use request::claim_list::words;
+use request::request::{ClientAddress, Request};
+
+/// A request as a log recorded it.
+#[derive(Debug)]
+pub struct ForeignEntry {
+    /// Method, target and fields, as far as they are recorded.
+    pub head: Parts,
+    /// The peer of the connection.
+    pub peer: Option<IpAddr>,
+    pub log: LogFields,
+}
+
+/// The kind of log, which determines what it records.
+#[derive(Debug)]
+pub enum LogFields {
+    /// nginx and Apache: method, target and address.
+    Common,
+    /// Also referer and user agent.
+    Combined,
+    /// The map of its fields, with the values of this line.
+    Mapped(Arc<FieldMap>, Vec<Option<MappedValue>>),
+}
+
+/// The value of a mapped field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MappedValue {
+    Single(Box<[u8]>),
+    /// The elements of a claim's list, of which there is at least one.
+    List(Vec<Vec<u8>>),
+}
+
+/// What a log records about one attribute of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordedValue<'a> {
+    Value(Cow<'a, [u8]>),
+    /// The elements of a list, of which there is at least one.
+    List(Vec<Vec<u8>>),
+    /// The request did not have it.
+    Missing,
+    /// The log does not record it, whether or not the request had it.
+    Unknown,
+}
+
+impl ForeignEntry {
+    pub fn client(&self, settings: &client_ip::Settings) -> Option<ClientAddress> {
+        Some(settings.client(self.peer?, &self.head.headers))
+    }
+
+    /// What the log records about an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
+    pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
+        let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
+        if let Attribute::Address = attribute {
+            return client
+                .map_or(RecordedValue::Unknown, |client| RecordedValue::Value(Cow::Owned(client.text().into_bytes())));
+        }
+        if let Attribute::ClaimedAmount(name) = attribute {
+            return self.attribute(&Attribute::Claim(name.clone()), client);
+        }
+        if let Attribute::Words(name) = attribute {
+            return self.words(&Attribute::Claim(name.clone()), client);
+        }
+        if let LogFields::Mapped(fields, values) = &self.log {
+            return match (attribute, fields.index(attribute)) {
+                // These are in the head, where they are read as a gateway reads them.
+                (Attribute::Method | Attribute::Path | Attribute::Host | Attribute::Header(_), Some(_)) => known(true),
+                (_, Some(index)) => match values.get(index) {
+                    Some(Some(MappedValue::Single(value))) => RecordedValue::Value(Cow::Borrowed(value)),
+                    Some(Some(MappedValue::List(elements))) => RecordedValue::List(elements.clone()),
+                    _ => RecordedValue::Missing,
+                },
+                (Attribute::Query(_) | Attribute::PathSegment(_), None) => {
+                    known(fields.index(&Attribute::Path).is_some())
+                }
+                (Attribute::Host, None) => known(self.head.uri.authority().is_some()),
+                (_, None) => RecordedValue::Unknown,
+            };
+        }
+        match attribute {
+            Attribute::Method | Attribute::Path | Attribute::PathSegment(_) | Attribute::Query(_) => known(true),
+            Attribute::Host => known(self.head.uri.authority().is_some()),
+            Attribute::Header(name) => {
+                known(matches!(self.log, LogFields::Combined) && (name == REFERER || name == USER_AGENT))
+            }
+            // The file decides where a request goes.
+            Attribute::Route
+            | Attribute::Upstream
+            | Attribute::Scheme
+            | Attribute::Listener
+            | Attribute::Door
+            | Attribute::Descriptor(_)
+            | Attribute::TlsServerName
+            | Attribute::TlsClient(_)
+            | Attribute::Address
+            | Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::Cookie(_) => RecordedValue::Unknown,
+        }
+    }
+
+    /// The words of a recorded claim.
+    fn words(&self, claim: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
+        let split = |text: &[u8]| words(text).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let words = match self.attribute(claim, client) {
+            RecordedValue::Value(text) => split(&text),
+            RecordedValue::List(elements) => elements.iter().flat_map(|element| split(element)).collect(),
+            other => return other,
+        };
+        if words.is_empty() { RecordedValue::Missing } else { RecordedValue::List(words) }
+    }
+
+    /// Whether an absent attribute was certainly not sent. An application may leave a field out for other reasons.
+    pub fn is_as_sent(&self) -> bool {
+        matches!(self.log, LogFields::Common | LogFields::Combined)
+    }
+
+    /// The request as far as it is known: without credentials, and with an unspecified client address.
+    pub fn request(&self) -> Request<'_> {
+        let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
+        Request::new(&self.head, nobody)
+    }
+
+    fn resolve(&self, attribute: &Attribute) -> RecordedValue<'_> {
+        if *attribute == Attribute::Host && self.head.uri.authority().is_none() && !self.head.headers.contains_key(HOST)
+        {
+            return RecordedValue::Missing;
+        }
+        attribute.resolve(&self.request()).map_or(RecordedValue::Missing, RecordedValue::Value)
+    }
+}

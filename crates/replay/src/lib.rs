@@ -1,0 +1,102 @@
+//! Replay: runs access logs through the rules, on the logs' own time.
+//!
+//! A [`merge`] of logs yields requests in the order of time; a [`simulation`] of each file decides about each of them,
+//! with buckets of its own; a [`report`] sums up the results. Nothing here talks to a store or reads a clock.
+
+pub mod line_reader;
+pub mod timestamps;
+
+pub mod combined;
+pub mod field_map;
+pub mod foreign_entry;
+pub mod json_lines;
+pub mod own_entry;
+
+pub mod entry;
+pub mod merge;
+
+pub mod bucket;
+pub mod counts;
+mod destination;
+pub mod logged_decision;
+pub mod open_question;
+pub mod pseudonyms;
+pub mod result;
+pub mod simulation;
+
+pub mod report;
+pub mod svg;
+pub mod timeline;
+
+use std::io;
+
+use base::time::{Micros, Timestamp};
+use config::Config;
+use decision::access_log_line::Kind;
+use entry::{Entry, EntrySource};
+use merge::{Merge, ReadCounts};
+use report::{Comparison, OwnLog, Report};
+use request::attribute::Attribute;
+use simulation::Simulation;
+use timeline::Timeline;
+
+/// What to replay.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'q> {
+    pub file: &'q Config,
+    /// Another file, compared with the first.
+    pub against: Option<&'q Config>,
+    /// Attributes that no request has, unless the log says otherwise.
+    pub absent: &'q [Attribute],
+}
+
+/// Runs logs through one file, or through two that are compared. `progress` is called now and then, with what has been
+/// read and the time of the last request.
+///
+/// # Errors
+/// If a log cannot be read, or is one of ours and `hash_key` is not known.
+pub fn replay(
+    question: Question<'_>,
+    mut logs: Merge,
+    progress: &mut dyn FnMut(&ReadCounts, Timestamp),
+) -> io::Result<Report> {
+    const NOW_AND_THEN: u64 = 4096;
+    let Question { file, against, absent } = question;
+    let mut simulations = vec![Simulation::new(file, None, absent)];
+    simulations.extend(against.map(|against| Simulation::new(against, Some(file), absent)));
+    let (mut timeline, mut requests, mut span, mut ours) = (Timeline::default(), 0, None, OwnLog::None);
+    while let Some(entry) = logs.advance()? {
+        if matches!(entry.source, EntrySource::Own(_)) && !simulations.iter().all(Simulation::knows_names) {
+            return Err(io::Error::other(
+                "hash_key: must be known to replay a log of ours, whose names are made with it, but is not known here",
+            ));
+        }
+        let mut results = [None; 2];
+        let mut before = None;
+        for (result, simulation) in results.iter_mut().zip(&mut simulations) {
+            *result = Some(simulation.decide(&entry, before));
+            before = *result;
+        }
+        timeline.add(entry.at, results);
+        ours = ours.and(&entry);
+        span = Some((span.map_or(entry.at, |(first, _)| first), entry.at));
+        requests += 1;
+        if requests % NOW_AND_THEN == 0 {
+            progress(&logs.counts, entry.at);
+        }
+    }
+    let comparisons = [Comparison::Nothing, Comparison::Another];
+    let outcomes =
+        simulations.iter().zip(comparisons).map(|(simulation, comparison)| simulation.outcome(comparison)).collect();
+    Ok(Report { read: logs.counts, took: Micros(0), span, requests, ours, outcomes, timeline })
+}
+
+impl OwnLog {
+    fn and(self, entry: &Entry) -> OwnLog {
+        match &entry.source {
+            EntrySource::Own(logged) if logged.kind == Kind::Allowed => OwnLog::All,
+            EntrySource::Own(_) if self == OwnLog::None => OwnLog::WithoutAllowed,
+            _ => self,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Takes from our own log which rule decided and which bucket was charged, where the log lacks the attributes for
+//! deciding.
+//!
+//! So new numbers for an existing rule can be simulated on any log of ours. This is valid only while the rule is chosen
+//! as before: nothing is taken from the log for a policy whose conditions or keys differ from those of the file before.
+
+use super::bucket::{BucketCharge, BucketId};
+use super::open_question::RuleRange;
+use super::own_entry::{LoggedCharge, OwnEntry};
+
+use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::charge::{Charge, ChargePurpose, LimitId};
+use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
+use rules::rule_set::RuleSet;
+
+/// The decisions that can be taken from the log.
+#[derive(Debug)]
+pub struct LoggedDecisions<'c> {
+    rules: &'c RuleSet,
+    policies: Vec<LoggedPolicy<'c>>,
+    /// Whether the same requests are exempt as under the file before.
+    exempts_as_before: bool,
+}
+
+#[derive(Debug)]
+struct LoggedPolicy<'c> {
+    name: &'c str,
+    /// Whether its rules are chosen as under the file before.
+    chooses_as_before: bool,
+    /// Whether it can deny requests.
+    denies: bool,
+    rules: Vec<LoggedRule<'c>>,
+}
+
+#[derive(Debug)]
+struct LoggedRule<'c> {
+    name: &'c str,
+    limits: Vec<(LimitId, &'c Price)>,
+}
+
+impl<'c> LoggedDecisions<'c> {
+    /// `before` is the rule set under which the log was written, if that is another one.
+    pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
+        let mut next = 0;
+        let mut rule = |rule: &'c Rule| {
+            let Action::Charge(limits) = &rule.action else {
+                return LoggedRule { name: &rule.name, limits: Vec::new() };
+            };
+            let with_candidate = limits.iter().flat_map(|limit| {
+                let price = &limit.price;
+                std::iter::once(price).chain(limit.candidate.map(|_| price))
+            });
+            let mut id = || {
+                next += 1;
+                LimitId(next - 1)
+            };
+            LoggedRule { name: &rule.name, limits: with_candidate.map(|price| (id(), price)).collect() }
+        };
+        let mut policies = Vec::new();
+        for policy in &rules.source().policies {
+            let was = before.map(|before| before.source().policies.iter().find(|was| was.name == policy.name));
+            policies.push(LoggedPolicy {
+                name: &policy.name,
+                chooses_as_before: was.is_none_or(|was| was.is_some_and(|was| choice(was) == choice(policy))),
+                denies: policy.otherwise == Otherwise::Deny
+                    || policy.rules.iter().any(|rule| matches!(rule.action, Action::Deny)),
+                rules: policy.rules.iter().map(&mut rule).collect(),
+            });
+        }
+        let exempt = |rules: &RuleSet| format!("{:?}", rules.source().exempt);
+        let exempts_as_before = before.is_none_or(|before| exempt(before) == exempt(rules));
+        LoggedDecisions { rules, policies, exempts_as_before }
+    }
+
+    /// Whether a request is exempt because it paid nothing then; `None` if the log does not determine that.
+    pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
+        self.exempts_as_before.then_some(logged.limits.is_empty())
+    }
+
+    /// Whether this policy may have denied a request that the log calls denied, and so denies it again.
+    pub fn denies(&self, policy: usize) -> bool {
+        self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
+    }
+
+    /// What a request pays by these rules of a policy, if the same rule decides as then; `None` if the log does not
+    /// determine that.
+    pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
+        // The log has no charges of a denied request.
+        let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
+        let mut charges = Vec::new();
+        let mut known = 0;
+        let charged: Vec<&LoggedCharge> =
+            logged.limits.iter().filter(|charged| *charged.policy == *policy.name).collect();
+        for (index, rule) in policy.rules.iter().enumerate() {
+            if !rules.contains(index) {
+                continue;
+            }
+            let of_rule = || charged.iter().copied().filter(|charged| self.is_of(rule, charged));
+            known += of_rule().count();
+            let Some(any) = of_rule().next() else { continue };
+            for (id, price) in &rule.limits {
+                let limit = self.rules.limit(*id)?;
+                let ([algorithm], None) = (&limit.variants[..], &limit.claimed) else {
+                    // With overrides or numbers from claims, they depend on the client, whose values are not known.
+                    return None;
+                };
+                let same = of_rule().find(|charged| *charged.limit == *limit.name);
+                let charged = same.unwrap_or(any);
+                let cost = match price {
+                    Price::Fixed(cost) => *cost,
+                    Price::FromRequest { min, max, .. } => charged.cost.bounded(*min, *max),
+                };
+                // The key is not known, and not used.
+                let charge = Charge {
+                    key: BucketKey([0; 16]),
+                    algorithm: *algorithm,
+                    cost,
+                    limit: *id,
+                    variant: 0,
+                    tag: LimitTag::default(),
+                    purpose: ChargePurpose::Spend,
+                };
+                charges.push(BucketCharge { bucket: BucketId::Logged(limit.identity(), charged.bucket), charge });
+            }
+        }
+        // Otherwise another rule decided then, which is known not to apply now.
+        let enforced = charged.iter().filter(|charged| charged.mode == Mode::Enforce).count();
+        (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
+    }
+
+    /// Whether a limit of the log belongs to a rule of the file: by its full name, or by the rule's name.
+    fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
+        let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
+        let part =
+            || charged.limit.strip_prefix(rule.name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        rule.limits.iter().any(whole) || part()
+    }
+}
+
+/// Everything in a policy that determines which rule and which buckets are chosen, and none of its numbers.
+fn choice(policy: &Policy) -> String {
+    let rule = |rule: &Rule| {
+        let (action, meters) = match &rule.action {
+            Action::Allow => ("allow", Vec::new()),
+            Action::Deny => ("deny", Vec::new()),
+            Action::Charge(limits) => {
+                let meters = limits.iter().filter_map(|limit| Some((&limit.name, limit.meter.as_ref()?)));
+                ("charge", meters.collect())
+            }
+        };
+        format!("{:?}", (&rule.name, &rule.conditions, &rule.keys, rule.mode, action, meters))
+    };
+    let rules: Vec<String> = policy.rules.iter().map(rule).collect();
+    format!("{:?}", (&policy.conditions, policy.mode, policy.otherwise, rules))
+}

@@ -1,0 +1,95 @@
+//! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
+//! checked.
+
+use base::pseudonym::Pseudonym;
+use decision::access_log_line::{Kind, Line, LoggedText, LoggedValue};
+use ledger::cost::Cost;
+use request::attribute::Attribute;
+use request::door::Door;
+use rules::rule::Mode;
+
+/// A request that the rules decided.
+#[derive(Debug)]
+pub struct OwnEntry {
+    pub kind: Kind,
+    /// Whether a `deny` refused it.
+    pub denied: bool,
+    /// One of the known methods; `None` for any other.
+    pub method: Option<Box<str>>,
+    pub limits: Vec<LoggedCharge>,
+    /// `None` for a door that this version does not know.
+    pub door: Option<Door>,
+    /// The name of its route.
+    pub route: Box<str>,
+    /// The name of the upstream that it was sent to; `None` if it was sent to none.
+    pub upstream: Option<Box<str>>,
+    pub attributes: Vec<(Attribute, LoggedValue)>,
+    /// Those that were logged as they are, whole.
+    pub values: Vec<(Attribute, Box<str>)>,
+}
+
+/// A limit that was checked, with its charge.
+#[derive(Debug)]
+pub struct LoggedCharge {
+    pub policy: Box<str>,
+    /// As shown.
+    pub limit: Box<str>,
+    pub mode: Mode,
+    pub cost: Cost,
+    pub bucket: Pseudonym,
+}
+
+impl OwnEntry {
+    /// `None` for a request that was answered before any rule was checked.
+    pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
+        let reason = line.reason.as_deref();
+        let by_rules = |reason: &str| {
+            matches!(reason, "denied" | "cost_too_large" | "store_unavailable") || reason.ends_with("_exceeded")
+        };
+        if line.decision_us.is_none() || !reason.is_none_or(by_rules) {
+            return None;
+        }
+        let alone = || {
+            Some(LoggedCharge {
+                policy: line.policy.as_deref()?.into(),
+                limit: line.rule.as_deref()?.into(),
+                mode: Mode::Enforce,
+                cost: line.cost?,
+                bucket: line.bucket?,
+            })
+        };
+        let each = line.limits.iter().map(|limit| LoggedCharge {
+            policy: limit.policy.as_ref().into(),
+            limit: limit.rule.as_ref().into(),
+            mode: limit.mode,
+            cost: limit.cost,
+            bucket: limit.bucket,
+        });
+        let attributes = line.attributes.iter();
+        Some(OwnEntry {
+            kind: line.kind,
+            door: Door::named(line.door.as_deref().unwrap_or(Door::Proxy.name())),
+            route: line.route.as_ref().into(),
+            upstream: line.upstream.as_deref().map(Into::into),
+            denied: reason == Some("denied"),
+            method: (line.method != "OTHER").then(|| line.method.as_ref().into()),
+            limits: if line.limits.is_empty() { alone().into_iter().collect() } else { each.collect() },
+            attributes: attributes
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, value.clone())))
+                .collect(),
+            values: line
+                .values
+                .iter()
+                .filter_map(|(name, value)| Some((Attribute::parse(name).ok()?, whole(value)?.into())))
+                .collect(),
+        })
+    }
+}
+
+/// The value of an attribute that has one, if this is all of it.
+fn whole(value: &LoggedValue<LoggedText>) -> Option<&str> {
+    match value {
+        LoggedValue::Single(text) => text.whole(),
+        LoggedValue::List(_) => None,
+    }
+}

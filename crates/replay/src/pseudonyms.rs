@@ -1,0 +1,113 @@
+//! Resolves the pseudonyms in our own log, where they are pseudonyms of texts in the file.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::own_entry::OwnEntry;
+use base::pseudonym::{Pseudonym, PseudonymKey};
+use decision::access_log_line::LoggedValue;
+use request::attribute::Attribute;
+use request::matcher::{Expectation, Text};
+use rules::partial::Observation;
+use rules::rule::{Action, Condition, Override, Policy};
+use rules::rule_set::RuleSet;
+
+/// The texts of a file, by their pseudonyms.
+#[derive(Debug, Default)]
+pub struct Pseudonyms {
+    texts: HashMap<Pseudonym, Vec<u8>>,
+    /// Attributes that were recorded at least once. If a later line lacks one, the request did not have it.
+    recorded: Vec<Attribute>,
+}
+
+impl Pseudonyms {
+    pub fn new<'r>(rules: &'r RuleSet, key: &PseudonymKey) -> Pseudonyms {
+        let mut names = Pseudonyms::default();
+        let source = rules.source();
+        let rule_conditions =
+            |policy: &'r Policy| policy.conditions.iter().chain(policy.rules.iter().flat_map(|rule| &rule.conditions));
+        let conditions = source.exempt.iter().flatten().chain(source.policies.iter().flat_map(rule_conditions));
+        for Condition { attribute, expectation } in conditions {
+            names.add(attribute, expectation, key);
+        }
+        for rule in source.policies.iter().flat_map(|policy| &policy.rules) {
+            let Action::Charge(limits) = &rule.action else { continue };
+            for Override { part, value, .. } in limits.iter().flat_map(|limit| &limit.overrides) {
+                names.add_text(&part.attribute, value.as_bytes(), key);
+            }
+        }
+        names
+    }
+
+    fn add(&mut self, attribute: &Attribute, expectation: &Expectation, key: &PseudonymKey) {
+        match expectation {
+            Expectation::AnyOf(texts) | Expectation::Not(texts) => {
+                for text in texts {
+                    if let Text::Exact(text) = text {
+                        self.add_text(attribute, text, key);
+                    }
+                }
+            }
+            Expectation::All(each) => each.iter().for_each(|one| self.add(attribute, one, key)),
+            Expectation::Prefix(_)
+            | Expectation::Suffix(_)
+            | Expectation::Regex(_)
+            | Expectation::Present(_)
+            | Expectation::Cidr(_)
+            | Expectation::InFile(_)
+            | Expectation::CidrFile(_) => {}
+        }
+    }
+
+    fn add_text(&mut self, attribute: &Attribute, text: &[u8], key: &PseudonymKey) {
+        self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
+    }
+
+    /// Learns which attributes the log records. To be called with each line before [`Pseudonyms::observe`].
+    pub fn learn_attributes(&mut self, logged: &OwnEntry) {
+        for (attribute, _) in &logged.attributes {
+            if !self.recorded.contains(attribute) {
+                self.recorded.push(attribute.clone());
+            }
+        }
+    }
+
+    fn observe_name(&self, name: Pseudonym) -> Observation<'_> {
+        match self.texts.get(&name) {
+            Some(text) => Observation::Value(Cow::Borrowed(text)),
+            None => Observation::Named(name),
+        }
+    }
+
+    /// What a line records about an attribute.
+    pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
+        if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
+            return Observation::Value(Cow::Borrowed(value.as_bytes()));
+        }
+        if let Some((_, recorded)) = logged.attributes.iter().find(|(known, _)| known == attribute) {
+            return match recorded {
+                LoggedValue::Single(name) => self.observe_name(*name),
+                // Of several descriptors of one call: which of them has which value is not in the log.
+                LoggedValue::List(_) if matches!(attribute, Attribute::Descriptor(_)) => Observation::Unknown,
+                LoggedValue::List(names) if names.is_empty() => Observation::Missing,
+                LoggedValue::List(names) => {
+                    Observation::List(names.iter().map(|name| self.observe_name(*name)).collect())
+                }
+            };
+        }
+        match (attribute, &logged.method) {
+            // A claim that is missing has no words; those of any other are not recorded.
+            (Attribute::Words(name), _) => match self.observe(&Attribute::Claim(name.clone()), logged) {
+                Observation::Missing => Observation::Missing,
+                _ => Observation::Unknown,
+            },
+            (Attribute::ClaimedAmount(name), _) => self.observe(&Attribute::Claim(name.clone()), logged),
+            (Attribute::Method, Some(method)) => Observation::Value(Cow::Borrowed(method.as_bytes())),
+            (Attribute::Door, _) => logged
+                .door
+                .map_or(Observation::Unknown, |door| Observation::Value(Cow::Borrowed(door.name().as_bytes()))),
+            _ if self.recorded.contains(attribute) => Observation::Missing,
+            _ => Observation::Unknown,
+        }
+    }
+}

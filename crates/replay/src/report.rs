@@ -1,0 +1,280 @@
+//! Reports the result of a replay, with all names resolved and everything sorted.
+
+use std::cmp::Reverse;
+
+use serde::Serialize;
+
+use super::bucket::{Bucket, BucketId};
+use super::counts::ShadowCount;
+use super::merge::ReadCounts;
+use super::open_question::OpenQuestion;
+use super::result::Cause;
+use super::simulation::Simulation;
+use super::timeline::Timeline;
+use base::time::{Micros, Timestamp};
+use ledger::charge::LimitId;
+use request::attribute::Attribute;
+use rules::rule::KeyPart;
+
+/// The maximum of buckets that are listed.
+const MOST_NAMED: usize = 10;
+
+/// The result of all logs.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub read: ReadCounts,
+    pub took: Micros,
+    /// The times of the first and of the last request.
+    pub span: Option<(Timestamp, Timestamp)>,
+    pub requests: u64,
+    /// Whether the logs include our own, with requests that were allowed.
+    pub ours: OwnLog,
+    /// One for each file.
+    pub outcomes: Vec<Outcome>,
+    pub timeline: Timeline,
+}
+
+/// The lines of our own log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnLog {
+    #[default]
+    None,
+    /// It has no allowed requests.
+    WithoutAllowed,
+    All,
+}
+
+/// The result of one file.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Outcome {
+    pub allowed: u64,
+    pub refused: u64,
+    pub undecided: u64,
+    /// How many of the refused could not be decided completely. They are left out of shares, as the undecided are.
+    pub refused_anyway: u64,
+    /// By what refused them, the most frequent first.
+    pub by: Vec<Refuser>,
+    pub shadows: Vec<Shadow>,
+    /// The questions that the log leaves open.
+    pub undecidable: Vec<Undecidable>,
+    /// All attributes that stand in the way of answers to them.
+    pub lacking: Vec<String>,
+    /// Attributes that were missing on lines that would have recorded them.
+    pub missing: Vec<MissingAttribute>,
+    /// The policies whose rule was taken from the log.
+    pub as_logged: Vec<PolicyAsLogged>,
+    /// Tokens come from several issuers, which may give the same name to two people: no log records the issuer.
+    pub several_issuers: bool,
+    /// How many buckets refused, of all limits together.
+    pub refused_keys: u64,
+    /// How many of these did not refuse under the file before; `None` without such a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_refused_keys: Option<u64>,
+    /// The buckets that refused the most; compared with another file, those with the most refusals that are new.
+    pub top: Vec<Top>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Refuser {
+    /// `plan/free`, or in words.
+    pub name: String,
+    pub refused: u64,
+    /// How many of its buckets refused; `None` for a cause without buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly_refused_keys: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Shadow {
+    pub name: String,
+    pub asked: u64,
+    pub would_refuse: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Undecidable {
+    /// `plan/free`, a policy, or `exempt`.
+    pub name: String,
+    pub lines: u64,
+    pub attributes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct MissingAttribute {
+    pub attribute: String,
+    pub lines: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyAsLogged {
+    pub policy: String,
+    pub lines: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Top {
+    /// The bucket's pseudonym or, where a log has only pseudonyms, those of its client.
+    pub name: String,
+    pub limit: String,
+    pub asked: u64,
+    pub refused: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newly: Option<u64>,
+}
+
+/// Whether a file is compared with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Nothing,
+    Another,
+}
+
+impl Simulation<'_> {
+    pub fn outcome(&self, comparison: Comparison) -> Outcome {
+        let counts = &self.counts;
+        let compared = |count: u64| (comparison == Comparison::Another).then_some(count);
+        let refusing = || self.buckets.iter().map(|(_, bucket)| bucket).filter(|bucket| bucket.refused > 0);
+        let count = |chosen: &dyn Fn(&&Bucket) -> bool| refusing().filter(chosen).count() as u64;
+        let mut by: Vec<(Cause, u64)> = counts.causes.iter().map(|(cause, count)| (*cause, *count)).collect();
+        by.sort_unstable_by_key(|(cause, count)| (Reverse(*count), *cause));
+        let refuser = |(cause, refused)| {
+            let keys = |new: bool| match cause {
+                Cause::Limit(limit) => {
+                    Some(count(&|bucket| bucket.limit == limit && (!new || bucket.refused_before == 0)))
+                }
+                _ => None,
+            };
+            let newly_refused_keys = if comparison == Comparison::Another { keys(true) } else { None };
+            Refuser { name: self.cause(cause), refused, keys: keys(false), newly_refused_keys }
+        };
+        let mut shadows: Vec<_> = counts.shadows.iter().collect();
+        shadows.sort_unstable_by_key(|(limit, _)| **limit);
+        let mut open: Vec<_> = counts.open.iter().collect();
+        open.sort_unstable_by_key(|(question, _)| **question);
+        let mut missing: Vec<_> = counts.missing.iter().map(|(name, lines)| (name.to_string(), *lines)).collect();
+        missing.sort_unstable();
+        let mut as_logged: Vec<_> = counts.as_logged.iter().collect();
+        as_logged.sort_unstable();
+        Outcome {
+            allowed: counts.allowed,
+            refused: counts.refused,
+            undecided: counts.undecided,
+            refused_anyway: counts.refused_anyway,
+            by: by.into_iter().map(refuser).collect(),
+            shadows: shadows
+                .into_iter()
+                .map(|(limit, ShadowCount { asked, would_refuse })| Shadow {
+                    name: self.limit(*limit),
+                    asked: *asked,
+                    would_refuse: *would_refuse,
+                })
+                .collect(),
+            undecidable: open
+                .into_iter()
+                .map(|(question, count)| Undecidable {
+                    name: self.question(*question),
+                    lines: count.lines,
+                    attributes: count.attributes.iter().map(ToString::to_string).collect(),
+                })
+                .collect(),
+            lacking: counts.lacking.iter().map(ToString::to_string).collect(),
+            missing: missing.into_iter().map(|(attribute, lines)| MissingAttribute { attribute, lines }).collect(),
+            as_logged: as_logged
+                .into_iter()
+                .map(|(policy, lines)| PolicyAsLogged { policy: self.policy(*policy), lines: *lines })
+                .collect(),
+            several_issuers: self.mixes_issuers(),
+            refused_keys: count(&|_| true),
+            newly_refused_keys: compared(count(&|bucket| bucket.refused_before == 0)),
+            top: self.top(comparison),
+        }
+    }
+
+    fn mixes_issuers(&self) -> bool {
+        let several = self.config.jwt.as_ref().is_some_and(|jwt| jwt.issuers.len() > 1);
+        let mut rules = self.config.rules.source().policies.iter().flat_map(|policy| &policy.rules);
+        let claim = |part: &KeyPart| matches!(part.attribute, Attribute::Claim(_));
+        several && rules.any(|rule| rule.keys.iter().flat_map(|key| &key.alternatives).any(claim))
+    }
+
+    fn top(&self, comparison: Comparison) -> Vec<Top> {
+        let rank = |bucket: &Bucket| match comparison {
+            Comparison::Nothing => bucket.refused,
+            Comparison::Another => bucket.newly_refused,
+        };
+        let mut buckets: Vec<_> = self.buckets.iter().filter(|(_, bucket)| rank(bucket) > 0).collect();
+        // The id makes the order of equal buckets deterministic.
+        let order = |(id, bucket): &(&BucketId, &Bucket)| (Reverse(rank(bucket)), **id);
+        if buckets.len() > MOST_NAMED {
+            buckets.select_nth_unstable_by_key(MOST_NAMED - 1, order);
+            buckets.truncate(MOST_NAMED);
+        }
+        buckets.sort_unstable_by_key(order);
+        let top = |(id, bucket): (&BucketId, &Bucket)| Top {
+            name: self.name(id, bucket),
+            limit: self.limit(bucket.limit),
+            asked: bucket.asked,
+            refused: bucket.refused,
+            newly: (comparison == Comparison::Another).then_some(bucket.newly_refused),
+        };
+        buckets.into_iter().map(top).collect()
+    }
+
+    fn name(&self, id: &BucketId, bucket: &Bucket) -> String {
+        match (id, &bucket.client) {
+            (_, Some(client)) => client.clone(),
+            (BucketId::Picked(_), None) if !self.config.hash_key.is_known() => "(hash_key is not known)".to_owned(),
+            (BucketId::Picked(key), None) => self.config.hash_key.bucket(&key.0).to_string(),
+            (BucketId::Logged(_, name), None) => name.to_string(),
+        }
+    }
+
+    fn cause(&self, cause: Cause) -> String {
+        match cause {
+            Cause::Limit(limit) => self.limit(limit),
+            Cause::Deny { policy, rule: Some(rule) } => format!("{} (deny)", self.rule(policy, rule)),
+            Cause::Deny { policy, rule: None } => format!("{}, otherwise deny", self.policy(policy)),
+            Cause::DenyInLog => "denied, says the log".to_owned(),
+            Cause::Ambiguous => "unclear request (400)".to_owned(),
+            Cause::NoRoute => "no route (404)".to_owned(),
+        }
+    }
+
+    fn question(&self, question: OpenQuestion) -> String {
+        match question {
+            OpenQuestion::Rules { policy, rule: Some(rule) } => self.rule(policy, rule),
+            OpenQuestion::Rules { policy, rule: None } => self.policy(policy),
+            OpenQuestion::Exemption => "exempt".to_owned(),
+        }
+    }
+
+    fn limit(&self, limit: LimitId) -> String {
+        self.config.rules.limit(limit).map_or_else(String::new, |limit| format!("{}/{}", limit.policy, limit.name))
+    }
+
+    fn policy(&self, policy: usize) -> String {
+        self.config.rules.source().policies.get(policy).map_or_else(String::new, |policy| policy.name.clone())
+    }
+
+    fn rule(&self, policy: usize, rule: usize) -> String {
+        let rules = self.config.rules.source().policies.get(policy).map(|policy| &policy.rules);
+        let rule = rules.and_then(|rules| rules.get(rule)).map_or("", |rule| &rule.name);
+        format!("{}/{rule}", self.policy(policy))
+    }
+}
+
+impl Outcome {
+    /// Of the requests that could be decided completely: how many were refused, and how many there were.
+    pub fn decided(&self) -> (u64, u64) {
+        let refused = self.refused - self.refused_anyway;
+        (refused, self.allowed + refused)
+    }
+
+    /// Whether more than this share of the decided requests was refused; in millionths.
+    pub fn refuses_above(&self, share: u64) -> bool {
+        let (refused, decided) = self.decided();
+        u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)
+    }
+}

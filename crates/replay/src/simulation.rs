@@ -1,0 +1,328 @@
+//! Simulates one file on the requests of a log, with buckets of its own.
+//!
+//! It decides with the gateway's own functions: `decision`, `RuleSet::explain` and [`settle`]. The store, its caches and its
+//! outages are not simulated. A request that cannot be decided is counted as such, and charged for what can be decided.
+
+use smallvec::SmallVec;
+
+use super::bucket::{BucketCharge, Buckets, ClientNames};
+use super::counts::Counts;
+use super::destination::Destination;
+use super::entry::{Entry, EntrySource};
+use super::foreign_entry::{ForeignEntry, RecordedValue};
+use super::logged_decision::LoggedDecisions;
+use super::open_question::{OpenPart, OpenQuestion, open_parts};
+use super::own_entry::OwnEntry;
+use super::pseudonyms::Pseudonyms;
+use super::result::{Cause, SimulatedResult};
+use base::time::{Micros, Timestamp};
+use config::Config;
+use decision::order_of_answers::check_reading;
+use decision::refusing_limits::speaker_index;
+use ledger::charge::{Plan, settle};
+use request::attribute::Attribute;
+use request::door::Door;
+use rules::explanation::{Explanation, PolicyEnd, PolicyOutcome};
+use rules::partial::{Knowledge, Observation};
+use rules::rule::{Mode, Otherwise};
+use rules::rule_set::Answer;
+
+/// The simulation of one file.
+#[derive(Debug)]
+pub struct Simulation<'c> {
+    pub config: &'c Config,
+    pub counts: Counts,
+    pub buckets: Buckets,
+    pseudonyms: Pseudonyms,
+    logged_decisions: LoggedDecisions<'c>,
+    /// The attributes that count as missing where the log does not record them.
+    absent: &'c [Attribute],
+}
+
+/// One request in its log.
+#[derive(Clone, Copy)]
+struct Occurrence<'l> {
+    at: Timestamp,
+    /// What our own log recorded about it; `None` for a foreign log.
+    logged: Option<&'l OwnEntry>,
+    /// Its result under the file before.
+    before: Option<SimulatedResult>,
+}
+
+impl<'c> Simulation<'c> {
+    /// `before` is the file under which the log was written, if that is another one. `absent` are attributes that no
+    /// request has, unless the log says otherwise.
+    pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Simulation<'c> {
+        Simulation {
+            config,
+            counts: Counts::default(),
+            buckets: Buckets::default(),
+            pseudonyms: Pseudonyms::new(&config.rules, &config.hash_key),
+            logged_decisions: LoggedDecisions::new(&config.rules, before.map(|before| &before.rules)),
+            absent,
+        }
+    }
+
+    /// Whether the names in a log of ours can be compared with values.
+    pub fn knows_names(&self) -> bool {
+        self.config.hash_key.is_known()
+    }
+
+    /// Decides about one request. `before` is its result under the file before.
+    pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
+        let result = match &entry.source {
+            EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
+            EntrySource::Own(own) => self.decide_own(own, entry.at, before),
+        };
+        self.counts.count_result(result);
+        result
+    }
+
+    fn decide_foreign(
+        &mut self,
+        entry: &ForeignEntry,
+        at: Timestamp,
+        before: Option<SimulatedResult>,
+    ) -> SimulatedResult {
+        let config = self.config;
+        if check_reading(&config.rules, &entry.request()).is_err() {
+            return self.refuse(Cause::Ambiguous);
+        }
+        let client = entry.client(&config.client_ip);
+        let (mut missing, absent) = (Vec::new(), self.absent);
+        let mut see = |attribute| match entry.attribute(attribute, client) {
+            RecordedValue::Value(value) => Observation::Value(value),
+            RecordedValue::List(elements) => Observation::list(elements),
+            RecordedValue::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
+            RecordedValue::Missing if entry.is_as_sent() => Observation::Missing,
+            RecordedValue::Missing | RecordedValue::Unknown => {
+                push_new(&mut missing, attribute);
+                Observation::Missing
+            }
+        };
+        let address = client.map(|client| client.address());
+        let known = Knowledge { client: address, issuer: None, at, names: &config.hash_key };
+        let destination = Destination::choose(config, &mut see, &known);
+        if destination == Destination::NoRoute {
+            return self.refuse(Cause::NoRoute);
+        }
+        let explanation = config
+            .rules
+            .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
+        self.counts.count_missing(&missing);
+        let lacks = |attribute: &Attribute| {
+            let is_unknown = || matches!(entry.attribute(attribute, client), RecordedValue::Unknown);
+            is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
+        };
+        self.apply(&explanation, Occurrence { at, logged: None, before }, lacks)
+    }
+
+    fn decide_own(&mut self, entry: &OwnEntry, at: Timestamp, before: Option<SimulatedResult>) -> SimulatedResult {
+        let config = self.config;
+        let (mut missing, absent) = (Vec::new(), self.absent);
+        // Taken out, so that the explanation can borrow them while counts and buckets change.
+        let mut pseudonyms = std::mem::take(&mut self.pseudonyms);
+        pseudonyms.learn_attributes(entry);
+        let mut see = |attribute| match pseudonyms.observe(attribute, entry) {
+            Observation::Unknown if !is_absent(absent, attribute) => Observation::Unknown,
+            Observation::Missing | Observation::Unknown => {
+                push_new(&mut missing, attribute);
+                Observation::Missing
+            }
+            observed => observed,
+        };
+        let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
+        let destination = match Destination::choose(config, &mut see, &known) {
+            _ if entry.door != Some(Door::Proxy) => Destination::elsewhere(),
+            // The log says which route the request took. It still takes it, as far as the file has it.
+            Destination::Unknown => Destination::named(config, &entry.route),
+            chosen => chosen,
+        };
+        let destination = destination.with_upstream(config, entry.upstream.as_deref());
+        let explanation = config
+            .rules
+            .explain(&mut |attribute| destination.observe(attribute).unwrap_or_else(|| see(attribute)), known);
+        self.counts.count_missing(&missing);
+        let lacks = |attribute: &Attribute| {
+            let is_unknown = || matches!(pseudonyms.observe(attribute, entry), Observation::Unknown);
+            is_unknown_at(&destination, attribute, is_unknown) && !is_absent(absent, attribute)
+        };
+        let result = self.apply(&explanation, Occurrence { at, logged: Some(entry), before }, lacks);
+        drop(explanation);
+        self.pseudonyms = pseudonyms;
+        result
+    }
+
+    /// Decides from the rules and from what the log recorded, and charges. `lacks` says of an attribute whether the request's
+    /// line does not record it.
+    fn apply(
+        &mut self,
+        explanation: &Explanation<'_>,
+        occurrence: Occurrence<'_>,
+        lacks: impl Fn(&Attribute) -> bool,
+    ) -> SimulatedResult {
+        let mut charges = match &explanation.answer {
+            Answer::Denied(_) => return self.refuse(denied_by(explanation)),
+            Answer::Exempt => Vec::new(),
+            Answer::TooLarge(plan) | Answer::Charge(plan) => plan.charges().map(BucketCharge::picked).collect(),
+        };
+        let mut open = open_parts(explanation);
+        if let Some(logged) = occurrence.logged.filter(|_| !open.is_empty()) {
+            if logged.denied && open.iter().any(|part| self.may_deny(part)) {
+                return self.refuse(Cause::DenyInLog);
+            }
+            self.answer_from_log(&mut open, logged, &mut charges);
+        }
+        self.counts.note_lacking(self.config.rules.source(), &open, lacks);
+        self.counts.count_open(&open);
+        // A request that might be exempt might pay nothing, and then nothing of this refuses it.
+        if open.iter().any(|part| part.question == OpenQuestion::Exemption) {
+            return SimulatedResult::Undecided;
+        }
+        let decided = open.iter().all(|part| part.mode == Mode::Shadow);
+        charges.sort_by_key(|charge| charge.charge.limit);
+        match (self.charge(&charges, explanation, occurrence), decided) {
+            (Some(cause), decided) => {
+                self.counts.refused_anyway += u64::from(!decided);
+                self.refuse(cause)
+            }
+            (None, true) => SimulatedResult::Allowed,
+            (None, false) => SimulatedResult::Undecided,
+        }
+    }
+
+    fn may_deny(&self, part: &OpenPart<'_>) -> bool {
+        match part.question {
+            OpenQuestion::Rules { policy, .. } => part.mode == Mode::Enforce && self.logged_decisions.denies(policy),
+            OpenQuestion::Exemption => false,
+        }
+    }
+
+    /// Where a decision depends on attributes that the log lacks, uses the outcome that the log recorded.
+    fn answer_from_log(
+        &mut self,
+        open: &mut SmallVec<[OpenPart<'_>; 1]>,
+        logged: &OwnEntry,
+        charges: &mut Vec<BucketCharge>,
+    ) {
+        let mut answered: SmallVec<[usize; 2]> = SmallVec::new();
+        open.retain(|part| {
+            let OpenQuestion::Rules { policy, .. } = part.question else {
+                let exempt = self.logged_decisions.exempts(logged);
+                if exempt == Some(true) {
+                    charges.clear();
+                }
+                return exempt.is_none();
+            };
+            let Some(recorded) = self.logged_decisions.charges(policy, part.rules, logged) else { return true };
+            charges.extend(recorded);
+            if !answered.contains(&policy) {
+                answered.push(policy);
+            }
+            false
+        });
+        for policy in answered {
+            *self.counts.as_logged.entry(policy).or_default() += 1;
+        }
+    }
+
+    /// Charges all or nothing. Returns what refused, if anything did.
+    fn charge(
+        &mut self,
+        charges: &[BucketCharge],
+        explanation: &Explanation<'_>,
+        Occurrence { at, before, logged }: Occurrence<'_>,
+    ) -> Option<Cause> {
+        let names = if logged.is_some() { ClientNames::Pseudonyms } else { ClientNames::AsLogged };
+        let rules = &self.config.rules;
+        let is_enforced =
+            |charge: &&BucketCharge| rules.limit(charge.charge.limit).is_some_and(|limit| limit.mode == Mode::Enforce);
+        let (enforced, shadow): (Vec<&BucketCharge>, Vec<&BucketCharge>) = charges.iter().partition(is_enforced);
+        for charge in &enforced {
+            self.buckets.count_asked(charge, explanation, before);
+        }
+        if let Some(charge) = enforced.iter().find(|charge| charge.charge.is_too_large()) {
+            return Some(self.refuse_by(charge, explanation, names, before));
+        }
+        let all = || enforced.iter().chain(&shadow).copied();
+        let states = self.buckets.states(all());
+        let mut plan = Plan {
+            enforced: enforced.iter().map(|charge| charge.charge.clone()).collect(),
+            shadow: shadow.iter().map(|charge| charge.charge.clone()).collect(),
+        };
+        if logged.is_some_and(|logged| logged.door != Some(Door::Proxy)) {
+            plan.limit_delay(Micros(0));
+        }
+        let (settlement, entries) = settle(&plan, &states, at);
+        // A refusal may correct a bucket too.
+        for (charge, entry) in all().zip(entries) {
+            if let Some(entry) = entry {
+                self.buckets.set_state(charge, explanation, entry.state);
+            }
+        }
+        if !settlement.is_granted() {
+            let speaker = speaker_index(&settlement).and_then(|index| enforced.get(index))?;
+            return Some(self.refuse_by(speaker, explanation, names, before));
+        }
+        for (charge, outcome) in shadow.iter().zip(&settlement.shadow) {
+            self.counts.count_shadow(charge.charge.limit, outcome);
+        }
+        None
+    }
+
+    fn refuse_by(
+        &mut self,
+        charge: &BucketCharge,
+        explanation: &Explanation<'_>,
+        names: ClientNames,
+        before: Option<SimulatedResult>,
+    ) -> Cause {
+        self.buckets.count_refused(charge, explanation, names, before);
+        Cause::Limit(charge.charge.limit)
+    }
+
+    fn refuse(&mut self, cause: Cause) -> SimulatedResult {
+        self.counts.count_cause(cause);
+        SimulatedResult::Refused
+    }
+}
+
+/// Whether the attribute is to be treated as missing. The words of a missing claim are missing too.
+fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
+    let is_its_claim = |claim: &Attribute| match (claim, attribute) {
+        (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,
+        _ => false,
+    };
+    absent.iter().any(|absent| absent == attribute || is_its_claim(absent))
+}
+
+/// Whether an attribute is not known of a request with this destination. `is_logged_so` says whether its line lacks it.
+fn is_unknown_at(destination: &Destination<'_>, attribute: &Attribute, is_logged_so: impl FnOnce() -> bool) -> bool {
+    match destination.observe(attribute) {
+        Some(observed) => matches!(observed, Observation::Unknown),
+        None => is_logged_so(),
+    }
+}
+
+fn denied_by(explanation: &Explanation<'_>) -> Cause {
+    for (policy, explained) in explanation.policies.iter().enumerate() {
+        match explained.part {
+            PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => {
+                return Cause::Deny { policy, rule: explained.rules.iter().position(|rule| rule.rule.name == by) };
+            }
+            PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Deny))
+                if explained.policy.mode == Mode::Enforce =>
+            {
+                return Cause::Deny { policy, rule: None };
+            }
+            _ => {}
+        }
+    }
+    Cause::DenyInLog
+}
+
+fn push_new<'a>(attributes: &mut Vec<&'a Attribute>, attribute: &'a Attribute) {
+    if !attributes.contains(&attribute) {
+        attributes.push(attribute);
+    }
+}

@@ -1,0 +1,39 @@
+//! Says which attributes a door can supply: another proxy sends less of a request than the request itself is.
+
+use super::Attribute;
+use crate::door::Door;
+use crate::sent_descriptor::{DOMAIN, ENTRIES};
+
+impl Attribute {
+    /// Whether a decision that is asked for at this door can have a value of it.
+    pub fn is_supplied_at(&self, door: Door) -> bool {
+        match self {
+            Attribute::Listener | Attribute::Door => true,
+            Attribute::Descriptor(name) => match door {
+                Door::Proxy | Door::Http => false,
+                // Its entries are a map, without a domain.
+                Door::ExtAuthz => ![DOMAIN, ENTRIES].contains(&&**name),
+                Door::Rls => true,
+            },
+            // No route is chosen for another proxy's request.
+            Attribute::Route | Attribute::Upstream => door == Door::Proxy,
+            // The TLS of the connection is that of the other proxy, which may say what it knows of its client's.
+            Attribute::TlsServerName | Attribute::TlsClient(_) => matches!(door, Door::Proxy | Door::ExtAuthz),
+            Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
+            | Attribute::Header(_)
+            | Attribute::Query(_)
+            | Attribute::Cookie(_)
+            | Attribute::Address
+            | Attribute::Method
+            | Attribute::Host
+            | Attribute::Scheme
+            | Attribute::Path
+            | Attribute::PathSegment(_) => door != Door::Rls,
+        }
+    }
+}

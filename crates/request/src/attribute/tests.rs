@@ -1,0 +1,183 @@
+//! Checks the values of attributes, and what has several readings.
+
+use super::*;
+use crate::request::ClientAddress;
+use crate::sent_descriptor::SentDescriptor;
+
+/// Checks the value of `attribute` in a request with this target and these fields; `AMBIGUOUS` if it is.
+#[track_caller]
+fn check(attribute: &str, target: &str, fields: &[(&str, &str)], expected: Option<&str>) {
+    let mut head = http::Request::builder().uri(target);
+    for (name, value) in fields {
+        head = head.header(*name, *value);
+    }
+    let (head, ()) = head.body(()).unwrap().into_parts();
+    let client = ClientAddress::new("2001:db8::7".parse().unwrap(), 64);
+    let request = Request::new(&head, client).with_destination("default", "default");
+    let attribute = Attribute::parse(attribute).unwrap();
+    let found = if attribute.is_ambiguous(&request) {
+        Some("AMBIGUOUS".to_owned())
+    } else {
+        attribute.resolve(&request).map(|value| String::from_utf8(value.into_owned()).unwrap())
+    };
+    assert_eq!(found.as_deref(), expected, "{attribute} of {target} {fields:?}");
+}
+
+#[test]
+fn a_header_is_trimmed_and_missing_when_empty() {
+    check("header:X-Key", "/", &[("x-key", "  a b ")], Some("a b"));
+    check("header:x-key", "/", &[("x-key", " ")], None);
+    check("header:x-key", "/", &[], None);
+}
+
+#[test]
+fn a_query_parameter_is_decoded_and_case_sensitive() {
+    check("query:user", "/?user=a%20b+c", &[], Some("a b c"));
+    check("query:user", "/?%75ser=a", &[], Some("a"));
+    check("query:user", "/?User=a", &[], None);
+    check("query:user", "/?user=", &[], None);
+    check("query:user", "/?user", &[], None);
+    check("query:user", "/?user=%zz%4", &[], Some("%zz%4"));
+}
+
+#[test]
+fn repeated_and_connection_specific_values_are_ambiguous() {
+    check("header:x-key", "/", &[("x-key", "a"), ("x-key", "a")], Some("AMBIGUOUS"));
+    check("header:x-key", "/", &[("x-key", "a"), ("connection", "close, X-Key")], Some("AMBIGUOUS"));
+    check("header:x-key", "/", &[("connection", "x-key")], Some("AMBIGUOUS"));
+    check("query:user", "/?user=a&%75ser=b", &[], Some("AMBIGUOUS"));
+    check("query:user", "/?user=a&users=b", &[], Some("a"));
+    check("cookie:s", "/", &[("cookie", "s=1; s=2")], Some("AMBIGUOUS"));
+    check("cookie:s", "/", &[("cookie", "s=1"), ("cookie", "s=1")], Some("AMBIGUOUS"));
+    check("cookie:s", "/", &[("cookie", "s=1"), ("connection", "Cookie")], Some("AMBIGUOUS"));
+    check("cookie:s", "/", &[("cookie", "t=1"), ("connection", "cookie")], Some("AMBIGUOUS"));
+}
+
+#[test]
+fn other_attributes_are_never_missing() {
+    check("ip:address", "/", &[], Some("2001:db8::/64"));
+    check("method", "/", &[], Some("GET"));
+    check("host", "/", &[("host", "API.Example.com:8080")], Some("api.example.com"));
+    check("host", "http://Api.example.com/x", &[], Some("api.example.com"));
+    check("host", "/", &[], Some(""));
+    check("scheme", "/", &[("x-forwarded-proto", "https")], Some("http"));
+    check("listener", "/", &[], Some("http"));
+    check("door", "/", &[], Some("proxy"));
+    check("tls:sni", "/", &[("host", "a.test")], None);
+    check("tls:client_dns", "/", &[], None);
+    check("path", "/a/../%62//c?d=e", &[], Some("/b/c"));
+    check("route", "/", &[], Some("default"));
+    check("upstream", "/", &[], Some("default"));
+}
+
+#[test]
+fn a_path_segment_is_that_of_the_normalised_path() {
+    check("path_segment:1", "/acme/users", &[], Some("acme"));
+    check("path_segment:2", "/acme/users?x=/y", &[], Some("users"));
+    check("path_segment:3", "/acme/users", &[], None);
+    check("path_segment:2", "/acme/", &[], None);
+    check("path_segment:1", "/", &[], None);
+    check("path_segment:1", "*", &[], None);
+    // However it is spelt, it is one segment.
+    for target in ["/x/../acme/users", "/%61cme//users", "/./acme;v=1/users", "http://a/acme"] {
+        check("path_segment:1", target, &[], Some("acme"));
+    }
+    check("path_segment:1", "/caf\u{e9}", &[], Some("caf%C3%A9"));
+    check("path_segment:255", &"/a".repeat(255), &[], Some("a"));
+    check("path_segment:255", &"/a".repeat(254), &[], None);
+}
+
+#[test]
+fn an_attribute_prints_as_it_is_parsed() {
+    for text in [
+        "jwt:sub",
+        "words(jwt:scope)",
+        "key:id",
+        "key:plan",
+        "header:x-key",
+        "query:User",
+        "cookie:S",
+        "ip:address",
+        "method",
+        "host",
+        "scheme",
+        "listener",
+        "door",
+        "tls:sni",
+        "tls:client_fingerprint",
+        "tls:client_subject",
+        "tls:client_dns",
+        "tls:client_uri",
+        "path",
+        "path_segment:1",
+        "path_segment:255",
+        "route",
+        "upstream",
+        "descriptor:tenant",
+        "descriptor:entries",
+    ] {
+        assert_eq!(Attribute::parse(text).unwrap().to_string(), text);
+    }
+    for (text, why) in [
+        ("ip:addres", AttributeError::Unknown),
+        ("header:", AttributeError::NameMissing),
+        ("header:a b", AttributeError::BadHeaderName),
+        ("jwt:", AttributeError::NameMissing),
+        ("words(jwt:)", AttributeError::NameMissing),
+        ("words(header:a)", AttributeError::WordsOfOther),
+        ("words(lower(jwt:a))", AttributeError::WordsOfOther),
+        ("words(jwt:a", AttributeError::Unknown),
+        ("key:", AttributeError::NameMissing),
+        ("path_segments:1", AttributeError::Unknown),
+        ("path_segment", AttributeError::BadSegment),
+        ("path_segment:", AttributeError::BadSegment),
+        ("path_segment:0", AttributeError::BadSegment),
+        ("path_segment:01", AttributeError::BadSegment),
+        ("path_segment:+1", AttributeError::BadSegment),
+        ("path_segment:-1", AttributeError::BadSegment),
+        ("path_segment:1.0", AttributeError::BadSegment),
+        ("path_segment:last", AttributeError::BadSegment),
+        ("path_segment:256", AttributeError::BadSegment),
+        ("path_segment:99999999999999999999", AttributeError::BadSegment),
+    ] {
+        assert_eq!(Attribute::parse(text).unwrap_err(), why, "{text}");
+    }
+}
+
+#[test]
+fn a_descriptor_has_no_attribute_of_a_request() {
+    let head = http::Request::get("/a/b?c=d").header("host", "a.test").header("cookie", "c=d").body(()).unwrap();
+    let (head, ()) = head.into_parts();
+    let sent = SentDescriptor::new("edge", vec![("tenant", "acme"), ("path", "")]);
+    let client = ClientAddress::new("203.0.113.7".parse().unwrap(), 64);
+    let request = Request::new(&head, client).with_destination("r", "u").with_descriptor(Some(&sent));
+    let asked = request.with_door(Door::Rls);
+    let (mut supplied, mut missing) = (Vec::new(), Vec::new());
+    for text in
+        ["header:host", "query:c", "cookie:c", "ip:address", "method", "host", "scheme", "path", "path_segment:1"]
+            .into_iter()
+            .chain(["route", "upstream", "listener", "door", "descriptor:tenant", "descriptor:path", "descriptor:user"])
+            .chain(["descriptor:domain", "descriptor:entries"])
+    {
+        let attribute = Attribute::parse(text).unwrap();
+        let value = attribute.resolve(&asked).map(|value| String::from_utf8(value.into_owned()).unwrap());
+        assert!(value.is_none() || attribute.is_supplied_at(Door::Rls), "{text}");
+        match value {
+            Some(value) => supplied.push(format!("{text}={value}")),
+            None => missing.push(text),
+        }
+    }
+    let expected = [
+        "listener=http",
+        "door=rls",
+        "descriptor:tenant=acme",
+        "descriptor:path=",
+        "descriptor:domain=edge",
+        "descriptor:entries=tenant/path",
+    ];
+    assert_eq!(supplied, expected);
+    assert_eq!(missing.len(), 12, "{missing:?}");
+    // With a request, both are there.
+    let value = |text: &str| Attribute::parse(text).unwrap().resolve(&request.with_door(Door::ExtAuthz)).is_some();
+    assert!(value("path") && value("descriptor:tenant"));
+}

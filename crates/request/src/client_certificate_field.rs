@@ -1,0 +1,35 @@
+//! Lists what of a client's certificate rules may count by.
+
+use base::tls::client_certificate::ClientCertificate;
+
+/// What of a client's certificate may be counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientCertificateField {
+    Fingerprint,
+    Subject,
+    /// The only DNS name.
+    Dns,
+    /// The only URI.
+    Uri,
+}
+
+impl ClientCertificateField {
+    pub fn name(self) -> &'static str {
+        match self {
+            ClientCertificateField::Fingerprint => "fingerprint",
+            ClientCertificateField::Subject => "subject",
+            ClientCertificateField::Dns => "dns",
+            ClientCertificateField::Uri => "uri",
+        }
+    }
+
+    /// `None` if the certificate has none, or several.
+    pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
+        match self {
+            ClientCertificateField::Fingerprint => Some(&certificate.fingerprint),
+            ClientCertificateField::Subject => certificate.subject.as_deref(),
+            ClientCertificateField::Dns => certificate.dns.as_deref(),
+            ClientCertificateField::Uri => certificate.uri.as_deref(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Reads a cookie, and finds one that upstreams read differently.
+
+use std::borrow::Cow;
+
+use http::header::COOKIE;
+
+use super::folded_name::is_folded;
+use super::percent;
+use super::request::Request;
+use base::split::split_once;
+
+/// The value of a cookie, however it is spelt: without quotes around it, escapes decoded once. `None` if it is absent or
+/// empty.
+pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+    let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
+    let value = unquoted(value);
+    (!value.is_empty()).then(|| percent::decode(value))
+}
+
+/// Whether upstreams might read another value than [`value`]: the cookie is repeated, or spelt in a way on which they
+/// differ.
+pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
+    let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
+    // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
+    let is_unclear = |value| unquoted(value).iter().any(|byte| matches!(byte, b'\\' | b'"') || !byte.is_ascii());
+    let first = values.next();
+    first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
+}
+
+/// The name of a cookie that upstreams may take for this one; but not one that `is_known`, which is another cookie. Some
+/// frameworks decode escapes in names.
+pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
+    pairs(request).find_map(|(found, _)| {
+        let inner = without_edges(found);
+        // Nothing that is done to a name makes it longer.
+        if inner.len() < name.len() || found == name {
+            return None;
+        }
+        let decoded = percent::decode(inner);
+        let is_alias = !is_known(found) && (*decoded == *name || is_folded(&decoded, name));
+        is_alias.then_some(decoded)
+    })
+}
+
+/// A cookie's name without the bytes around it that are not ASCII. Frameworks decode the field as Latin-1 or as UTF-8 and
+/// then strip spaces that only Unicode knows: U+00A0 is one to JavaScript and Python, U+0085 to Python. RFC 6265 §4.1.1
+/// allows none of these bytes, in a name or in a value.
+fn without_edges(name: &[u8]) -> &[u8] {
+    let is_inner = |byte: &u8| byte.is_ascii() && !byte.is_ascii_whitespace();
+    let start = name.iter().position(is_inner).unwrap_or(name.len());
+    let end = name.iter().rposition(is_inner).map_or(start, |last| last + 1);
+    name.get(start..end).unwrap_or_default()
+}
+
+/// The pairs of all `Cookie` fields, as sent.
+fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = (&'r [u8], &'r [u8])> + use<'r> {
+    let fields = request.head.headers.get_all(COOKIE).iter();
+    fields.flat_map(|field| field.as_bytes().split(|byte| *byte == b';')).map(|pair| {
+        let (name, value) = split_once(pair, b'=').unwrap_or((pair, b""));
+        (name.trim_ascii(), value.trim_ascii())
+    })
+}
+
+/// A cookie's value without the quotes around it (RFC 6265 §4.1.1 allows them), which many frameworks take off.
+fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::HeaderValue;
+
+    use super::super::request::ClientAddress;
+    use super::*;
+
+    /// Checks the value of the cookie `session` in a request with these `Cookie` fields.
+    #[track_caller]
+    fn check(fields: &[&[u8]], expected: Option<&str>) {
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        for field in fields {
+            head.headers.append(COOKIE, HeaderValue::from_bytes(field).unwrap());
+        }
+        let client = ClientAddress::new("192.0.2.7".parse().unwrap(), 64);
+        let request = Request::new(&head, client).with_destination("default", "default");
+        let found = match is_ambiguous(&request, b"session") {
+            true => Some("AMBIGUOUS".into()),
+            false => value(&request, b"session").map(|value| String::from_utf8(value.into_owned()).unwrap()),
+        };
+        let shown: Vec<String> = fields.iter().map(|field| field.escape_ascii().to_string()).collect();
+        assert_eq!(found.as_deref(), expected, "{shown:?}");
+    }
+
+    #[test]
+    fn a_cookie_is_one_value_however_it_is_spelt() {
+        check(&[b"a=b; session=abc"], Some("abc"));
+        check(&[b"a=b", b"session=z"], Some("z"));
+        check(&[b"session=%61bc"], Some("abc"));
+        check(&[b"session=\"abc\""], Some("abc"));
+        check(&[b"session=\"%61bc\""], Some("abc"));
+        // Everyday session cookies: decoded once, and `+` is itself.
+        check(&[b"session=s%3Aabc.d+e%252F"], Some("s:abc.d+e%2F"));
+        check(&[b"session=x%2"], Some("x%2"));
+        check(&[b"session=\"\\141bc\""], Some("AMBIGUOUS"));
+        for value in ["\"abcX", "\"abc", "abc\"", "\"", "\"\"\"", "a\"b", "\"a\"b\"", "\"a;b\""] {
+            check(&[format!("session={value}").as_bytes()], Some("AMBIGUOUS"));
+        }
+        check(&[b"other=\\; \"; session=a"], Some("a"));
+        check(&[b"session=\"\""], None);
+        check(&[b"Session=z; session="], None);
+    }
+
+    #[test]
+    fn a_cookie_with_spaces_that_only_unicode_knows_is_ambiguous() {
+        // NBSP and NEL, in Latin-1 and in UTF-8, an ideographic space, a byte order mark.
+        for space in [&b"\xa0"[..], b"\x85", b"\xc2\xa0", b"\xc2\x85", b"\xe3\x80\x80", b"\xef\xbb\xbf"] {
+            for (before, after) in [("session=", "abc"), ("session=abc", ""), ("session", "=abc"), ("", "session=abc")]
+            {
+                let field = [before.as_bytes(), space, after.as_bytes()].concat();
+                check(&[&field], Some("AMBIGUOUS"));
+                check(&[&[&b"a=b; "[..], &field, b" ;c=d"].concat()], Some("AMBIGUOUS"));
+            }
+            check(&[b"session=abc", &[&b"session"[..], space, b"=x"].concat()], Some("AMBIGUOUS"));
+            check(&[&[&b"session=\""[..], space, b"abc\""].concat()], Some("AMBIGUOUS"));
+        }
+        // Anywhere else they are letters to some, and invalid to others.
+        check(&["session=caf\u{e9}".as_bytes()], Some("AMBIGUOUS"));
+        check(&[b"session=a\xffc"], Some("AMBIGUOUS"));
+        // Escaped, they are what the escapes say, and other cookies may hold them.
+        check(&[b"session=%C2%A0abc"], Some("\u{a0}abc"));
+        check(&["lang=caf\u{e9}; session=abc; sessions\u{a0}=x; x\u{a0}session=y".as_bytes()], Some("abc"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Reads the parameters of a query, and finds those that upstreams read differently.
+
+use std::borrow::Cow;
+
+use super::folded_name::is_folded;
+use super::percent;
+use super::request::Request;
+use base::split::split_once;
+
+/// The value of a parameter, decoded: `+` is a space, a broken escape stays as it was sent. `None` if it is absent or empty.
+pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
+    let (_, value) = pairs(request).map(name_and_value).find(|(found, _)| *percent::decode_form(found) == *name)?;
+    (!value.is_empty()).then(|| percent::decode_form(value))
+}
+
+/// Whether a parameter is there more than once.
+pub fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
+    let names = pairs(request).map(|pair| name_and_value(pair).0);
+    names.filter(|found| *percent::decode_form(found) == *name).nth(1).is_some()
+}
+
+/// The name, decoded, of a parameter that upstreams may take for this one; but not one that `is_known`, which is another
+/// parameter.
+///
+/// To some frameworks a `;` separates parameters as `&` does, so that around one there are several readings.
+pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
+    pairs(request).find_map(|pair| {
+        let is_split = memchr::memchr(b';', pair).is_some();
+        pair.split(|byte| is_split && *byte == b';').find_map(|part| {
+            let (found, _) = name_and_value(part);
+            // Nothing that is done to a name makes it longer.
+            if found.len() < name.len() {
+                return None;
+            }
+            let found = percent::decode_form(found);
+            let is_alias = is_split && *found == *name || is_folded(&found, name) && !is_known(&found);
+            is_alias.then_some(found)
+        })
+    })
+}
+
+/// The parameters, as sent.
+fn pairs<'r>(request: &Request<'r>) -> impl Iterator<Item = &'r [u8]> + use<'r> {
+    request.head.uri.query().unwrap_or_default().as_bytes().split(|byte| *byte == b'&')
+}
+
+fn name_and_value(pair: &[u8]) -> (&[u8], &[u8]) {
+    split_once(pair, b'=').unwrap_or((pair, b""))
+}

@@ -1,0 +1,211 @@
+//! A request as the rules see it.
+//!
+//! It borrows the head from the proxy; nothing is copied until an attribute is needed.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::door::Door;
+use super::identity::{Claims, Identity, KnownKey};
+use super::scheme::{Scheme, SchemeSource};
+use super::sent_descriptor::SentDescriptor;
+use base::split::rsplit_once;
+use base::tls::identity::TlsIdentity;
+
+/// The name of a file's only listener, if the file gives it none.
+pub const ONLY_LISTENER: &str = "http";
+
+/// The parts of a request that rules may read.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub head: &'a http::request::Parts,
+    pub client: ClientAddress,
+    /// Of the verified token.
+    pub claims: Option<&'a Claims>,
+    /// The holder of a known API key.
+    pub key: Option<&'a KnownKey>,
+    /// The name of its route; empty before one has been chosen.
+    pub route: &'a str,
+    /// The name of its upstream; empty before one has been chosen.
+    pub upstream: &'a str,
+    pub scheme: SchemeSource,
+    /// The name of the listener on which it arrived.
+    pub listener: &'a str,
+    /// At [`Door::Rls`] there is no request: the head and the client are nobody's.
+    pub door: Door,
+    /// `None` over a connection that is not encrypted. At other doors than the proxy the connection is another's: what that says of it.
+    pub tls: Option<&'a TlsIdentity>,
+    /// What another proxy sends, in place of a request or along with one.
+    pub descriptor: Option<&'a SentDescriptor<'a>>,
+}
+
+impl<'a> Request<'a> {
+    /// A request over a plain connection to the only listener, without credentials, and without a route so far.
+    pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
+        let scheme = SchemeSource::Connection(Scheme::Http);
+        let listener = ONLY_LISTENER;
+        let (door, descriptor) = (Door::Proxy, None);
+        let (claims, key, route, upstream, tls) = (None, None, "", "", None);
+        Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor }
+    }
+
+    /// The same request, with a descriptor that another proxy has sent.
+    pub fn with_descriptor(&self, descriptor: Option<&'a SentDescriptor<'a>>) -> Request<'a> {
+        Request { descriptor, ..*self }
+    }
+
+    /// The same request, with another way to find its scheme.
+    pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
+        Request { scheme, ..*self }
+    }
+
+    /// The same request, which arrived on the listener of this name.
+    pub fn with_listener(&self, listener: &'a str) -> Request<'a> {
+        Request { listener, ..*self }
+    }
+
+    /// The same request, at this door.
+    pub fn with_door(&self, door: Door) -> Request<'a> {
+        Request { door, ..*self }
+    }
+
+    /// The same request, over a connection with this identity.
+    pub fn with_tls(&self, tls: Option<&'a TlsIdentity>) -> Request<'a> {
+        Request { tls, ..*self }
+    }
+
+    /// The scheme by which the client sent it.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme.scheme(&self.head.headers)
+    }
+
+    /// The same request, sent by this identity.
+    pub fn with_identity(&self, identity: &'a Identity) -> Request<'a> {
+        Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }
+    }
+
+    /// The same request, which goes this way.
+    pub fn with_destination(&self, route: &'a str, upstream: &'a str) -> Request<'a> {
+        Request { route, upstream, ..*self }
+    }
+
+    /// The requested host: the target's authority, else the `Host` field; without port, not yet folded to lower case.
+    pub fn host(&self) -> &'a [u8] {
+        host(self.head)
+    }
+}
+
+/// The host that a request with this head asks for, as [`Request::host`].
+pub fn host(head: &http::request::Parts) -> &[u8] {
+    let authority = match head.uri.authority() {
+        Some(authority) => authority.as_str().as_bytes(),
+        None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
+    };
+    let host = without_port(authority);
+    // A final dot marks a fully qualified name, which this is without it as well.
+    host.strip_suffix(b".").unwrap_or(host)
+}
+
+/// `host:8080` → `host`, `[::1]:8080` → `[::1]`.
+pub fn without_port(authority: &[u8]) -> &[u8] {
+    let Some((host, port)) = rsplit_once(authority, b':') else { return authority };
+    let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
+    let plain = !host.contains(&b':');
+    if (bracketed || plain) && port.iter().all(u8::is_ascii_digit) { host } else { authority }
+}
+
+/// The address of a client, and how much of an IPv6 address identifies one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress {
+    /// An IPv4-mapped IPv6 address is stored as IPv4.
+    address: IpAddr,
+    ipv6_prefix: u8,
+}
+
+impl ClientAddress {
+    /// `ipv6_prefix` is in bits, 1 to 128.
+    pub fn new(address: IpAddr, ipv6_prefix: u8) -> ClientAddress {
+        ClientAddress { address: address.to_canonical(), ipv6_prefix }
+    }
+
+    /// The whole address, for matching networks.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+}
+
+/// The client as one identity: IPv4 whole, IPv6 cut to its prefix.
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+impl ClientAddress {
+    /// The text of `Display`, without the cost of formatting: it is needed once per request.
+    pub fn text(self) -> String {
+        match self.identity() {
+            IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),
+            address => address_text(address),
+        }
+    }
+
+    /// The address without the bits that do not identify a client.
+    pub fn identity(self) -> IpAddr {
+        match self.address {
+            IpAddr::V6(address) => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.ipv6_prefix)).unwrap_or(0);
+                Ipv6Addr::from(u128::from(address) & mask).into()
+            }
+            address => address,
+        }
+    }
+}
+
+/// An address as it is usually written.
+pub fn address_text(address: IpAddr) -> String {
+    let IpAddr::V4(address) = address else { return address.to_string() };
+    let mut text = String::with_capacity(15);
+    let mut digits = itoa::Buffer::new();
+    for octet in address.octets() {
+        if !text.is_empty() {
+            text.push('.');
+        }
+        text.push_str(digits.format(octet));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(address: &str, prefix: u8, identity: &str) {
+        assert_eq!(ClientAddress::new(address.parse().unwrap(), prefix).to_string(), identity);
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_prefix_and_a_mapped_one_is_ipv4() {
+        check("203.0.113.7", 64, "203.0.113.7");
+        check("2001:db8:1:2:3:4:5:6", 64, "2001:db8:1:2::/64");
+        check("2001:db8:1:2:3:4:5:6", 48, "2001:db8:1::/48");
+        check("2001:db8:1:2:3:4:5:6", 128, "2001:db8:1:2:3:4:5:6");
+        check("::ffff:203.0.113.7", 64, "203.0.113.7");
+        check("::ffff:cb00:7107", 64, "203.0.113.7");
+    }
+
+    #[test]
+    fn a_port_is_no_part_of_a_host() {
+        for (authority, host) in [
+            ("example.com:8080", "example.com"),
+            ("example.com", "example.com"),
+            ("[::1]:80", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("::1", "::1"),
+            ("", ""),
+        ] {
+            assert_eq!(without_port(authority.as_bytes()), host.as_bytes(), "{authority}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Detects requests that have more than one reading, as far as the file reads them.
+//!
+//! The upstream might read another value than the one that was verified or charged. So this is checked first, and for
+//! every request, whether or not the rule that reads the attribute would apply.
+
+use std::borrow::Cow;
+
+use http::header::{AUTHORIZATION, CONNECTION, COOKIE, HeaderName};
+
+use super::rule::{Action, Condition, Mode, Policy, Price};
+use request::attribute::{Attribute, is_alias, is_nominated};
+use request::cookie;
+use request::path;
+use request::query;
+use request::request::Request;
+
+/// The parts of a request that must not be ambiguous.
+#[derive(Clone, Debug, Default)]
+pub struct AmbiguityCheck {
+    /// Attributes that a request can repeat.
+    repeatable: Vec<Attribute>,
+    reads_path: bool,
+}
+
+/// Why a request has more than one reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ambiguity {
+    /// It repeats an attribute that is read, has it removed on the way, or has another name that may be read as the same.
+    Ambiguous,
+    /// Its path has no single reading.
+    Path,
+}
+
+impl AmbiguityCheck {
+    /// Checks everything that these rules read, except for shadows: those never refuse a request.
+    pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
+        let mut check = AmbiguityCheck::default();
+        check.add(enforced_attributes(policies, exempt));
+        check
+    }
+
+    pub fn add(&mut self, attributes: impl IntoIterator<Item = Attribute>) {
+        for attribute in attributes {
+            let repeatable = matches!(attribute, Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_));
+            self.reads_path |= matches!(attribute, Attribute::Path | Attribute::PathSegment(_));
+            if repeatable && !self.repeatable.contains(&attribute) {
+                self.repeatable.push(attribute);
+            }
+        }
+    }
+
+    /// The attribute that a request repeats, has removed on the way, or sends under another name that may be read as
+    /// the same.
+    pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
+        let mut attributes = self.repeatable.iter();
+        attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
+    }
+
+    /// The name that a request has and that may be read as the one of `attribute`. A name that the file also reads does
+    /// not count: the file distinguishes the two.
+    pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
+        match attribute {
+            Attribute::Header(name) => {
+                let read = |other: &HeaderName| is_read(&|one| matches!(one, Attribute::Header(name) if name == other));
+                let alias = request.head.headers.keys().find(|other| is_alias(other, name) && !read(other))?;
+                Some(Cow::Borrowed(alias.as_str().as_bytes()))
+            }
+            Attribute::Query(name) => query::alias(request, name.as_bytes(), |other| {
+                is_read(&|one| matches!(one, Attribute::Query(name) if name.as_bytes() == other))
+            }),
+            Attribute::Cookie(name) => cookie::alias(request, name.as_bytes(), |other| {
+                is_read(&|one| matches!(one, Attribute::Cookie(name) if name.as_bytes() == other))
+            }),
+            _ => None,
+        }
+    }
+
+    /// Checks that a request has only one reading.
+    ///
+    /// # Errors
+    /// Says what has several readings.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
+        if self.ambiguous(request).is_some() {
+            return Err(Ambiguity::Ambiguous);
+        }
+        // Regardless of the limit keys: without its credentials, it would be another client's request.
+        let removes = |name| is_nominated(request, name);
+        if request.head.headers.contains_key(CONNECTION) && (removes(&AUTHORIZATION) || removes(&COOKIE)) {
+            return Err(Ambiguity::Ambiguous);
+        }
+        if self.reads_path && path::normalise(request.head.uri.path().as_bytes()).is_err() {
+            return Err(Ambiguity::Path);
+        }
+        Ok(())
+    }
+}
+
+/// The attributes that enforced rules read.
+fn enforced_attributes(policies: &[Policy], exempt: &[Vec<Condition>]) -> Vec<Attribute> {
+    let mut attributes: Vec<Attribute> = Vec::new();
+    let mut add = |attribute: &Attribute| attributes.push(attribute.clone());
+    exempt.iter().flatten().for_each(|condition| add(&condition.attribute));
+    for policy in policies.iter().filter(|policy| policy.mode == Mode::Enforce) {
+        policy.conditions.iter().for_each(|condition| add(&condition.attribute));
+        for rule in policy.rules.iter().filter(|rule| rule.mode == Mode::Enforce) {
+            rule.conditions.iter().for_each(|condition| add(&condition.attribute));
+            rule.keys.iter().flat_map(|key| &key.alternatives).for_each(|part| add(&part.attribute));
+            if let Action::Charge(limits) = &rule.action {
+                for limit in limits {
+                    if let Price::FromRequest { attribute, .. } = &limit.price {
+                        add(attribute);
+                    }
+                }
+            }
+        }
+    }
+    attributes
+}

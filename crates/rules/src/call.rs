@@ -1,0 +1,202 @@
+//! Plans a call that asks about several descriptors: what they have to pay is one plan, charged together or not at all.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::claimed_numbers::ClaimResults;
+use super::denier::{DenierId, DenierIds};
+use super::rule_set::{Answer, RuleSet, Ruling};
+use base::time::Timestamp;
+use ledger::charge::Plan;
+use request::request::Request;
+
+/// How much a descriptor pays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// So many times what one request pays.
+    Charge(u64),
+    /// Nothing. It asks whether one request could pay.
+    Check,
+    /// Nothing, and it asks nothing.
+    Ignore,
+}
+
+/// What a call has to pay, and what of it is whose.
+#[derive(Clone, Debug)]
+pub struct CallRuling {
+    /// Of all descriptors together.
+    pub ruling: Ruling,
+    /// One for each descriptor.
+    pub parts: Vec<DescriptorPart>,
+}
+
+/// What became of one descriptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DescriptorPart {
+    /// The indices of its charges among the enforced ones.
+    pub charges: Range<usize>,
+    /// Whose `deny` refuses it, and so the call.
+    pub denied_by: Option<DenierId>,
+    /// A rule says of it that nothing limits it.
+    pub is_unlimited: bool,
+}
+
+impl RuleSet {
+    /// What a call has to pay that asks about these descriptors, each as a request of its own.
+    pub fn plan_call<'r>(
+        &self,
+        descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,
+        at: Timestamp,
+    ) -> CallRuling {
+        let mut plan = Plan::default();
+        let (mut parts, mut exempt) = (Vec::new(), 0);
+        let (mut unmatched, mut shadow_denials, mut claims) = (SmallVec::new(), DenierIds::new(), ClaimResults::new());
+        for (request, hits) in descriptors {
+            let begin = plan.enforced.len();
+            let (mut denied_by, mut is_unlimited) = (None, false);
+            if hits != Hits::Ignore {
+                let ruling: Ruling = self.plan(&request, at);
+                is_unlimited = ruling.is_unlimited;
+                unmatched.extend(ruling.unmatched);
+                shadow_denials.extend(ruling.shadow_denials);
+                claims.extend(ruling.claims);
+                match (ruling.answer, hits) {
+                    (Answer::Denied(by), _) => denied_by = Some(by),
+                    (Answer::Exempt, _) => exempt += 1,
+                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Charge(hits)) => plan.join(own, hits),
+                    (Answer::Charge(own) | Answer::TooLarge(own), Hits::Check) => plan.join_check(own),
+                    (Answer::Charge(_) | Answer::TooLarge(_), Hits::Ignore) => {}
+                }
+            }
+            let charges = begin..plan.enforced.len();
+            is_unlimited &= charges.is_empty() && denied_by.is_none();
+            parts.push(DescriptorPart { charges, denied_by, is_unlimited });
+        }
+        let is_unlimited = !parts.is_empty() && parts.iter().all(|part| part.is_unlimited);
+        let answer = match parts.iter().find_map(|part| part.denied_by) {
+            Some(by) => {
+                shadow_denials.clear();
+                Answer::Denied(by)
+            }
+            None if exempt > 0 && exempt == parts.len() => Answer::Exempt,
+            None => Answer::for_plan(plan),
+        };
+        CallRuling { ruling: Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }, parts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::{
+        Action, Condition, Expose, Limit, Mode, OnStoreFailure, Otherwise, Policy, Price, RefusalStatus, Rule,
+        RuleSource,
+    };
+    use super::*;
+    use base::position::Position;
+    use ledger::charge::Charge;
+    use ledger::cost::Cost;
+    use request::attribute::Attribute;
+    use request::door::Door;
+    use request::matcher::{Expectation, Text};
+    use request::request::ClientAddress;
+    use request::sent_descriptor::SentDescriptor;
+
+    /// A rule for descriptors with this value of `a`.
+    fn rule(value: &str, action: Action) -> Rule {
+        let attribute = Attribute::Descriptor("a".to_owned());
+        let expectation = Expectation::AnyOf(vec![Text::exact(value)]);
+        Rule {
+            name: value.to_owned(),
+            conditions: vec![Condition { attribute, expectation }],
+            keys: Vec::new(),
+            mode: Mode::Enforce,
+            action,
+            until: None,
+            position: Position::default(),
+        }
+    }
+
+    fn limit() -> Action {
+        Action::Charge(vec![Limit {
+            name: String::new(),
+            meter: None,
+            algorithm: Charge::of_token_bucket(0, 10, 1).algorithm,
+            claimed: None,
+            price: Price::Fixed(Cost::from_tokens(2)),
+            overrides: Vec::new(),
+            candidate: None,
+            candidate_claimed: None,
+            expose: Expose::Yes,
+            refusal: RefusalStatus::QuotaExceeded,
+            on_store_failure: OnStoreFailure::Local,
+        }])
+    }
+
+    fn plan(descriptors: &[(&str, Hits)]) -> CallRuling {
+        let rules =
+            vec![rule("one", limit()), rule("two", limit()), rule("no", Action::Deny), rule("all", Action::Allow)];
+        let policy = Policy {
+            name: "p".to_owned(),
+            conditions: Vec::new(),
+            mode: Mode::Enforce,
+            otherwise: Otherwise::Allow,
+            rules,
+            position: Position::default(),
+        };
+        let free = vec![Condition {
+            attribute: Attribute::Descriptor("a".to_owned()),
+            expectation: Expectation::AnyOf(vec![Text::exact("free")]),
+        }];
+        let rules = RuleSet::compile(RuleSource { policies: vec![policy], exempt: vec![free] });
+        let (head, ()) = http::Request::new(()).into_parts();
+        let nobody = ClientAddress::new([0, 0, 0, 0].into(), 64);
+        let sent: Vec<_> = descriptors.iter().map(|(value, _)| SentDescriptor::new("", vec![("a", *value)])).collect();
+        let request = |sent| Request::new(&head, nobody).with_door(Door::Rls).with_descriptor(Some(sent));
+        rules.plan_call(sent.iter().map(request).zip(descriptors.iter().map(|(_, hits)| *hits)), Timestamp(1))
+    }
+
+    fn costs(call: &CallRuling) -> Vec<u64> {
+        let Answer::Charge(plan) = &call.ruling.answer else { panic!("{call:?}") };
+        plan.enforced.iter().map(|charge| charge.cost.whole()).collect()
+    }
+
+    #[test]
+    fn every_descriptor_has_its_part_of_one_plan() {
+        let call = plan(&[("one", Hits::Charge(1)), ("unknown", Hits::Charge(1)), ("two", Hits::Charge(3))]);
+        assert_eq!(costs(&call), [2, 6]);
+        let parts: Vec<_> = call.parts.iter().map(|part| part.charges.clone()).collect();
+        assert_eq!(parts, [0..1, 1..1, 1..2]);
+        assert_eq!(call.ruling.unmatched.len(), 1);
+        // Two of one bucket are one charge of their sum; a check is not added.
+        let call = plan(&[("one", Hits::Charge(1)), ("one", Hits::Check), ("one", Hits::Charge(2))]);
+        assert_eq!(costs(&call), [6, 2, 6]);
+        let Answer::Charge(sum) = &call.ruling.answer else { panic!() };
+        assert_eq!([0, 1, 2].map(|index| sum.is_only_checked(index)), [true, true, false]);
+        assert!(matches!(
+            plan(&[("one", Hits::Charge(3)), ("one", Hits::Charge(3))]).ruling.answer,
+            Answer::TooLarge(_)
+        ));
+        assert!(matches!(plan(&[("one", Hits::Charge(u64::MAX))]).ruling.answer, Answer::TooLarge(_)));
+        assert_eq!(costs(&plan(&[("one", Hits::Ignore), ("two", Hits::Charge(1))])), [2]);
+    }
+
+    #[test]
+    fn a_denied_descriptor_denies_the_call_and_an_exempt_one_pays_nothing() {
+        let call = plan(&[("one", Hits::Charge(1)), ("no", Hits::Charge(1))]);
+        assert!(matches!(call.ruling.answer, Answer::Denied(_)));
+        assert_eq!((call.parts[0].denied_by, call.parts[1].denied_by.is_some()), (None, true));
+        assert_eq!(costs(&plan(&[("free", Hits::Charge(1)), ("one", Hits::Charge(1))])), [2]);
+        assert!(matches!(plan(&[("free", Hits::Charge(1))]).ruling.answer, Answer::Exempt));
+        assert!(matches!(plan(&[]).ruling.answer, Answer::Charge(plan) if plan.is_empty()));
+    }
+
+    #[test]
+    fn what_a_rule_allows_is_unlimited_and_what_none_knows_is_not() {
+        let all =
+            [("all", Hits::Charge(1)), ("free", Hits::Charge(1)), ("unknown", Hits::Charge(1)), ("one", Hits::Check)];
+        let unlimited = |call: CallRuling| call.parts.iter().map(|part| part.is_unlimited).collect::<Vec<_>>();
+        assert_eq!(unlimited(plan(&all)), [true, true, false, false]);
+        assert_eq!(unlimited(plan(&[("all", Hits::Ignore), ("no", Hits::Charge(1))])), [false, false]);
+    }
+}

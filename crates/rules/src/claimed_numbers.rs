@@ -1,0 +1,250 @@
+//! Takes numbers of a limit from the credentials of a request: from a claim of its token, or a column of the key file.
+//!
+//! A number is read as a plain decimal, never as a float, and cut to the bounds in the file: so every number can be kept
+//! exactly, whatever an issuer writes. The file's default holds where nothing can be read.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use ledger::algorithm::{Algorithm, RequestNumbers};
+use ledger::charge::LimitId;
+use ledger::cost::{Cost, ExtraDecimals};
+use request::attribute::Attribute;
+
+/// Which number of a limit it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NumberKind {
+    Rps,
+    Burst,
+    Limit,
+}
+
+impl NumberKind {
+    /// The key in gateway.yaml.
+    pub fn name(self) -> &'static str {
+        match self {
+            NumberKind::Rps => "rps",
+            NumberKind::Burst => "burst",
+            NumberKind::Limit => "limit",
+        }
+    }
+
+    /// What can be read as one.
+    pub fn shape(self) -> &'static str {
+        match self {
+            NumberKind::Rps => "a number from 0 with at most 3 decimals",
+            NumberKind::Burst | NumberKind::Limit => "a whole number from 0",
+        }
+    }
+
+    /// Reads `[0-9]+(\.[0-9]+)?`: a rate with at most three decimals, the others whole. A number beyond all bounds
+    /// saturates.
+    fn parse(self, text: &[u8]) -> Option<Cost> {
+        let amount = Cost::parse(text, ExtraDecimals::Refuse)?;
+        (self == NumberKind::Rps || amount == amount.ceil()).then_some(amount)
+    }
+}
+
+/// A number of a limit that each request may have of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedNumber {
+    pub kind: NumberKind,
+    /// A claim as [`Attribute::ClaimedAmount`], or a column of the key file.
+    pub from: Attribute,
+    /// Where nothing can be read.
+    pub default: Cost,
+    pub min: Cost,
+    pub max: Cost,
+}
+
+/// What was read for one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClaimResult {
+    Read,
+    /// It was below `min` or above `max`.
+    Cut,
+    /// The request has no such claim or column.
+    Missing,
+    /// It is no plain decimal.
+    Unreadable,
+}
+
+impl ClaimResult {
+    pub const ALL: [ClaimResult; 4] =
+        [ClaimResult::Read, ClaimResult::Cut, ClaimResult::Missing, ClaimResult::Unreadable];
+
+    /// The label in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClaimResult::Read => "read",
+            ClaimResult::Cut => "cut",
+            ClaimResult::Missing => "missing",
+            ClaimResult::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// What was read for each number of each limit that a request is charged to; empty for almost all.
+pub type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
+
+/// A number for one request, and how it came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimedAmount {
+    pub amount: Cost,
+    pub result: ClaimResult,
+}
+
+impl ClaimedNumber {
+    /// `text` is the value of the claim or column; `None` if it is missing.
+    pub fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
+        let default = |result| ClaimedAmount { amount: self.default, result };
+        let Some(text) = text else { return default(ClaimResult::Missing) };
+        let Some(read) = self.kind.parse(text) else { return default(ClaimResult::Unreadable) };
+        let amount = read.bounded(self.min, Some(self.max));
+        ClaimedAmount { amount, result: if amount == read { ClaimResult::Read } else { ClaimResult::Cut } }
+    }
+}
+
+/// `burst from jwt:limits.burst, 20 without it, 0 to 1000`.
+impl fmt::Display for ClaimedNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClaimedNumber { kind, from, default, min, max } = self;
+        write!(f, "{} from {from}, {default} without it, {min} to {max}", kind.name())
+    }
+}
+
+/// The numbers of a limit, of which some are the request's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimedNumbers {
+    /// What all requests have in common.
+    pub base: Algorithm,
+    /// The least that a request pays: no burst or limit is below it.
+    pub least: Cost,
+    /// At least one.
+    pub numbers: Vec<ClaimedNumber>,
+}
+
+impl ClaimedNumbers {
+    /// The limit for a request with these amounts.
+    pub fn with(&self, mut amount: impl FnMut(&ClaimedNumber) -> Cost) -> Algorithm {
+        let mut numbers = RequestNumbers::default();
+        for number in &self.numbers {
+            let of_request = match number.kind {
+                NumberKind::Rps => &mut numbers.rate,
+                NumberKind::Burst | NumberKind::Limit => &mut numbers.ceiling,
+            };
+            *of_request = Some(amount(number));
+        }
+        self.base.for_request(numbers, self.least)
+    }
+
+    /// The limit for a request without any of them.
+    pub fn by_default(&self) -> Algorithm {
+        self.with(|number| number.default)
+    }
+
+    /// The limit for a request that has the most of each.
+    pub fn largest(&self) -> Algorithm {
+        self.with(|number| number.max)
+    }
+}
+
+/// `burst from jwt:limits.burst, 20 without it, 0 to 1000; rps from …`.
+impl fmt::Display for ClaimedNumbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, number) in self.numbers.iter().enumerate() {
+            write!(f, "{}{number}", if index == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::cost::ExtraDecimals;
+    use proptest::prelude::*;
+    use request::claim_list::amount_text;
+    use serde_json::Value;
+
+    #[track_caller]
+    fn check(kind: NumberKind, text: &str, amount: &str, result: ClaimResult) {
+        let number = ClaimedNumber {
+            kind,
+            from: Attribute::ClaimedAmount("n".to_owned()),
+            default: Cost::from_tokens(7),
+            min: Cost::default(),
+            max: Cost::from_tokens(1000),
+        };
+        let found = number.amount(Some(text.as_bytes()));
+        assert_eq!((found.amount.to_string().as_str(), found.result), (amount, result), "{text}");
+    }
+
+    #[test]
+    fn a_number_is_a_plain_decimal_and_cut_to_its_bounds() {
+        use ClaimResult::{Cut, Read, Unreadable};
+        for kind in [NumberKind::Rps, NumberKind::Burst, NumberKind::Limit] {
+            check(kind, "12", "12", Read);
+            check(kind, "012.000", "12", Read);
+            check(kind, "0", "0", Read);
+            check(kind, "1000", "1000", Read);
+            check(kind, "1001", "1000", Cut);
+            check(kind, "9007199254740993", "1000", Cut);
+            check(kind, "99999999999999999999999999", "1000", Cut);
+            for text in ["", " 12", "12 ", "-1", "+1", "1e3", "1E3", "0x10", "1_000", "1,5", "nan", "Infinity", "١"] {
+                check(kind, text, "7", Unreadable);
+            }
+            check(kind, "12.0005", "7", Unreadable);
+        }
+        check(NumberKind::Rps, "12.5", "12.5", Read);
+        check(NumberKind::Rps, "0.001", "0.001", Read);
+        check(NumberKind::Rps, "1000.001", "1000", Cut);
+        check(NumberKind::Burst, "12.5", "7", Unreadable);
+        check(NumberKind::Limit, "0.999", "7", Unreadable);
+    }
+
+    #[test]
+    fn a_number_below_its_least_is_raised() {
+        let number = ClaimedNumber {
+            kind: NumberKind::Burst,
+            from: Attribute::KeyColumn("burst".to_owned()),
+            default: Cost::from_tokens(20),
+            min: Cost::from_tokens(5),
+            max: Cost::from_tokens(1000),
+        };
+        let amount = |text: Option<&str>| number.amount(text.map(str::as_bytes));
+        let of = |tokens, result| ClaimedAmount { amount: Cost::from_tokens(tokens), result };
+        assert_eq!(amount(Some("0")), of(5, ClaimResult::Cut));
+        assert_eq!(amount(Some("5")), of(5, ClaimResult::Read));
+        assert_eq!(amount(None), of(20, ClaimResult::Missing));
+        assert_eq!(number.to_string(), "burst from key:burst, 20 without it, 5 to 1000");
+    }
+
+    proptest::proptest! {
+        /// Every number with three decimals that can be counted at all is read as it is written.
+        #[test]
+        fn a_number_with_three_decimals_is_never_rounded(whole in 0..1_000_000_000_000u64, thousandths in 0..1000u64) {
+            let written = format!("{whole}.{thousandths:03}");
+            let claim: Value = serde_json::from_str(&written).unwrap();
+            let read = amount_text(&claim).unwrap();
+            let cost = |text: &str| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse);
+            proptest::prop_assert_eq!(cost(&read), cost(&written));
+        }
+    }
+
+    proptest! {
+        /// However a number of a limit is written in JSON, it is read digit by digit.
+        #[test]
+        fn an_amount_of_up_to_fifteen_digits_is_exact(thousandths in 0u64..1_000_000_000_000_000, decimals in 3usize..8) {
+            let (whole, rest) = (thousandths / 1000, thousandths % 1000);
+            let written = format!("{whole}.{rest:03}{}", "0".repeat(decimals - 3));
+            let expected = Some(Cost::from_thousandths(thousandths));
+            for claim in [format!("\"{whole}.{rest:03}\""), format!("{thousandths}e-3"), written] {
+                let claim: Value = serde_json::from_str(&claim).unwrap();
+                let text = amount_text(&claim).unwrap();
+                prop_assert_eq!(Cost::parse(text.as_bytes(), ExtraDecimals::Refuse), expected, "{}", claim);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One limit of a rule, compiled: its numbers, its price, and how its buckets are named.
+
+use std::collections::HashMap;
+
+use super::claimed_numbers::{ClaimedAmount, ClaimedNumbers};
+use super::overrides::CompiledOverrides;
+use super::resolved::{Slot, Values};
+use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
+use ledger::algorithm::Algorithm;
+use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
+use ledger::charge::LimitId;
+use ledger::cost::Cost;
+use request::attribute::Attribute;
+
+/// One limit, with everything that responses and metrics need.
+#[derive(Clone, Debug)]
+pub struct CompiledLimit {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub name: String,
+    pub mode: Mode,
+    /// The counter whose buckets it shares with other limits; a shadow has buckets of its own.
+    pub meter: Option<String>,
+    /// The rule's limit keys as printed, sorted: they are a set.
+    pub keys: Vec<String>,
+    pub expose: Expose,
+    pub refusal: RefusalStatus,
+    pub on_store_failure: OnStoreFailure,
+    /// The limit's own numbers, then those of its overrides. An override that charges nothing has the limit's own.
+    pub variants: Vec<Algorithm>,
+    /// Which of its own numbers a request may bring, if any; an override's are fixed.
+    pub claimed: Option<CompiledNumbers>,
+    pub(super) price: CompiledPrice,
+    pub(super) seed: KeySeed,
+    pub(super) overrides: CompiledOverrides,
+}
+
+impl CompiledLimit {
+    /// Equal for two limits that charge the same buckets.
+    pub fn identity(&self) -> BucketKey {
+        self.bucket(&Descriptor::default())
+    }
+
+    /// The bucket of a descriptor.
+    pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
+        self.seed.key(descriptor)
+    }
+
+    /// What the buckets of a variant are evicted with.
+    pub fn tag(&self, variant: u32) -> LimitTag {
+        self.seed.tag().of_variant(variant)
+    }
+
+    /// Whether nothing is charged under this variant.
+    pub fn is_unlimited(&self, variant: u32) -> bool {
+        self.overrides.is_unlimited(variant)
+    }
+
+    /// Whether overrides give the same values the same numbers as those of another limit do, in whatever order.
+    pub fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
+        let numbers = |limit: &CompiledLimit, variant: u32| {
+            let limited = !limit.is_unlimited(variant);
+            limited.then(|| limit.variants.get(usize::try_from(variant).ok()?).copied()).flatten()
+        };
+        let same = |ours, theirs| {
+            self.is_unlimited(ours) == other.is_unlimited(theirs) && numbers(self, ours) == numbers(other, theirs)
+        };
+        self.overrides.are_alike(&other.overrides, same)
+    }
+
+    pub fn algorithm_name(&self) -> &'static str {
+        self.variants.first().map_or("", Algorithm::name)
+    }
+
+    /// The limit's own numbers, and which of them come from requests.
+    pub fn numbers_text(&self) -> String {
+        let numbers = self.variants.first().map(ToString::to_string).unwrap_or_default();
+        self.claimed_text().map_or(numbers.clone(), |claimed| format!("{numbers}; {claimed}"))
+    }
+
+    /// Which of the limit's own numbers come from requests.
+    pub fn claimed_text(&self) -> Option<String> {
+        self.claimed.as_ref().map(|claimed| claimed.claimed.to_string())
+    }
+
+    /// Whether a request may cost more than the limit, or one of its overrides, can ever hold.
+    pub fn may_be_too_large(&self) -> bool {
+        let most = match self.price {
+            CompiledPrice::Fixed(cost) => Some(cost),
+            CompiledPrice::FromRequest { default, min, max, .. } => max.map(|max| max.max(min).max(default)),
+        };
+        // A number that is claimed may be 0.
+        self.claimed.is_some() || most.is_none_or(|most| self.variants.iter().any(|numbers| most > numbers.ceiling()))
+    }
+}
+
+/// Combines the numbers of limits that share buckets: each bucket may be charged by any of them.
+pub fn combine_meters(limits: &mut [CompiledLimit]) {
+    let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
+    for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
+        let most = limit.claimed.as_ref().map(|claimed| claimed.claimed.base);
+        for numbers in limit.variants.iter().chain(&most) {
+            let all = combined.entry(limit.identity()).or_insert(*numbers);
+            *all = all.alongside(numbers);
+        }
+    }
+    for limit in limits.iter_mut().filter(|limit| limit.meter.is_some()) {
+        let Some(all) = combined.get(&limit.identity()) else { continue };
+        let claimed = limit.claimed.as_mut().map(|claimed| &mut claimed.claimed.base);
+        limit.variants.iter_mut().chain(claimed).for_each(|numbers| *numbers = numbers.alongside(all));
+    }
+}
+
+/// What a request costs.
+#[derive(Clone, Debug)]
+pub enum CompiledPrice {
+    Fixed(Cost),
+    FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
+}
+
+/// The numbers of a limit of which some are the request's, compiled.
+#[derive(Clone, Debug)]
+pub struct CompiledNumbers {
+    pub claimed: ClaimedNumbers,
+    /// Of the attributes of the numbers, in their order.
+    slots: Vec<Slot>,
+}
+
+impl CompiledNumbers {
+    /// `slot` gives an attribute its slot.
+    pub fn compile(claimed: &ClaimedNumbers, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledNumbers {
+        let slots = claimed.numbers.iter().map(|number| slot(&number.from)).collect();
+        CompiledNumbers { claimed: claimed.clone(), slots }
+    }
+
+    /// The limit for this request. What is read of each number is noted in `values`.
+    pub fn of_request(&self, limit: LimitId, values: &mut Values<'_, '_>) -> Algorithm {
+        let mut slots = self.slots.iter();
+        self.claimed.with(|number| {
+            let text = slots.next().and_then(|slot| values.of(*slot));
+            let ClaimedAmount { amount, result } = number.amount(text);
+            values.claims.push((limit, result));
+            amount
+        })
+    }
+}

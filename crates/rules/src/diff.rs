@@ -1,0 +1,103 @@
+//! Compares two rule sets: finds the limits of the new one that lose the buckets of the old one.
+//!
+//! A bucket is identified by its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a
+//! request. So other numbers, conditions or positions in the file keep what was spent, and another name does not. In a meter
+//! its name takes the place of policy, rule and limit.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::rule::Mode;
+use super::rule_set::{CompiledLimit, RuleSet};
+use ledger::bucket_key::BucketKey;
+
+/// A limit whose buckets start full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResetLimit {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub limit: String,
+    pub mode: Mode,
+    pub why: ResetCause,
+}
+
+/// Why its buckets are not found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResetCause {
+    /// There was no limit of this name in a policy of this name.
+    Name,
+    Keys {
+        was: Vec<String>,
+        is: Vec<String>,
+    },
+    Algorithm {
+        was: &'static str,
+        is: &'static str,
+    },
+    Mode {
+        was: Mode,
+    },
+    /// It had or has buckets of its own where there is no meter.
+    Meter {
+        was: Option<String>,
+        is: Option<String>,
+    },
+}
+
+impl fmt::Display for ResetLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.mode == Mode::Shadow { " (shadow)" } else { "" };
+        write!(f, "policy {}, limit {}{mode}: ", self.policy, self.limit)?;
+        match &self.why {
+            ResetCause::Name => f.write_str("it was not there before"),
+            ResetCause::Keys { was, is } => write!(f, "limit_keys were [{}], are [{}]", was.join(", "), is.join(", ")),
+            ResetCause::Algorithm { was, is } => write!(f, "algorithm was {was}, is {is}"),
+            ResetCause::Meter { was, is } => {
+                let name = |meter: &Option<String>| meter.clone().unwrap_or_else(|| "unset".to_owned());
+                write!(f, "meter was {}, is {}", name(was), name(is))
+            }
+            ResetCause::Mode { was } => write!(f, "mode was {}, is {}", was.name(), self.mode.name()),
+        }
+    }
+}
+
+/// The limits whose buckets are lost, in the order of the new file.
+pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
+    let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
+    // A limit that joins a meter loses its own buckets, although those of the meter are known.
+    let joins = |limit: &&CompiledLimit| {
+        let is_it =
+            |old: &&CompiledLimit| (&old.policy, &old.name, old.mode) == (&limit.policy, &limit.name, limit.mode);
+        limit.meter.is_some() && before.limits().iter().find(is_it).is_some_and(|old| old.meter != limit.meter)
+    };
+    let unknown = after.limits().iter().filter(|limit| !known.contains(&limit.identity()) || joins(limit));
+    let reset = |limit: &CompiledLimit| ResetLimit {
+        policy: limit.policy.clone(),
+        limit: limit.name.clone(),
+        mode: limit.mode,
+        why: why(before, after, limit),
+    };
+    unknown.map(reset).collect()
+}
+
+fn why(before: &RuleSet, after: &RuleSet, limit: &CompiledLimit) -> ResetCause {
+    let named = |one: &&CompiledLimit| one.policy == limit.policy && one.name == limit.name;
+    let of_mode = |rules: &'_ RuleSet, mode: Mode| rules.limits().iter().filter(named).any(|one| one.mode == mode);
+    let of_meter = |one: &&CompiledLimit| limit.meter.is_some() && one.meter == limit.meter;
+    let same = before.limits().iter().filter(named).find(|old| old.mode == limit.mode);
+    let Some(old) = same.or_else(|| before.limits().iter().find(of_meter)) else {
+        // A shadow that was added to its limit is new; the only limit of a name has changed its mode.
+        let other = if limit.mode == Mode::Shadow { Mode::Enforce } else { Mode::Shadow };
+        let changed = of_mode(before, other) && !of_mode(after, other);
+        return if changed { ResetCause::Mode { was: other } } else { ResetCause::Name };
+    };
+    if old.meter != limit.meter {
+        return ResetCause::Meter { was: old.meter.clone(), is: limit.meter.clone() };
+    }
+    match (old.algorithm_name(), limit.algorithm_name()) {
+        (was, is) if was != is => ResetCause::Algorithm { was, is },
+        _ if old.keys != limit.keys => ResetCause::Keys { was: old.keys.clone(), is: limit.keys.clone() },
+        // A rule with a dot in its name, and a limit of a rule, print alike.
+        _ => ResetCause::Name,
+    }
+}

@@ -1,0 +1,210 @@
+//! The parts of an explanation: what each policy and each rule came to, and what is undecided.
+
+use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
+use crate::partial::Observation;
+use crate::rule::{Condition, KeyPart, LimitKey, Mode, Otherwise, Policy, Rule};
+use crate::rule_set::Answer;
+use base::time::Timestamp;
+use ledger::charge::Charge;
+use ledger::cost::Cost;
+use request::attribute::Attribute;
+
+/// The outcome of the rules for a request, and why.
+#[derive(Clone, Debug)]
+pub struct Explanation<'a> {
+    /// All policies of the file, in its order.
+    pub policies: Vec<ExplainedPolicy<'a>>,
+    pub exemption: Exemption<'a>,
+    /// The answer that `RuleSet::plan` gives.
+    pub answer: Answer,
+}
+
+/// A policy, with the outcomes of its rules.
+#[derive(Clone, Debug)]
+pub struct ExplainedPolicy<'a> {
+    pub policy: &'a Policy,
+    pub part: PolicyOutcome<'a>,
+    /// The elements of lists because of which its own conditions hold.
+    pub matched: Vec<MatchedElement<'a>>,
+    pub rules: Vec<ExplainedRule<'a>>,
+}
+
+/// Whether a policy takes part.
+#[derive(Clone, Debug)]
+pub enum PolicyOutcome<'a> {
+    /// Its own conditions hold; this is how it ends.
+    TakesPart(PolicyEnd<'a>),
+    Fails(Failure<'a>),
+    Undecidable(Vec<&'a Attribute>),
+    /// A policy before it has denied the request.
+    NotChecked {
+        denied_by: &'a str,
+    },
+}
+
+/// How a policy that takes part ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicyEnd<'a> {
+    /// The first rule that applies decides.
+    Decided { by: &'a str },
+    /// This rule's `deny`.
+    Denied { by: &'a str },
+    /// No rule applies: the policy's `otherwise` holds.
+    Otherwise(Otherwise),
+    /// Whether this rule applies is not known, and so whether any after it is asked.
+    Undecided { at: &'a str },
+}
+
+/// A rule, with its outcome.
+#[derive(Clone, Debug)]
+pub struct ExplainedRule<'a> {
+    pub rule: &'a Rule,
+    /// Its own, or its policy's.
+    pub mode: Mode,
+    pub outcome: RuleOutcome<'a>,
+}
+
+/// Whether a rule applies.
+#[derive(Clone, Debug)]
+pub enum RuleOutcome<'a> {
+    Applies {
+        /// The values that the limit keys picked, in the order of the bucket's identity.
+        picked: Vec<PickedKey<'a>>,
+        /// Empty for an `action`.
+        charges: RuleCharges<'a>,
+        /// The elements of lists because of which its conditions hold.
+        matched: Vec<MatchedElement<'a>>,
+    },
+    Fails(Failure<'a>),
+    Skipped(SkipReason<'a>),
+    Undecidable(Vec<&'a Attribute>),
+}
+
+/// Why a rule was not checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SkipReason<'a> {
+    /// A rule before it in its policy decided, or cannot be decided.
+    After { rule: &'a str },
+    /// Its policy takes no part.
+    PolicySkipped,
+}
+
+/// The first reason why a policy or a rule does not apply.
+#[derive(Clone, Debug)]
+pub enum Failure<'a> {
+    Condition {
+        condition: &'a Condition,
+        found: Observation<'a>,
+    },
+    /// None of its alternatives has a value.
+    Key(&'a LimitKey),
+    /// It held until this moment.
+    Over {
+        since: Timestamp,
+    },
+}
+
+/// An element of a claim's list because of which a condition holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatchedElement<'a> {
+    pub attribute: &'a Attribute,
+    /// Its value or its pseudonym.
+    pub element: Observation<'a>,
+}
+
+/// A limit key with the value that it picked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PickedKey<'a> {
+    pub key: &'a LimitKey,
+    /// The index of the alternative that had a value.
+    pub alternative: u8,
+    pub part: &'a KeyPart,
+    /// Folded as the key says; a value or a pseudonym.
+    pub value: Observation<'a>,
+}
+
+/// What the limits of one rule charge.
+#[derive(Clone, Debug, Default)]
+pub struct RuleCharges<'a> {
+    pub charged: Vec<ExplainedCharge<'a>>,
+    /// The limits that charge nothing, since an override says so.
+    pub unlimited: Vec<&'a str>,
+}
+
+/// The charge of one limit.
+#[derive(Clone, Debug)]
+pub struct ExplainedCharge<'a> {
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub name: &'a str,
+    pub mode: Mode,
+    /// The counter whose buckets the limit shares.
+    pub meter: Option<&'a str>,
+    pub charge: Charge,
+    /// The numbers that the request brings.
+    pub claimed: Vec<ExplainedNumber<'a>>,
+}
+
+/// A number of a limit that comes from the request's credentials.
+#[derive(Clone, Debug)]
+pub struct ExplainedNumber<'a> {
+    pub number: &'a ClaimedNumber,
+    pub found: Observation<'a>,
+    /// After it was cut, or the default.
+    pub amount: Cost,
+    pub result: ClaimResult,
+}
+
+/// Whether the request pays nothing anywhere.
+#[derive(Clone, Debug)]
+pub enum Exemption<'a> {
+    None,
+    By(&'a [Condition]),
+    Undecidable(Vec<&'a Attribute>),
+    /// The request is refused, exempt or not.
+    NotChecked,
+}
+
+impl<'a> Explanation<'a> {
+    /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is
+    /// the gateway's. A denied request is denied whatever else is not known; an exempt one might still be denied.
+    pub fn undecided(&self) -> Vec<UndecidedPart<'_, 'a>> {
+        if matches!(self.answer, Answer::Denied(_)) {
+            return Vec::new();
+        }
+        let mut undecided = Vec::new();
+        for explained in &self.policies {
+            let policy = Some(explained.policy);
+            if let PolicyOutcome::Undecidable(attributes) = &explained.part {
+                undecided.push(UndecidedPart { policy, rule: None, attributes });
+            }
+            for rule in &explained.rules {
+                if let RuleOutcome::Undecidable(attributes) = &rule.outcome {
+                    undecided.push(UndecidedPart { policy, rule: Some(rule), attributes });
+                }
+            }
+        }
+        if let Exemption::Undecidable(attributes) = &self.exemption {
+            undecided.push(UndecidedPart { policy: None, rule: None, attributes });
+        }
+        undecided
+    }
+
+    /// The policies that let the request pass because none of their rules applied.
+    pub fn unmatched(&self) -> impl Iterator<Item = &'a Policy> {
+        let unmatched = |explained: &&ExplainedPolicy<'a>| {
+            matches!(explained.part, PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Allow)))
+                && !matches!(self.answer, Answer::Exempt)
+        };
+        self.policies.iter().filter(unmatched).map(|explained| explained.policy)
+    }
+}
+
+/// What cannot be decided, and the attributes that are not known.
+#[derive(Clone, Copy, Debug)]
+pub struct UndecidedPart<'e, 'a> {
+    /// `None`: whether the request is exempt.
+    pub policy: Option<&'a Policy>,
+    /// `None`: whether the policy takes part.
+    pub rule: Option<&'e ExplainedRule<'a>>,
+    pub attributes: &'e [&'a Attribute],
+}

@@ -1,0 +1,79 @@
+//! Words why a rule does not apply.
+
+use std::fmt;
+
+use chrono::{DateTime, SecondsFormat};
+
+use super::parts::{ExplainedNumber, Failure, MatchedElement, PickedKey};
+use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
+use crate::partial::Element;
+use crate::rule::Condition;
+use base::time::Timestamp;
+use request::matcher::Expectation;
+
+/// `jwt:plan is "free", wants "enterprise"`.
+impl fmt::Display for Failure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Condition { condition: Condition { attribute, expectation }, found } => {
+                write!(f, "{attribute} {found}, wants {expectation}")
+            }
+            Failure::Over { since } => write!(f, "over since {}", Date(*since)),
+            Failure::Key(key) => write!(f, "limit key {} has no value", key.text),
+        }
+    }
+}
+
+/// A timestamp as date and time in UTC, to the second.
+#[derive(Clone, Copy, Debug)]
+pub struct Date(pub Timestamp);
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let moment = i64::try_from(self.0.0).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
+        f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Secs, true))
+    }
+}
+
+/// `path "/v1/*"`, `ip:address cidr 10.0.0.0/8`.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Condition { attribute, expectation } = self;
+        match expectation {
+            Expectation::Present(true) => write!(f, "{attribute} present"),
+            Expectation::Present(false) => write!(f, "{attribute} missing"),
+            _ => write!(f, "{attribute} {expectation}"),
+        }
+    }
+}
+
+/// `jwt:roles has "admin"`.
+impl fmt::Display for MatchedElement<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has {}", self.attribute, Element(&self.element))
+    }
+}
+
+/// `burst 50: jwt:limits.burst is "50"`, `burst 20, the default: jwt:limits.burst is missing`.
+impl fmt::Display for ExplainedNumber<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ExplainedNumber { number, found, amount, result } = self;
+        let ClaimedNumber { kind, from, min, max, .. } = number;
+        let default =
+            if matches!(result, ClaimResult::Missing | ClaimResult::Unreadable) { ", the default" } else { "" };
+        write!(f, "{} {amount}{default}: {from} {found}", kind.name())?;
+        match result {
+            ClaimResult::Read | ClaimResult::Missing => Ok(()),
+            ClaimResult::Cut if amount == max => write!(f, ", above the max of {max}"),
+            ClaimResult::Cut => write!(f, ", below the min of {min}"),
+            ClaimResult::Unreadable => write!(f, ", which is not {}", kind.shape()),
+        }
+    }
+}
+
+/// The alternative that had a value: `jwt:sub`, `lower(query:user)`.
+impl fmt::Display for PickedKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.part.fmt(f)
+    }
+}

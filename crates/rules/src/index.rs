@@ -1,0 +1,273 @@
+//! Finds the entries of a long list that may apply to a request, without checking each of them.
+//!
+//! An entry that expects one of some texts of an attribute is found by that attribute's value; any other entry is
+//! always found. The index only leaves out entries that cannot apply: the caller still checks every condition. So a
+//! thousand plans cost one look-up, and the order of the file still decides.
+
+use std::collections::HashMap;
+
+use smallvec::SmallVec;
+
+use request::matcher::{Expectation, Text};
+
+/// A shorter list is searched entry by entry, which costs less.
+const WORTHWHILE: usize = 9;
+
+/// The entries of a long list, by what they expect.
+#[derive(Clone, Debug)]
+pub struct Index {
+    /// One for each attribute by which an entry is found.
+    groups: Vec<Group>,
+    /// Indexes of entries that expect no text, in order.
+    always: Vec<u32>,
+}
+
+/// The entries that are found by one attribute's value.
+#[derive(Clone, Debug)]
+struct Group {
+    slot: usize,
+    exact: HashMap<Vec<u8>, Vec<u32>>,
+    subtrees: HashMap<Vec<u8>, Vec<u32>>,
+    subdomains: HashMap<Vec<u8>, Vec<u32>>,
+    /// The length of the longest subtree: a longer path is looked up no further.
+    longest: usize,
+}
+
+/// Indexes into the list, in its order.
+pub type Indices = SmallVec<[u32; 16]>;
+
+impl Index {
+    /// Each entry is its conditions: the slot of an attribute, and what is expected of it. `None` if the list is too
+    /// short for an index to be worth it.
+    pub fn of<'e>(
+        entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
+    ) -> Option<Index> {
+        if entries.len() < WORTHWHILE {
+            return None;
+        }
+        let found_by: Vec<Vec<(usize, &[Text])>> = entries
+            .map(|conditions| conditions.filter_map(|(slot, expectation)| Some((slot, texts(expectation)?))).collect())
+            .collect();
+        let mut frequency: HashMap<(usize, &Text), usize> = HashMap::new();
+        for (slot, texts) in found_by.iter().flatten() {
+            texts.iter().for_each(|text| *frequency.entry((*slot, text)).or_default() += 1);
+        }
+        // By what fewest others expect: of a thousand entries for one host, each is found by its path.
+        let others = |(slot, texts): &&(usize, &[Text])| -> usize {
+            texts.iter().filter_map(|text| frequency.get(&(*slot, text))).sum()
+        };
+        let mut index = Index { groups: Vec::new(), always: Vec::new() };
+        for (conditions, entry) in found_by.iter().zip(0..) {
+            match conditions.iter().min_by_key(others) {
+                Some((slot, texts)) => index.group(*slot).add(texts, entry),
+                None => index.always.push(entry),
+            }
+        }
+        Some(index)
+    }
+
+    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function that
+    /// takes it, or each element of a list.
+    pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
+        let mut found = Indices::from_slice(&self.always);
+        for group in &self.groups {
+            look(group.slot, &mut |value| group.find(value, &mut found));
+        }
+        if !self.groups.is_empty() {
+            found.sort_unstable();
+            found.dedup();
+        }
+        found
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the index was just found or made")]
+    fn group(&mut self, slot: usize) -> &mut Group {
+        let index = self.groups.iter().position(|group| group.slot == slot).unwrap_or_else(|| {
+            self.groups.push(Group {
+                slot,
+                exact: HashMap::new(),
+                subtrees: HashMap::new(),
+                subdomains: HashMap::new(),
+                longest: 0,
+            });
+            self.groups.len() - 1
+        });
+        &mut self.groups[index]
+    }
+}
+
+impl Group {
+    fn add(&mut self, texts: &[Text], entry: u32) {
+        for text in texts {
+            let (map, text) = match text {
+                Text::Exact(text) => (&mut self.exact, text),
+                Text::Subtree(above) => {
+                    self.longest = self.longest.max(above.len());
+                    (&mut self.subtrees, above)
+                }
+                Text::Subdomain(suffix) => (&mut self.subdomains, suffix),
+            };
+            map.entry(text.clone()).or_default().push(entry);
+        }
+    }
+
+    fn find(&self, value: &[u8], found: &mut Indices) {
+        found.extend(self.exact.get(value).into_iter().flatten().copied());
+        if !self.subdomains.is_empty()
+            && let Some(suffix) = value.iter().position(|byte| *byte == b'.').and_then(|dot| value.get(dot..))
+        {
+            found.extend(self.subdomains.get(suffix).into_iter().flatten().copied());
+        }
+        if self.subtrees.is_empty() {
+            return;
+        }
+        for end in 0..=value.len().min(self.longest) {
+            if matches!(value.get(end), None | Some(b'/'))
+                && let Some(subtree) = value.get(..end).and_then(|above| self.subtrees.get(above))
+            {
+                found.extend_from_slice(subtree);
+            }
+        }
+    }
+}
+
+/// The texts of which the value must be one, if that is what is expected.
+fn texts(expectation: &Expectation) -> Option<&[Text]> {
+    match expectation {
+        Expectation::AnyOf(texts) => Some(texts),
+        Expectation::All(expectations) => expectations.iter().find_map(texts),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rule::{Action, Condition, Mode, Otherwise, Policy, Rule, RuleSource};
+    use super::super::rule_set::RuleSet;
+    use super::*;
+    use base::position::Position;
+    use base::time::Timestamp;
+    use proptest::prelude::*;
+    use request::attribute::Attribute;
+    use request::identity::Claims;
+    use request::request::{ClientAddress, Request};
+
+    #[track_caller]
+    fn check(index: &Index, value: &str, indices: &[u32]) {
+        let found = index.find(|_, tell| tell(value.as_bytes()));
+        assert_eq!(&found[..], indices, "{value}");
+    }
+
+    fn index(expectations: &[Expectation]) -> Index {
+        Index::of(expectations.iter().map(|expectation| std::iter::once((0, expectation)))).unwrap()
+    }
+
+    #[test]
+    fn entries_are_found_in_their_order_by_any_of_their_texts() {
+        let any = |texts: &[&str]| Expectation::AnyOf(texts.iter().map(|text| Text::exact(text)).collect());
+        let mut entries = vec![any(&["a", "b"]), Expectation::Present(true), any(&["b"]), any(&["a", "a"])];
+        entries.extend((0..8).map(|number| any(&[&format!("plan-{number}")])));
+        let index = index(&entries);
+        check(&index, "a", &[0, 1, 3]);
+        check(&index, "b", &[0, 1, 2]);
+        check(&index, "c", &[1]);
+        check(&index, "plan-7", &[1, 11]);
+    }
+
+    #[test]
+    fn a_path_is_found_below_each_of_its_ancestors() {
+        let patterns = ["/*", "/v1/*", "/v1/x/*", "/v1x/*", "/v1", "/v1/", "/v1//*", "/a", "/b", "/v1/x/y/z/*"];
+        let index = index(&patterns.map(|pattern| Expectation::AnyOf(vec![Text::for_path(pattern)])));
+        check(&index, "/v1/x/y", &[0, 1, 2]);
+        check(&index, "/v1", &[0, 1, 4]);
+        check(&index, "/v1/", &[0, 1, 5, 6]);
+        check(&index, "/v1x", &[0, 3]);
+        check(&index, "*", &[]);
+    }
+
+    #[test]
+    fn an_entry_is_found_by_what_fewest_others_expect() {
+        let text = |text: &str| Expectation::AnyOf(vec![Text::for_path(text)]);
+        let entries: Vec<[Expectation; 2]> =
+            (0..100).map(|number| [text("api.example.com"), text(&format!("/v1/{number}/*"))]).collect();
+        let index = Index::of(entries.iter().map(|entry| entry.iter().enumerate())).unwrap();
+        let find = |path: &str| {
+            index.find(|slot, tell| tell(if slot == 0 { b"api.example.com" } else { path.as_bytes() })).to_vec()
+        };
+        assert_eq!((find("/v1/7/x"), find("/v2")), (vec![7], vec![]));
+    }
+
+    /// Few attributes and few values, so that most requests meet several rules.
+    fn policies() -> impl Strategy<Value = Vec<Policy>> {
+        let attribute = prop::sample::select(vec!["path", "method", "header:a", "header:b", "jwt:c", "words(jwt:c)"]);
+        let text = prop::sample::select(vec!["/v1/*", "/v1/x", "/*", "GET", "POST", "1", "2", "3"]);
+        let condition = (attribute, prop::collection::vec(text, 1..3), 0..4).prop_map(|(name, texts, kind)| {
+            let attribute = Attribute::parse(name).unwrap();
+            let read = |text: &&str| if name == "path" { Text::for_path(text) } else { Text::exact(text) };
+            let texts: Vec<_> = texts.iter().map(read).collect();
+            let expectation = match kind {
+                0 => Expectation::Not(texts),
+                1 => Expectation::All(vec![Expectation::Present(true), Expectation::AnyOf(texts)]),
+                _ => Expectation::AnyOf(texts),
+            };
+            Condition { attribute, expectation }
+        });
+        let conditions = prop::collection::vec(condition, 0..3);
+        let action = prop::sample::select(vec![Action::Allow, Action::Deny]);
+        let mode = prop::sample::select(vec![Mode::Enforce, Mode::Shadow]);
+        let rule = (conditions.clone(), action, mode).prop_map(|(conditions, action, mode)| Rule {
+            name: String::new(),
+            conditions,
+            keys: Vec::new(),
+            mode,
+            action,
+            until: None,
+            position: Position::default(),
+        });
+        let otherwise = prop::sample::select(vec![Otherwise::Allow, Otherwise::Deny]);
+        let policy =
+            (conditions, prop::collection::vec(rule, 0..20), otherwise).prop_map(|(conditions, rules, otherwise)| {
+                Policy {
+                    name: String::new(),
+                    conditions,
+                    mode: Mode::Enforce,
+                    otherwise,
+                    rules,
+                    position: Position::default(),
+                }
+            });
+        prop::collection::vec(policy, 0..20)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn an_index_changes_no_ruling(
+            policies in policies(),
+            requests in prop::collection::vec(
+                ("(GET|POST)", "/(v1|v1/x|v1/x/y|v1x|v2)", "[1-4]", "[1-4]", prop::collection::vec("[1-4]( [1-4])?", 0..4)),
+                1..8,
+            ),
+        ) {
+            let indexed = RuleSet::compile(RuleSource { policies, exempt: Vec::new() });
+            let plain = indexed.clone().without_indexes();
+            for (method, path, a, b, list) in requests {
+                let request = http::Request::builder().method(&*method).uri(path).header("a", a).header("b", b);
+                let (head, ()) = request.body(()).unwrap().into_parts();
+                let client = ClientAddress::new([203, 0, 113, 7].into(), 64);
+                let claims = Claims::new([("c".to_owned(), list.into())].into_iter().collect(), None);
+                let claims = Some(&claims);
+                let request = Request { claims, ..Request::new(&head, client) };
+                let answer = |rules: &RuleSet| format!("{:?}", rules.plan(&request, Timestamp(1)));
+                prop_assert_eq!(answer(&indexed), answer(&plain));
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_list_has_no_index() {
+        let one = Expectation::Present(true);
+        assert!(Index::of(std::iter::once(std::iter::once((0, &one)))).is_none());
+    }
+}

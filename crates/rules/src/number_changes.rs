@@ -1,0 +1,96 @@
+//! Compares two rule sets: finds the limits whose buckets stay while their numbers change, and says what becomes of these.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use super::rule::Mode;
+use super::rule_set::{CompiledLimit, RuleSet};
+use ledger::algorithm::Algorithm;
+use ledger::bucket_key::BucketKey;
+
+/// A limit with other numbers for the same buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedLimit {
+    pub policy: String,
+    /// The rule's name; of several limits in one rule, `rule.limit`.
+    pub limit: String,
+    pub mode: Mode,
+    pub change: NumberChange,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NumberChange {
+    /// Of the limit itself, also if a request brings them.
+    Own { was: String, is: String, what_stays: &'static str },
+    /// The numbers of its overrides alone.
+    Overrides,
+}
+
+impl fmt::Display for ChangedLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.mode == Mode::Shadow { " (shadow)" } else { "" };
+        write!(f, "policy {}, limit {}{mode}: ", self.policy, self.limit)?;
+        match &self.change {
+            NumberChange::Own { was, is, what_stays } => write!(f, "was {was}, is {is}; {what_stays}"),
+            NumberChange::Overrides => f.write_str("overrides have other numbers; what was spent stays spent"),
+        }
+    }
+}
+
+/// What becomes of a bucket that was charged with one set of numbers and is charged with another of the same algorithm.
+fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
+    match (was, is) {
+        (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {
+            "what was spent counts until the running period ends, or the next one of the new window, whichever is earlier"
+        }
+        (Algorithm::SlidingWindow(old), Algorithm::SlidingWindow(new))
+            if (old.window(), old.steps()) != (new.window(), new.steps()) =>
+        {
+            "what was granted counts in the new window, from the end of its old step on"
+        }
+        _ => "what was spent stays spent",
+    }
+}
+
+/// The limits with other numbers, in the order of the new file.
+pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
+    let name = |limit: &CompiledLimit| (limit.identity(), limit.policy.clone(), limit.name.clone());
+    let known: HashMap<(BucketKey, String, String), &CompiledLimit> =
+        before.limits().iter().map(|limit| (name(limit), limit)).collect();
+    let changed = |limit: &CompiledLimit| {
+        Some(ChangedLimit {
+            change: change(known.get(&name(limit))?, limit)?,
+            policy: limit.policy.clone(),
+            limit: limit.name.clone(),
+            mode: limit.mode,
+        })
+    };
+    after.limits().iter().filter_map(changed).collect()
+}
+
+fn change(before: &CompiledLimit, after: &CompiledLimit) -> Option<NumberChange> {
+    let (was, is) = (before.numbers_text(), after.numbers_text());
+    if was != is {
+        let what_stays = what_stays(before.variants.first()?, after.variants.first()?);
+        return Some(NumberChange::Own { was, is, what_stays });
+    }
+    (!before.has_overrides_of(after)).then_some(NumberChange::Overrides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::Micros;
+    use ledger::algorithm::sliding_window::SlidingWindow;
+
+    #[test]
+    fn other_steps_of_a_sliding_window_keep_the_ends_of_the_old_ones() {
+        let window = |limit, seconds: u64, steps| {
+            Algorithm::SlidingWindow(SlidingWindow::new(limit, Micros(seconds * 1_000_000), steps).unwrap())
+        };
+        let stays = |is| what_stays(&window(10, 60, 10), &is);
+        assert_eq!(stays(window(20, 60, 10)), "what was spent stays spent");
+        let ends = "what was granted counts in the new window, from the end of its old step on";
+        assert_eq!([stays(window(10, 90, 10)), stays(window(10, 60, 6))], [ends; 2]);
+    }
+}

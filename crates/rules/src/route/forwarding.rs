@@ -1,0 +1,62 @@
+//! Holds the changes that a route makes to the requests that it forwards, and to their responses.
+
+use http::HeaderValue;
+
+use super::header_changes::{HeaderChanges, ResolvedChanges};
+use super::overrides::Overrides;
+use super::path_prefix::PrefixReplacement;
+use request::attribute::Attribute;
+use request::request::Request;
+
+/// The changes of a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forwarding {
+    pub rewrite: Rewrite,
+    pub request_headers: HeaderChanges,
+    pub response_headers: HeaderChanges,
+    pub overrides: Overrides,
+    pub client_certificate: ForwardedCertificate,
+}
+
+/// Whether the upstream gets what TLS has verified of the client's certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedCertificate {
+    #[default]
+    No,
+    Yes,
+}
+
+/// What the upstream gets in place of what the client sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    pub path: Option<PrefixReplacement>,
+    /// What is taken off the path, if nothing takes its place: it is reported in `X-Forwarded-Prefix`.
+    pub stripped: Option<HeaderValue>,
+    pub host: Option<HeaderValue>,
+}
+
+/// The changes of header fields for one request.
+#[derive(Clone, Debug, Default)]
+pub struct FieldChanges {
+    pub request: ResolvedChanges,
+    pub response: ResolvedChanges,
+}
+
+impl Forwarding {
+    /// The attributes that it reads.
+    pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
+        self.request_headers.attributes().chain(self.response_headers.attributes())
+    }
+
+    /// The changes of header fields for a request, if there are any.
+    pub fn field_changes(&self, request: &Request<'_>) -> Option<Box<FieldChanges>> {
+        if self.request_headers.is_empty() && self.response_headers.is_empty() {
+            return None;
+        }
+        let (request_headers, response_headers) = (&self.request_headers, &self.response_headers);
+        Some(Box::new(FieldChanges {
+            request: request_headers.resolve(request),
+            response: response_headers.resolve(request),
+        }))
+    }
+}

@@ -1,0 +1,346 @@
+//! Holds the routes of a file, and chooses that of a request.
+//!
+//! The first route that matches is taken. An index finds the few of a thousand that may match, so the number of routes
+//! hardly matters.
+
+use std::sync::Arc;
+
+use super::forwarding::Forwarding;
+use super::split::{PartialShare, Split};
+use super::target::Target;
+use super::{DEFAULT, RouteId, UpstreamId};
+use crate::index::Index;
+use crate::partial::{Knowledge, Observation};
+use crate::resolved::{CompiledCondition, Slot, Values};
+use crate::rule::Condition;
+use base::position::Position;
+use base::time::Timestamp;
+use request::attribute::Attribute;
+use request::matcher::Expectation;
+use request::request::Request;
+
+/// A route.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub name: String,
+    /// All of them must hold. They read no credentials.
+    pub conditions: Vec<Condition>,
+    pub target: Target,
+    /// `None`: requests are forwarded, and responses returned, as they are.
+    pub forwarding: Option<Arc<Forwarding>>,
+    pub position: Position,
+}
+
+impl Route {
+    /// The upstreams to which it leads; none if it answers by itself.
+    pub fn upstreams(&self) -> Vec<UpstreamId> {
+        match &self.target {
+            Target::Upstream(upstream) => vec![*upstream],
+            Target::Split(split) => split.shares().iter().map(|share| share.upstream).collect(),
+            Target::Answer(_) => Vec::new(),
+        }
+    }
+
+    /// How it shares its requests between several upstreams.
+    pub fn split(&self) -> Option<&Split> {
+        match &self.target {
+            Target::Split(split) => Some(split),
+            Target::Upstream(_) | Target::Answer(_) => None,
+        }
+    }
+}
+
+/// The routes of a file, in its order.
+#[derive(Clone, Debug)]
+pub struct RouteSet {
+    routes: Vec<Route>,
+    attributes: Vec<Attribute>,
+    compiled: Vec<CompiledRoute>,
+    index: Option<Index>,
+}
+
+#[derive(Clone, Debug)]
+struct CompiledRoute {
+    /// The upstream of a split is chosen for each request.
+    choice: RouteChoice,
+    split: Option<Split>,
+    conditions: Vec<CompiledCondition>,
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteChoice {
+    pub route: RouteId,
+    /// `None` for a route that answers by itself; and for one that splits its requests, as long as the request is not known.
+    pub upstream: Option<UpstreamId>,
+}
+
+/// What the routes lead to, for a request of which not everything is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartialChoice {
+    Chosen(RouteChoice),
+    /// The route is known, but not which of its upstreams.
+    OneOf(RouteId),
+    NoRoute,
+    /// A condition decides that reads an attribute which is not known.
+    Unknown,
+}
+
+impl RouteSet {
+    /// The only route of a file with a single upstream.
+    pub fn single() -> RouteSet {
+        let route = Route {
+            name: DEFAULT.to_owned(),
+            conditions: Vec::new(),
+            target: Target::Upstream(UpstreamId(0)),
+            forwarding: None,
+            position: Position::default(),
+        };
+        RouteSet::compile(vec![route])
+    }
+
+    /// Names have been checked.
+    pub fn compile(routes: Vec<Route>) -> RouteSet {
+        let mut attributes = Vec::new();
+        let mut slot = |attribute: &Attribute| {
+            let index = attributes.iter().position(|known| known == attribute);
+            Slot(index.unwrap_or_else(|| {
+                attributes.push(attribute.clone());
+                attributes.len() - 1
+            }))
+        };
+        let mut condition = |condition: &Condition| CompiledCondition {
+            slot: slot(&condition.attribute),
+            expectation: condition.expectation.clone(),
+        };
+        let compiled: Vec<CompiledRoute> = (0..)
+            .zip(&routes)
+            .map(|(id, route)| CompiledRoute {
+                choice: RouteChoice {
+                    route: RouteId(id),
+                    upstream: match route.target {
+                        Target::Upstream(upstream) => Some(upstream),
+                        Target::Split(_) | Target::Answer(_) => None,
+                    },
+                },
+                split: route.split().cloned(),
+                conditions: route.conditions.iter().map(&mut condition).collect(),
+            })
+            .collect();
+        let index = Index::of(compiled.iter().map(|route| conditions_of(&route.conditions)));
+        RouteSet { routes, attributes, compiled, index }
+    }
+
+    /// A [`RouteId`] is an index into it.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    pub fn route(&self, id: RouteId) -> Option<&Route> {
+        self.routes.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// The attributes by which a route is chosen.
+    pub fn attributes(&self) -> &[Attribute] {
+        &self.attributes
+    }
+
+    /// The attributes that the routes read, to choose one or for the fields that they set.
+    pub fn read_attributes(&self) -> impl Iterator<Item = &Attribute> {
+        let forwarding = self.routes.iter().filter_map(|route| route.forwarding.as_deref());
+        let splits = self.routes.iter().filter_map(|route| route.split()?.by());
+        let split_by = splits.flat_map(|by| &by.alternatives).map(|part| &part.attribute);
+        self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
+    }
+
+    /// The first route that the request matches; `None` if it matches none. Where requests are split at random, `draw` returns a
+    /// number below its argument.
+    pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
+        let chosen = self.matched(request)?;
+        Some(match &chosen.split {
+            None => chosen.choice,
+            Some(split) => {
+                let upstream = split.choose(|attribute| attribute.resolve(request), draw);
+                RouteChoice { upstream: Some(upstream), ..chosen.choice }
+            }
+        })
+    }
+
+    fn matched(&self, request: &Request<'_>) -> Option<&CompiledRoute> {
+        if let [only] = self.compiled.as_slice()
+            && only.conditions.is_empty()
+        {
+            return Some(only);
+        }
+        // No route depends on the time.
+        let mut values = Values::new(&self.attributes, request, Timestamp(0));
+        let mut candidates = values.among(&self.compiled, self.index.as_ref());
+        candidates.find(|route| values.hold(&route.conditions))
+    }
+
+    /// The route that every request takes, if there is one: it is also that of requests which were refused before their
+    /// route could be chosen.
+    pub fn only(&self) -> Option<RouteChoice> {
+        match self.compiled.as_slice() {
+            [only] if only.conditions.is_empty() => Some(only.choice),
+            _ => None,
+        }
+    }
+
+    /// The route with this name.
+    pub fn named(&self, name: &str) -> Option<RouteChoice> {
+        let (_, compiled) = self.routes.iter().zip(&self.compiled).find(|(route, _)| route.name == name)?;
+        Some(compiled.choice)
+    }
+
+    /// The first route that a request matches, as far as what `observe` returns of its attributes decides that.
+    pub fn choose_partially<'s, 'a>(
+        &'s self,
+        observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>,
+        known: &Knowledge<'_>,
+    ) -> PartialChoice {
+        for (route, compiled) in self.routes.iter().zip(&self.compiled) {
+            let mut holds = Some(true);
+            for Condition { attribute, expectation } in &route.conditions {
+                match known.evaluate(expectation, attribute, &observe(attribute)) {
+                    Some(true) => {}
+                    Some(false) => {
+                        holds = Some(false);
+                        break;
+                    }
+                    None => holds = None,
+                }
+            }
+            match holds {
+                Some(true) => return compiled.choose_partially(observe),
+                Some(false) => {}
+                None => return PartialChoice::Unknown,
+            }
+        }
+        PartialChoice::NoRoute
+    }
+
+    #[cfg(test)]
+    fn without_index(mut self) -> RouteSet {
+        self.index = None;
+        self
+    }
+}
+
+impl CompiledRoute {
+    fn choose_partially<'s, 'a>(&'s self, observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>) -> PartialChoice {
+        let Some(split) = &self.split else { return PartialChoice::Chosen(self.choice) };
+        match split.choose_partially(observe) {
+            PartialShare::Chosen(upstream) => {
+                PartialChoice::Chosen(RouteChoice { upstream: Some(upstream), ..self.choice })
+            }
+            PartialShare::Unknown => PartialChoice::OneOf(self.choice.route),
+        }
+    }
+}
+
+fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
+    conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use request::matcher::Text;
+    use request::request::ClientAddress;
+
+    fn condition(attribute: &str, text: &str) -> Condition {
+        let attribute = Attribute::parse(attribute).unwrap();
+        let text = match attribute {
+            Attribute::Path => Text::for_path(text),
+            Attribute::Host => Text::for_host(text),
+            _ => Text::exact(text),
+        };
+        Condition { attribute, expectation: Expectation::AnyOf(vec![text]) }
+    }
+
+    fn routes(matches: &[&[(&str, &str)]]) -> RouteSet {
+        let route = |(number, conditions): (u32, &&[(&str, &str)])| Route {
+            name: format!("r{number}"),
+            conditions: conditions.iter().map(|(attribute, text)| condition(attribute, text)).collect(),
+            target: Target::Upstream(UpstreamId(number % 3)),
+            forwarding: None,
+            position: Position::default(),
+        };
+        RouteSet::compile((0..).zip(matches).map(route).collect())
+    }
+
+    fn chosen(routes: &RouteSet, host: &str, target: &str) -> Option<u32> {
+        let (head, ()) = http::Request::builder().uri(target).header("host", host).body(()).unwrap().into_parts();
+        let client = ClientAddress::new(IpAddr::from([192, 0, 2, 1]), 64);
+        let request = Request::new(&head, client);
+        routes.choose(&request, |_| 0).map(|choice| choice.route.0)
+    }
+
+    #[test]
+    fn the_first_route_that_matches_is_taken() {
+        let routes = routes(&[
+            &[("host", "api.example.com"), ("path", "/v1/*")],
+            &[("path", "/v1/*")],
+            &[("host", "*.example.com")],
+        ]);
+        assert_eq!(chosen(&routes, "api.example.com", "/v1/x"), Some(0));
+        assert_eq!(chosen(&routes, "API.example.com:8080", "/v1"), Some(0));
+        assert_eq!(chosen(&routes, "other", "/v1/../v1/x"), Some(1));
+        assert_eq!(chosen(&routes, "www.example.com", "/v1x"), Some(2));
+        assert_eq!(chosen(&routes, "a.b.example.com", "/"), None);
+        assert_eq!(chosen(&routes, "example.com", "/"), None);
+        assert_eq!(chosen(&routes, ".example.com", "/"), None);
+    }
+
+    #[test]
+    fn the_only_route_without_conditions_is_every_request_s() {
+        assert_eq!(chosen(&RouteSet::single(), "a", "/"), Some(0));
+        assert_eq!(RouteSet::single().only().map(|only| only.upstream), Some(Some(UpstreamId(0))));
+        assert_eq!(routes(&[&[("path", "/a")]]).only(), None);
+    }
+
+    #[test]
+    fn an_unknown_attribute_leaves_the_route_open_only_where_it_decides() {
+        let routes = routes(&[&[("path", "/a"), ("header:x-beta", "1")], &[("path", "/b")], &[]]);
+        let names = base::pseudonym::PseudonymKey::default();
+        let known = Knowledge { client: None, issuer: None, at: Timestamp(0), names: &names };
+        let choose = |path: &'static str| {
+            let mut observe = |attribute: &Attribute| match attribute {
+                Attribute::Path => Observation::Value(path.as_bytes().into()),
+                _ => Observation::Unknown,
+            };
+            match routes.choose_partially(&mut observe, &known) {
+                PartialChoice::Chosen(choice) => Some(choice.route.0),
+                PartialChoice::NoRoute => None,
+                PartialChoice::Unknown | PartialChoice::OneOf(_) => Some(99),
+            }
+        };
+        assert_eq!([choose("/a"), choose("/b"), choose("/c")], [Some(99), Some(1), Some(2)]);
+    }
+
+    proptest! {
+        /// Few hosts and paths, so that most requests meet several routes.
+        #[test]
+        fn the_index_changes_no_choice(
+            list in proptest::collection::vec((0..5usize, 0..6usize), 9..40),
+            host in 0..5usize,
+            path in 0..6usize,
+        ) {
+            const HOSTS: [&str; 5] = ["a.example", "b.example", "*.example", "c", "example"];
+            const PATHS: [&str; 6] = ["/*", "/v1/*", "/v1", "/v1/x/*", "/v2/y", "/v1/x"];
+            let list: Vec<Vec<(&str, &str)>> =
+                list.iter().map(|(host, path)| vec![("host", HOSTS[*host]), ("path", PATHS[*path])]).collect();
+            let list: Vec<&[(&str, &str)]> = list.iter().map(Vec::as_slice).collect();
+            let indexed = routes(&list);
+            prop_assert!(indexed.index.is_some());
+            let plain = indexed.clone().without_index();
+            let (host, path) = (HOSTS[host].replace('*', "z"), PATHS[path].replace('*', "w"));
+            prop_assert_eq!(chosen(&indexed, &host, &path), chosen(&plain, &host, &path));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Splits the requests of a route over several upstreams by weight: at random, or each client always to the same one.
+//!
+//! Clients are assigned by weighted rendezvous hashing. Every upstream gets a score from its name and the client's value, and the
+//! best one is taken: a score depends on no other upstream, so a change of weights moves only clients to or from the
+//! upstreams whose shares change.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+use super::UpstreamId;
+use crate::partial::Observation;
+use crate::rule::{Fold, LimitKey};
+use request::attribute::Attribute;
+
+/// The upstreams of a route, with their weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// At least one, in the order of the file.
+    shares: Vec<Share>,
+    /// The attributes whose first value decides. `None`: requests are split at random.
+    by: Option<LimitKey>,
+}
+
+/// One of the upstreams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    pub upstream: UpstreamId,
+    pub name: String,
+    /// Above 0.
+    pub weight: u32,
+}
+
+/// Which upstream a request goes to, as far as its attributes are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartialShare {
+    Chosen(UpstreamId),
+    /// The request is split at random, or by a value that is not known.
+    Unknown,
+}
+
+impl Split {
+    /// `shares` is not empty.
+    pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
+        Split { shares, by }
+    }
+
+    pub fn shares(&self) -> &[Share] {
+        &self.shares
+    }
+
+    pub fn by(&self) -> Option<&LimitKey> {
+        self.by.as_ref()
+    }
+
+    /// The sum of the weights.
+    pub fn total(&self) -> u64 {
+        self.shares.iter().map(|share| u64::from(share.weight)).sum()
+    }
+
+    /// The upstream for a request. `value` resolves its attributes; `draw` returns a number below its argument.
+    pub fn choose<'v>(
+        &self,
+        value: impl Fn(&Attribute) -> Option<Cow<'v, [u8]>>,
+        draw: impl FnOnce(u64) -> u64,
+    ) -> UpstreamId {
+        let Some(by) = &self.by else { return self.at(draw(self.total())) };
+        let picked = by.alternatives.iter().find_map(|part| Some((part.fold, value(&part.attribute)?)));
+        match picked {
+            Some((fold, value)) => self.of(&folded(fold, value)),
+            None => self.largest(),
+        }
+    }
+
+    /// The upstream for a request of which not everything is known.
+    pub fn choose_partially<'s, 'v>(
+        &'s self,
+        observe: &mut impl FnMut(&'s Attribute) -> Observation<'v>,
+    ) -> PartialShare {
+        let Some(by) = &self.by else { return PartialShare::Unknown };
+        for part in &by.alternatives {
+            match observe(&part.attribute) {
+                Observation::Value(value) => return PartialShare::Chosen(self.of(&folded(part.fold, value))),
+                // A list is missing, as in a limit key.
+                Observation::Missing | Observation::List(_) => {}
+                Observation::Named(_) | Observation::Unknown => return PartialShare::Unknown,
+            }
+        }
+        PartialShare::Chosen(self.largest())
+    }
+
+    /// The upstream in whose part of the total a number is.
+    fn at(&self, number: u64) -> UpstreamId {
+        let mut left = number;
+        for share in &self.shares {
+            match left.checked_sub(u64::from(share.weight)) {
+                Some(rest) => left = rest,
+                None => return share.upstream,
+            }
+        }
+        self.largest()
+    }
+
+    /// The upstream for a value.
+    fn of(&self, value: &[u8]) -> UpstreamId {
+        let best = self.shares.iter().min_by(|one, other| one.distance(value).total_cmp(&other.distance(value)));
+        best.map_or(UpstreamId(0), |share| share.upstream)
+    }
+
+    /// The upstream with the largest weight, the first of several: for clients that cannot be distinguished.
+    fn largest(&self) -> UpstreamId {
+        let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
+        largest.map_or(UpstreamId(0), |share| share.upstream)
+    }
+}
+
+impl Share {
+    /// Exponentially distributed over the values, with the weight as its rate: of several shares each has the least in
+    /// proportion to its weight.
+    fn distance(&self, value: &[u8]) -> f64 {
+        let mut hash = Sha256::new();
+        hash.update(self.name.len().to_be_bytes());
+        hash.update(&self.name);
+        hash.update(value);
+        let [a, b, c, d, e, f, g, ..]: [u8; 32] = hash.finalize().into();
+        // 53 bits, which a double holds exactly; never 0 or 1.
+        let bits = u64::from_be_bytes([0, a, b, c, d, e, f, g]) >> 3;
+        #[expect(clippy::cast_precision_loss, reason = "it has 53 bits")]
+        let uniform = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
+        -uniform.ln() / f64::from(self.weight)
+    }
+}
+
+fn folded(fold: Fold, value: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
+    match fold {
+        Fold::Exact => value,
+        Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::KeyPart;
+
+    const CLIENTS: u32 = 20_000;
+
+    fn split(weights: &[(&str, u32)], by: Option<&str>) -> Split {
+        let shares = (0..).zip(weights);
+        let shares = shares.map(|(id, (name, weight))| Share {
+            upstream: UpstreamId(id),
+            name: (*name).to_owned(),
+            weight: *weight,
+        });
+        let key = by.map(|text| LimitKey {
+            text: text.to_owned(),
+            alternatives: text
+                .split('|')
+                .map(|text| KeyPart { attribute: Attribute::parse(text).unwrap(), fold: Fold::Lower })
+                .collect(),
+        });
+        Split::new(shares.collect(), key)
+    }
+
+    /// The names of the upstreams of all clients.
+    fn assigned(weights: &[(&'static str, u32)]) -> Vec<&'static str> {
+        let split = split(weights, Some("jwt:sub"));
+        let name = |UpstreamId(id): UpstreamId| weights[id as usize].0;
+        (0..CLIENTS).map(|client| name(split.of(format!("client-{client}").as_bytes()))).collect()
+    }
+
+    /// Of all clients.
+    fn part(clients: usize) -> f64 {
+        f64::from(u32::try_from(clients).unwrap()) / f64::from(CLIENTS)
+    }
+
+    fn share(assigned: &[&str], name: &str) -> f64 {
+        part(assigned.iter().filter(|one| **one == name).count())
+    }
+
+    fn moved(before: &[&str], after: &[&str]) -> f64 {
+        part(before.iter().zip(after).filter(|(before, after)| before != after).count())
+    }
+
+    #[test]
+    fn clients_are_shared_by_weight_and_a_change_moves_only_the_difference() {
+        let before = assigned(&[("api", 95), ("canary", 5)]);
+        assert!((share(&before, "canary") - 0.05).abs() < 0.006);
+        let after = assigned(&[("api", 90), ("canary", 10)]);
+        assert!((share(&after, "canary") - 0.10).abs() < 0.008);
+        // All that move go to the canary, and nobody leaves it.
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after || *after == "canary"));
+        assert!((moved(&before, &after) - 0.05).abs() < 0.006);
+        // The order in the file does not matter.
+        assert_eq!(assigned(&[("canary", 5), ("api", 95)]), before);
+    }
+
+    #[test]
+    fn a_third_upstream_takes_its_share_from_the_others_and_moves_nobody_else() {
+        let before = assigned(&[("api", 95), ("canary", 5)]);
+        let after = assigned(&[("api", 95), ("canary", 5), ("next", 5)]);
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after || *after == "next"));
+        assert!((share(&after, "next") - 5.0 / 105.0).abs() < 0.006);
+    }
+
+    #[test]
+    fn at_random_every_upstream_has_its_part_of_the_numbers() {
+        let split = split(&[("a", 2), ("b", 1), ("c", 3)], None);
+        let chosen: Vec<u32> = (0..6)
+            .map(|number| {
+                split
+                    .choose(
+                        |_| None,
+                        |total| {
+                            assert_eq!(total, 6);
+                            number
+                        },
+                    )
+                    .0
+            })
+            .collect();
+        assert_eq!(chosen, [0, 0, 1, 2, 2, 2]);
+    }
+
+    #[test]
+    fn a_request_without_the_attribute_goes_to_the_largest() {
+        let split = split(&[("canary", 5), ("api", 95)], Some("jwt:sub|query:user"));
+        let choose = |user: Option<&'static str>| {
+            let value = |attribute: &Attribute| match attribute {
+                Attribute::Query(_) => user.map(|user| Cow::Borrowed(user.as_bytes())),
+                _ => None,
+            };
+            split.choose(value, |_| panic!("it is not drawn")).0
+        };
+        assert_eq!(choose(None), 1);
+        let canary = (0..200).map(|user| format!("user-{user}")).find(|user| split.of(user.as_bytes()).0 == 0).unwrap();
+        let upper: &'static str = canary.to_uppercase().leak();
+        assert_eq!(choose(Some(upper)), 0);
+        let observed = |user: Observation<'static>| {
+            let mut observe = |attribute: &Attribute| match attribute {
+                Attribute::Query(_) => user.clone(),
+                _ => Observation::Missing,
+            };
+            split.choose_partially(&mut observe)
+        };
+        assert_eq!(observed(Observation::Missing), PartialShare::Chosen(UpstreamId(1)));
+        assert_eq!(observed(Observation::Unknown), PartialShare::Unknown);
+        assert_eq!(observed(Observation::Value(canary.into_bytes().into())), PartialShare::Chosen(UpstreamId(0)));
+    }
+}

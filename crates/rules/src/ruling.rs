@@ -1,0 +1,78 @@
+//! Describes the decision of the rules about one request.
+
+use smallvec::SmallVec;
+
+use super::claimed_numbers::ClaimResults;
+use super::denier::{DenierId, DenierIds};
+use ledger::charge::{Charge, Plan};
+
+/// What the rules decide about a request, before any bucket is asked.
+#[derive(Clone, Debug)]
+pub struct Ruling {
+    pub answer: Answer,
+    /// A rule that allows, an override without a limit or `exempt` applied. Other policies may limit the request all the same.
+    pub is_unlimited: bool,
+    /// The policies that let the request pass because none of their rules applied.
+    pub unmatched: SmallVec<[PolicyId; 2]>,
+    /// The shadows that would have denied the request. Empty if it was denied: shadows see what is let pass.
+    pub shadow_denials: DenierIds,
+    /// What was read for numbers that the request brings. Empty if it pays nothing.
+    pub claims: ClaimResults,
+}
+
+/// The part of a [`Ruling`] that decides.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// A rule, or a policy's `otherwise`, refuses outright.
+    Denied(DenierId),
+    /// Pays nothing anywhere.
+    Exempt,
+    /// A limit can never meet its cost. The plan has the limits that were asked; the store is not asked.
+    TooLarge(Plan),
+    /// The charges to pay; the plan is empty if no limit applies.
+    Charge(Plan),
+}
+
+impl Answer {
+    /// The answer to a request that is to pay this.
+    pub fn for_plan(plan: Plan) -> Answer {
+        match plan.enforced.iter().any(Charge::is_too_large) {
+            true => Answer::TooLarge(plan),
+            false => Answer::Charge(plan),
+        }
+    }
+}
+
+/// The index of a policy in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyId(pub u32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ledger::cost::Cost;
+
+    fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+        let mut plan = Plan::default();
+        charges.into_iter().for_each(|charge| plan.enforce(charge));
+        plan
+    }
+
+    #[test]
+    fn a_sum_that_a_bucket_can_never_hold_is_too_large() {
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(1, 5, 2)])),
+            Answer::Charge(_)
+        ));
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(1, 9, 3)])),
+            Answer::TooLarge(_)
+        ));
+        assert!(matches!(
+            Answer::for_plan(plan([Charge::of_token_bucket(1, 5, 3), Charge::of_token_bucket(2, 5, 3)])),
+            Answer::Charge(_)
+        ));
+        let saturated = Charge { cost: Cost::from_thousandths(u64::MAX), ..Charge::of_token_bucket(1, 5, 1) };
+        assert!(matches!(Answer::for_plan(plan([saturated, Charge::of_token_bucket(1, 5, 1)])), Answer::TooLarge(_)));
+    }
+}

@@ -1,0 +1,269 @@
+//! A circuit breaker: keeps requests from waiting for a store that does not answer.
+//!
+//! The breaker opens after a number of consecutive failed calls, or when half of the last hundred calls failed; then no calls are
+//! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
+//! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
+//!
+//! One pause of the store makes the calls of all connections late at the same moment. That is one failure in the row, however
+//! many connections there are: timeouts that overlap in time count once.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use base::time::{Micros, Timestamp};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The number of consecutive failures that opens it.
+    pub failures: u32,
+    pub cooldown: Micros,
+    pub max_cooldown: Micros,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { failures: 5, cooldown: Micros(1_000_000), max_cooldown: Micros(30_000_000) }
+    }
+}
+
+/// The number of recent calls that count, and for how long each does.
+const WINDOW: usize = 100;
+const SPAN: Micros = Micros(10_000_000);
+/// Half of the recent calls open it only if there were this many separate failures within the span: not a single pause that
+/// made fifty connections late. Timeouts that overlap still count one by one among the calls: with many connections the last
+/// hundred calls may end within one timeout, and would then hold one failure however many are late.
+const SEPARATE: usize = 5;
+
+/// Shared by all workers.
+#[derive(Debug)]
+pub struct Breaker {
+    settings: Settings,
+    /// Whether anything has failed recently; otherwise the state need not be locked.
+    troubled: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    in_a_row: u32,
+    /// The recent calls, oldest first: when each ended, and how.
+    calls: VecDeque<(Timestamp, CallResult)>,
+    failed: usize,
+    /// The end of the last timeout that counted in the row. One that began earlier overlaps with it.
+    counted_until: Timestamp,
+    /// When the last failures were recorded that counted in the row, oldest first; at most [`SEPARATE`].
+    separate: VecDeque<Timestamp>,
+    open: Option<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    until: Timestamp,
+    /// The cool-down before jitter.
+    cooldown: Micros,
+    /// Whether a probe is under way.
+    probing: bool,
+    /// When the last connection was made to a server that had not answered a call on the connection before; 0 before the first.
+    reconnected: Timestamp,
+}
+
+/// Whether a request may call the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permit {
+    Granted,
+    /// As the probe that finds out whether the store is back.
+    Probe,
+    Refused,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallResult {
+    Success,
+    Failure,
+}
+
+/// How a result changed the breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Opened,
+    Closed,
+    None,
+}
+
+impl Breaker {
+    pub fn new(settings: Settings) -> Breaker {
+        let calls = VecDeque::with_capacity(WINDOW);
+        let separate = VecDeque::with_capacity(SEPARATE);
+        let state = State { in_a_row: 0, calls, failed: 0, counted_until: Timestamp(0), separate, open: None };
+        Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
+    }
+
+    pub fn acquire(&self, now: Timestamp) -> Permit {
+        if !self.is_troubled() {
+            return Permit::Granted;
+        }
+        let mut state = self.state.lock();
+        match &mut state.open {
+            None => Permit::Granted,
+            Some(open) if now >= open.until && !open.probing => {
+                open.probing = true;
+                Permit::Probe
+            }
+            Some(_) => Permit::Refused,
+        }
+    }
+
+    /// Whether anything has failed recently; if not, successes need not be recorded.
+    pub fn is_troubled(&self) -> bool {
+        self.troubled.load(Ordering::Acquire)
+    }
+
+    /// Records the result of a request that had a permit.
+    pub fn record(&self, permit: Permit, result: CallResult, now: Timestamp) -> Change {
+        if result == CallResult::Success && !self.is_troubled() {
+            return Change::None;
+        }
+        let mut state = self.state.lock();
+        let change = match (state.open, permit) {
+            (Some(_), Permit::Probe) if result == CallResult::Success => {
+                state.close();
+                Change::Closed
+            }
+            (Some(open), Permit::Probe) => {
+                let cooldown = Micros((open.cooldown.0 * 2).min(self.settings.max_cooldown.0));
+                state.open(cooldown, now);
+                Change::None
+            }
+            // The call was under way when the breaker opened: its result is outdated.
+            (Some(_), _) => Change::None,
+            (None, _) => {
+                state.count(result, now);
+                match result {
+                    CallResult::Success => state.in_a_row = 0,
+                    CallResult::Failure => state.lengthen_row(now),
+                }
+                self.open_if_failing(&mut state, now)
+            }
+        };
+        self.troubled.store(state.is_troubled(), Ordering::Release);
+        change
+    }
+
+    /// Records that a call stayed unanswered for one `timeout`, which began when it was sent or when its last timeout ended.
+    /// Of the timeouts that overlap in time, whatever their connections, only one counts in the row.
+    pub fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
+        let mut state = self.state.lock();
+        // The call was under way when the breaker opened: its result is outdated.
+        if state.open.is_some() {
+            return Change::None;
+        }
+        state.count(CallResult::Failure, now);
+        if timeout.start >= state.counted_until {
+            state.counted_until = timeout.end;
+            state.lengthen_row(now);
+        }
+        let change = self.open_if_failing(&mut state, now);
+        self.troubled.store(state.is_troubled(), Ordering::Release);
+        change
+    }
+
+    fn open_if_failing(&self, state: &mut State, now: Timestamp) -> Change {
+        if state.in_a_row < self.settings.failures && !state.half_failed(now) {
+            return Change::None;
+        }
+        state.open(self.settings.cooldown, now);
+        Change::Opened
+    }
+
+    /// Returns the permit of a request that made no call or whose client has disconnected, so that another may probe.
+    pub fn release(&self, permit: Permit) {
+        if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
+            open.probing = false;
+        }
+    }
+
+    /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. That it can
+    /// be connected to does not show that it decides: the breaker stays open until then, with the same cool-down.
+    pub fn probe_soon(&self, now: Timestamp) {
+        if let Some(open) = &mut self.state.lock().open {
+            (open.until, open.reconnected) = (open.until.min(now), now);
+        }
+    }
+
+    /// Forgets the failures before a new connection. If it is open, the next request probes: that there is a connection does not
+    /// show that the server decides.
+    pub fn begin_again(&self, now: Timestamp) {
+        let mut state = self.state.lock();
+        if let Some(open) = &mut state.open {
+            (open.until, open.reconnected) = (open.until.min(now), now);
+            return;
+        }
+        state.close();
+        self.troubled.store(false, Ordering::Release);
+    }
+
+    /// Whether the failure of a probe on a connection that was made at this time says nothing: a newer one may lead to another
+    /// server, and is to be probed.
+    pub fn is_outdated(&self, connected: Timestamp) -> bool {
+        self.state.lock().open.is_some_and(|open| connected < open.reconnected)
+    }
+
+    /// Closes the breaker, because a new connection has been shown to work.
+    pub fn reset(&self) -> Change {
+        let mut state = self.state.lock();
+        let was_open = state.open.is_some();
+        state.close();
+        self.troubled.store(false, Ordering::Release);
+        if was_open { Change::Closed } else { Change::None }
+    }
+}
+
+impl State {
+    fn is_troubled(&self) -> bool {
+        self.failed > 0 || self.open.is_some()
+    }
+
+    fn count(&mut self, result: CallResult, now: Timestamp) {
+        let stale =
+            |calls: &VecDeque<(Timestamp, CallResult)>| calls.front().is_some_and(|(at, _)| now.since(*at) > SPAN);
+        while self.calls.len() == WINDOW || stale(&self.calls) {
+            self.failed -= usize::from(self.calls.pop_front().is_some_and(|(_, result)| result == CallResult::Failure));
+        }
+        self.calls.push_back((now, result));
+        self.failed += usize::from(result == CallResult::Failure);
+    }
+
+    fn lengthen_row(&mut self, now: Timestamp) {
+        self.in_a_row += 1;
+        if self.separate.len() == SEPARATE {
+            self.separate.pop_front();
+        }
+        self.separate.push_back(now);
+    }
+
+    fn half_failed(&self, now: Timestamp) -> bool {
+        // Successes before the first failure are not recorded: what is missing to a whole window did not fail.
+        let half = self.failed * 2 >= WINDOW;
+        let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
+        half && recent && self.separate.len() == SEPARATE
+    }
+
+    fn open(&mut self, cooldown: Micros, now: Timestamp) {
+        // Jitter: between 3/4 and 5/4 of the cool-down.
+        let spread = cooldown.0 / 4 * 3 + fastrand::u64(0..=cooldown.0 / 2);
+        self.open = Some(Open { until: now.plus(Micros(spread)), cooldown, probing: false, reconnected: Timestamp(0) });
+    }
+
+    fn close(&mut self) {
+        self.calls.clear();
+        self.separate.clear();
+        (self.in_a_row, self.failed, self.open) = (0, 0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

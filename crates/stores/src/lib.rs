@@ -1,0 +1,239 @@
+//! Stores of buckets: each takes a plan atomically, all of its charges or none.
+//!
+//! Every store answers with the time of its decision and the level of every bucket in the plan. A store never logs or counts:
+//! it returns the result of a call to the caller, and sends everything else as an [`Event`].
+
+pub mod breaker;
+mod caller;
+mod error;
+mod events;
+mod fallback;
+pub mod initialization;
+mod inspector;
+pub mod memory;
+pub mod postgres;
+pub mod redis;
+pub mod remote;
+mod reply;
+mod reply_in_parts;
+mod settings;
+pub mod span_links;
+mod store_clock;
+mod take_failure;
+mod worker;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base::time::{Clock, Micros, Timestamp};
+pub use caller::Caller;
+pub use error::{Fault, StoreError};
+pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};
+pub use inspector::Inspector;
+use ledger::charge::{LimitId, Plan};
+use memory::Memory;
+use postgres::Postgres;
+use redis::cluster::Cluster;
+use redis::{Redis, Target};
+use remote::fault_injection::Hooks;
+pub use reply::{GivenBack, Source, TakeReply};
+pub use settings::{Endpoint, Settings};
+pub use take_failure::{PartialTake, TakeFailure};
+pub use worker::Worker;
+
+/// The list of stores. A new one needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
+#[derive(Debug)]
+pub enum Store {
+    Memory(Memory),
+    Redis(Redis),
+    Cluster(Cluster),
+    Postgres(Postgres),
+}
+
+impl Store {
+    /// Opens a store for this number of workers. A remote store is not connected to yet: [`Store::run`] does that.
+    pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
+        let hooks = Hooks::default();
+        match settings {
+            Settings::Memory(settings) => Store::Memory(Memory::new(settings, clock)),
+            Settings::Redis(settings) => match &settings.target {
+                Target::Cluster(cluster) => {
+                    Store::Cluster(Cluster::open(hooks, cluster, settings.clone(), workers, clock, events))
+                }
+                Target::Address { .. } | Target::Sentinel(_) => {
+                    Store::Redis(Redis::open(hooks, settings.clone(), workers, clock, events))
+                }
+            },
+            Settings::Postgres(settings) => {
+                Store::Postgres(Postgres::open(hooks, settings.clone(), workers, clock, events))
+            }
+        }
+    }
+
+    /// Keeps a worker's connection up, forever. Must run once, on the worker's own thread.
+    pub async fn run(&self, worker: Worker) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.run(worker).await,
+            Store::Cluster(cluster) => cluster.run(worker).await,
+            Store::Postgres(postgres) => postgres.run(worker).await,
+        }
+    }
+
+    /// Waits until every worker's connection has been attempted once, successfully or not; for two seconds at most.
+    pub async fn first_attempt(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.first_attempt().await,
+            Store::Cluster(cluster) => cluster.first_attempt().await,
+            Store::Postgres(postgres) => postgres.first_attempt().await,
+        }
+    }
+
+    /// Decides a plan, all or nothing. `None` when the client had disconnected before the store was called: nothing is spent.
+    ///
+    /// # Errors
+    ///
+    /// When the store gave no answer, or not for all of it; [`StoreError`] says for each cause whether the plan may have been
+    /// charged.
+    pub fn take(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> impl Future<Output = Result<Option<TakeReply>, TakeFailure>> + Send {
+        self.ask(worker, plan, caller, None)
+    }
+
+    /// The same, for a caller that does not wait for the store's whole timeout: what is not answered after `most` is an error, of
+    /// that part of the plan alone where its buckets are on several servers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::take`].
+    pub fn take_within(
+        &self,
+        most: Micros,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+    ) -> impl Future<Output = Result<Option<TakeReply>, TakeFailure>> + Send {
+        self.ask(worker, plan, caller, Some(most))
+    }
+
+    async fn ask(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
+    ) -> Result<Option<TakeReply>, TakeFailure> {
+        match self {
+            Store::Memory(memory) => Ok(Some(memory.take(plan))),
+            Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
+            // The largest by far: on the heap, so that it does not enlarge the task of a request with another store.
+            Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
+            Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
+        }
+    }
+
+    /// Decides a plan by this gateway's share of each limit, for when [`Store::take`] returned an error.
+    pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
+        match self {
+            Store::Memory(memory) => memory.take(plan),
+            Store::Redis(redis) => redis.fallback.take(plan),
+            Store::Cluster(cluster) => cluster.fallback.take(plan),
+            Store::Postgres(postgres) => postgres.fallback.take(plan),
+        }
+    }
+
+    /// Sets the hash of the configuration in force, which is announced to the other gateways.
+    pub fn announce(&self, configuration: &str) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.announce(configuration),
+            Store::Cluster(cluster) => cluster.announce(configuration),
+            Store::Postgres(postgres) => postgres.announce(configuration),
+        }
+    }
+
+    /// Prepares for requests that charge buckets of these limits beside others, at this gateway or at others with the same file.
+    pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
+        if let Store::Cluster(cluster) = self {
+            cluster.expect_undone_charges(limits);
+        }
+    }
+
+    /// Uses the user, password and certificates of these settings from the next connection on.
+    pub fn replace_login(&self, settings: &Settings) {
+        match (self, settings) {
+            (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
+            (Store::Cluster(cluster), Settings::Redis(settings)) => cluster.replace_login(settings),
+            (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
+            // A store of another kind is opened after a restart only.
+            (Store::Memory(_) | Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_), _) => {}
+        }
+    }
+
+    /// What the store's clock shows when ours shows `ours`, as far as it is known.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        match self {
+            Store::Memory(_) => ours,
+            Store::Redis(redis) => redis.clock_at(ours),
+            Store::Cluster(cluster) => cluster.clock_at(ours),
+            Store::Postgres(postgres) => postgres.clock_at(ours),
+        }
+    }
+
+    /// Drops cached levels, because the limits' numbers have changed. What was spent stays spent.
+    pub fn invalidate(&self) {
+        match self {
+            Store::Memory(_) => {}
+            Store::Redis(redis) => redis.invalidate(),
+            Store::Cluster(cluster) => cluster.invalidate(),
+            Store::Postgres(postgres) => postgres.invalidate(),
+        }
+    }
+
+    /// Frees the buckets that are full again. Should be called about once a second.
+    pub fn sweep(&self) {
+        match self {
+            Store::Memory(memory) => memory.sweep(),
+            Store::Redis(redis) => redis.fallback.sweep(),
+            Store::Cluster(cluster) => cluster.fallback.sweep(),
+            Store::Postgres(postgres) => postgres.fallback.sweep(),
+        }
+    }
+
+    /// The buckets, where this process holds them itself and no other gateway shares them.
+    pub fn local_buckets(&self) -> Option<&Memory> {
+        match self {
+            Store::Memory(memory) => Some(memory),
+            Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_) => None,
+        }
+    }
+
+    /// Whether several gateways share the buckets.
+    pub fn is_shared(&self) -> bool {
+        self.local_buckets().is_none()
+    }
+
+    /// How many buckets this process holds.
+    pub fn buckets(&self) -> usize {
+        match self {
+            Store::Memory(memory) => memory.buckets(),
+            Store::Redis(redis) => redis.fallback.buckets(),
+            Store::Cluster(cluster) => cluster.fallback.buckets(),
+            Store::Postgres(postgres) => postgres.fallback.buckets(),
+        }
+    }
+
+    /// The store's name in gateway.yaml and in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Store::Memory(_) => "memory",
+            Store::Redis(_) | Store::Cluster(_) => "redis",
+            Store::Postgres(_) => "postgres",
+        }
+    }
+}

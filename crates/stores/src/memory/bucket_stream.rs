@@ -1,0 +1,407 @@
+//! Writes the buckets of this store to a stream, and reads them again in another process: the format of
+//! `store.memory.file`, and of a handover to the next process.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 16 | `tollgate buckets` |
+//! | 1 | the version of this format |
+//! | 1, and as many as it says | the format of the keys and states, [`ledger::bucket_key::FORMAT`] |
+//! | 8 | the store's time when writing began, in microseconds since the Unix epoch |
+//! | each bucket: 1 | 1 |
+//! | 4 | its limit and how much of that is spent, as [`QueueId`] |
+//! | 16 | its key |
+//! | 8 | until when it is kept |
+//! | 4, and 8 times as many as they say | its state |
+//! | at the end: 1 | 0 |
+//! | 8 | the number of buckets |
+//! | 4 | CRC-32 of everything before it |
+//!
+//! Integers are little-endian. A key is a hash of the algorithm's name among others, so a state is only ever read by the
+//! algorithm that wrote it, in the unit that the state itself includes. Nothing here knows an algorithm.
+//!
+//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, and monotonic from there.
+//! The next process continues with the wall clock. If that is set back meanwhile, a bucket refills nothing until the clock
+//! has caught up, or, if it is set back by more than an hour, is empty until it would have been full. If it is set forward,
+//! a bucket refills for that time too.
+
+use std::fmt;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+
+use super::queue_id::QueueId;
+use super::{Entry, Memory};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::State;
+use ledger::bucket_key::{BucketKey, FORMAT};
+
+const MAGIC: &[u8; 16] = b"tollgate buckets";
+const VERSION: u8 = 2;
+const BUCKET: u8 = 1;
+const END: u8 = 0;
+const KEY_FORMAT: usize = FORMAT.len();
+
+/// Buckets that are copied while their shard is locked.
+const BATCH: usize = 512;
+
+/// How far the times of a stream may be ahead of the clock. Algorithms do not believe a state from further ahead, and
+/// would refuse until the clock has caught up.
+const AHEAD: Micros = Micros(3_600_000_000);
+
+/// Why buckets cannot be read.
+#[derive(Debug)]
+pub enum InvalidBuckets {
+    Read(io::Error),
+    /// Something else.
+    Foreign,
+    Version(u8),
+    /// Of another version of Tollgate, whose keys or states mean something else.
+    KeyFormat,
+    Truncated,
+    Damaged,
+    /// More follows after the end.
+    TooLong,
+}
+
+impl fmt::Display for InvalidBuckets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidBuckets::Read(error) => error.fmt(f),
+            InvalidBuckets::Foreign => f.write_str("this is not a bucket file of Tollgate"),
+            InvalidBuckets::Version(version) => write!(f, "the format must be {VERSION}, is {version}"),
+            InvalidBuckets::KeyFormat => f.write_str("another version of Tollgate wrote it, whose buckets differ"),
+            InvalidBuckets::Truncated => f.write_str("it ends early"),
+            InvalidBuckets::Damaged => f.write_str("it is damaged"),
+            InvalidBuckets::TooLong => f.write_str("more bytes follow after its end"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidBuckets {}
+
+/// The buckets of a store, which are written shard by shard while requests go on: no lock is held for long.
+impl Memory {
+    /// Writes all buckets that are not full, and returns how many those are.
+    ///
+    /// # Errors
+    /// If `to` cannot be written.
+    pub fn write_buckets(&self, to: impl Write) -> io::Result<u64> {
+        let mut to = ChecksumStream { inner: BufWriter::new(to), hash: crc32fast::Hasher::new() };
+        let now = self.clock.now();
+        to.write_all(MAGIC)?;
+        to.write_all(&[VERSION])?;
+        // It has ten bytes.
+        to.write_all(&[u8::try_from(KEY_FORMAT).unwrap_or(u8::MAX)])?;
+        to.write_all(FORMAT)?;
+        to.write_all(&now.0.to_le_bytes())?;
+        let (mut count, mut buffer) = (0, Vec::new());
+        for (shard, keys) in self.shards.iter().zip(self.keys()) {
+            for batch in keys.chunks(BATCH) {
+                buffer.clear();
+                let shard = shard.lock();
+                for key in batch {
+                    // It may have been evicted since.
+                    let Some((queue, kept_until, state)) =
+                        shard.kept(key).filter(|(_, kept_until, _)| *kept_until > now)
+                    else {
+                        continue;
+                    };
+                    append(&mut buffer, key, queue, kept_until, state)?;
+                    count += 1;
+                }
+                drop(shard);
+                to.write_all(&buffer)?;
+            }
+        }
+        to.write_all(&[END])?;
+        to.write_all(&u64::to_le_bytes(count))?;
+        let checksum = to.hash.clone().finalize();
+        to.write_all(&checksum.to_le_bytes())?;
+        to.inner.flush()?;
+        Ok(count)
+    }
+
+    /// Reads buckets, to be called before the first request; `from` ends where they do. Returns how many are kept: not
+    /// those that are full by now. More than fit are evicted as ever.
+    ///
+    /// # Errors
+    /// If they are invalid. Then none is kept.
+    pub fn read_buckets(&self, from: impl Read) -> Result<usize, InvalidBuckets> {
+        let read = self.read(from);
+        match read {
+            Ok(()) => Ok(self.buckets()),
+            Err(error) => {
+                for keys in self.keys() {
+                    self.remove(&keys);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn read(&self, from: impl Read) -> Result<(), InvalidBuckets> {
+        let mut from = ChecksumStream { inner: BufReader::new(from), hash: crc32fast::Hasher::new() };
+        // Only a whole head says what this is.
+        let magic = from.bytes().map_err(|error| match error {
+            InvalidBuckets::Truncated => InvalidBuckets::Foreign,
+            error => error,
+        })?;
+        if magic != *MAGIC {
+            return Err(InvalidBuckets::Foreign);
+        }
+        let [version] = from.bytes()?;
+        if version != VERSION {
+            return Err(InvalidBuckets::Version(version));
+        }
+        let [length] = from.bytes()?;
+        if usize::from(length) != KEY_FORMAT || from.bytes::<KEY_FORMAT>()? != *FORMAT {
+            return Err(InvalidBuckets::KeyFormat);
+        }
+        let written = Timestamp(from.integer()?);
+        let now = self.clock.now();
+        let is_believed = written.since(now) <= AHEAD;
+        let mut count = 0;
+        loop {
+            match from.bytes()? {
+                [BUCKET] => {}
+                [END] => break,
+                _ => return Err(InvalidBuckets::Damaged),
+            }
+            let (key, queue, entry) = from.bucket()?;
+            count += 1;
+            let entry = if is_believed {
+                entry
+            } else {
+                // No algorithm has such a state, so it counts as an empty bucket.
+                Entry { state: State::new(), kept_until: now.plus(entry.kept_until.since(written)) }
+            };
+            if entry.kept_until > now {
+                let shard = &mut self.shard(self.shard_of(&key)).lock();
+                self.keep(shard, key, queue, entry, now);
+            }
+        }
+        if from.integer()? != count {
+            return Err(InvalidBuckets::Damaged);
+        }
+        let expected = from.hash.clone().finalize();
+        if u32::from_le_bytes(from.bytes()?) != expected {
+            return Err(InvalidBuckets::Damaged);
+        }
+        match from.bytes::<1>() {
+            Err(InvalidBuckets::Truncated) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(InvalidBuckets::TooLong),
+        }
+    }
+}
+
+fn append(
+    buffer: &mut Vec<u8>,
+    key: &BucketKey,
+    queue: QueueId,
+    kept_until: Timestamp,
+    state: &State,
+) -> io::Result<()> {
+    let length = u32::try_from(state.len()).map_err(|_| io::Error::other("a bucket's state is too long"))?;
+    buffer.push(BUCKET);
+    buffer.extend_from_slice(&queue.0.to_le_bytes());
+    buffer.extend_from_slice(&key.0);
+    buffer.extend_from_slice(&kept_until.0.to_le_bytes());
+    buffer.extend_from_slice(&length.to_le_bytes());
+    state.iter().for_each(|integer| buffer.extend_from_slice(&integer.to_le_bytes()));
+    Ok(())
+}
+
+/// A stream, with the checksum of what went through it.
+struct ChecksumStream<S> {
+    inner: S,
+    hash: crc32fast::Hasher,
+}
+
+impl<S: Write> ChecksumStream<S> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.inner.write_all(bytes)
+    }
+}
+
+impl<S: Read> ChecksumStream<S> {
+    fn bytes<const LENGTH: usize>(&mut self) -> Result<[u8; LENGTH], InvalidBuckets> {
+        let mut bytes = [0; LENGTH];
+        self.inner.read_exact(&mut bytes).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => InvalidBuckets::Truncated,
+            _ => InvalidBuckets::Read(error),
+        })?;
+        self.hash.update(&bytes);
+        Ok(bytes)
+    }
+
+    fn integer(&mut self) -> Result<u64, InvalidBuckets> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    /// A bucket, after its first byte.
+    fn bucket(&mut self) -> Result<(BucketKey, QueueId, Entry), InvalidBuckets> {
+        let queue = QueueId(u32::from_le_bytes(self.bytes()?));
+        let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
+        let length = u32::from_le_bytes(self.bytes()?);
+        // No more memory than there are bytes, whatever the length says.
+        let mut state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
+        state.shrink_to_fit();
+        Ok((key, queue, Entry { state, kept_until }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Settings;
+    use super::super::queue_id::SpentClass;
+    use super::*;
+    use base::time::Clock;
+    use ledger::bucket_key::LimitTag;
+    use proptest::prelude::*;
+    use smallvec::smallvec;
+
+    const SECOND: u64 = 1_000_000;
+    const HOUR: u64 = 3_600 * SECOND;
+    const NOW: Timestamp = Timestamp(1_000_000 * SECOND);
+
+    fn memory(now: Timestamp) -> Memory {
+        Memory::new(&Settings { max_buckets: 4096, ..Settings::default() }, Clock::manual(now))
+    }
+
+    fn key(number: u8) -> BucketKey {
+        BucketKey([number; 16])
+    }
+
+    /// The keys are those of three limits.
+    fn queue(key: &BucketKey, class: SpentClass) -> QueueId {
+        QueueId::new(LimitTag(u32::from(key.0[0] / 100)), class)
+    }
+
+    fn put(memory: &Memory, key: BucketKey, class: SpentClass, kept_until: Timestamp, state: State) {
+        let shard = &mut memory.shard(memory.shard_of(&key)).lock();
+        memory.keep(shard, key, queue(&key, class), Entry { state, kept_until }, NOW);
+    }
+
+    fn kept(memory: &Memory, key: &BucketKey) -> Option<(QueueId, Timestamp, State)> {
+        let shard = memory.shard(memory.shard_of(key)).lock();
+        shard.kept(key).map(|(queue, kept_until, state)| (queue, kept_until, state.clone()))
+    }
+
+    fn written(memory: &Memory) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        memory.write_buckets(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Two buckets, one of them full soon.
+    fn two() -> Vec<u8> {
+        let memory = memory(NOW);
+        put(&memory, key(1), SpentClass::Drained, NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
+        put(&memory, key(2), SpentClass::Little, NOW.plus(Micros(SECOND)), smallvec![3, 4, NOW.0]);
+        written(&memory)
+    }
+
+    #[test]
+    fn what_was_full_is_not_written_and_what_is_full_by_now_is_not_kept() {
+        let before = memory(NOW);
+        put(&before, key(1), SpentClass::Drained, NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
+        put(&before, key(2), SpentClass::Little, NOW.plus(Micros(SECOND)), smallvec![3, 4, NOW.0]);
+        put(&before, key(3), SpentClass::Little, NOW, smallvec![3, 4, 5]);
+        let mut bytes = Vec::new();
+        assert_eq!(before.write_buckets(&mut bytes).unwrap(), 2);
+        let after = memory(NOW.plus(Micros(60 * SECOND)));
+        assert_eq!(after.read_buckets(&*bytes).unwrap(), 1);
+        let expected = (queue(&key(1), SpentClass::Drained), NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
+        assert_eq!(kept(&after, &key(1)), Some(expected));
+    }
+
+    #[test]
+    fn more_than_fit_are_evicted_the_least_spent_first() {
+        let before = memory(NOW);
+        for number in 0..40 {
+            let class = if number < 30 { SpentClass::Little } else { SpentClass::Drained };
+            put(&before, key(number), class, NOW.plus(Micros(HOUR)), smallvec![1]);
+        }
+        let after = Memory::new(&Settings { max_buckets: 10, ..Settings::default() }, Clock::manual(NOW));
+        assert_eq!(after.read_buckets(&*written(&before)).unwrap(), 10);
+        assert!((30..40).all(|number| kept(&after, &key(number)).is_some()));
+    }
+
+    #[test]
+    fn a_clock_set_back_leaves_states_as_they_are_and_after_an_hour_empties_buckets_until_they_would_be_full() {
+        for (back, state) in [(HOUR, smallvec![1, 2, NOW.0]), (HOUR + SECOND, State::new())] {
+            let now = Timestamp(NOW.0 - back);
+            let after = memory(now);
+            assert_eq!(after.read_buckets(&*two()).unwrap(), 2);
+            let from = if back > HOUR { now } else { NOW };
+            let expected = (queue(&key(1), SpentClass::Drained), from.plus(Micros(HOUR)), state);
+            assert_eq!(kept(&after, &key(1)), Some(expected), "{back}");
+        }
+    }
+
+    #[track_caller]
+    fn check_invalid(bytes: &[u8], expected: &str) {
+        let after = memory(NOW);
+        let error = after.read_buckets(bytes).unwrap_err();
+        assert_eq!((error.to_string(), after.buckets()), (expected.to_owned(), 0));
+    }
+
+    #[test]
+    fn anything_else_is_reported_and_leaves_no_bucket() {
+        let good = two();
+        let foreign = "this is not a bucket file of Tollgate";
+        check_invalid(b"", foreign);
+        check_invalid(b"upstream: http://127.0.0.1:9000\n", foreign);
+        for length in 0..good.len() {
+            check_invalid(&good[..length], if length < MAGIC.len() { foreign } else { "it ends early" });
+        }
+        check_invalid(&[&*good, b"\n"].concat(), "more bytes follow after its end");
+        for version in [1, 3] {
+            let mut other = good.clone();
+            other[MAGIC.len()] = version;
+            check_invalid(&other, &format!("the format must be 2, is {version}"));
+        }
+        let mut other_keys = good.clone();
+        other_keys[MAGIC.len() + 1 + KEY_FORMAT] = b'2';
+        check_invalid(&other_keys, "another version of Tollgate wrote it, whose buckets differ");
+        let after = memory(NOW);
+        assert_eq!(after.read_buckets(&*good).unwrap(), 2);
+    }
+
+    #[test]
+    fn every_changed_bit_is_noticed() {
+        let good = two();
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let after = memory(NOW);
+            assert!(after.read_buckets(&*bytes).is_err(), "bit {bit}");
+            assert_eq!(after.buckets(), 0);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Whatever an algorithm keeps of a bucket, and however much of it.
+        #[test]
+        fn what_is_written_is_read(
+            buckets in prop::collection::hash_map(
+                any::<[u8; 16]>(),
+                (0usize..4, 1u64..HOUR, prop::collection::vec(any::<u64>(), 0..80)),
+                0..2_000,
+            )
+        ) {
+            let before = memory(NOW);
+            for (key, (class, wait, state)) in &buckets {
+                let kept_until = NOW.plus(Micros(*wait));
+                put(&before, BucketKey(*key), SpentClass::ALL[*class], kept_until, state.iter().copied().collect());
+            }
+            let after = memory(NOW);
+            prop_assert_eq!(after.read_buckets(&*written(&before)).unwrap(), buckets.len());
+            for key in buckets.keys().copied().map(BucketKey) {
+                prop_assert_eq!(kept(&after, &key), kept(&before, &key));
+            }
+        }
+    }
+}

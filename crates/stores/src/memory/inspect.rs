@@ -1,0 +1,53 @@
+//! Reads, finds, removes and gives back to buckets in memory for an operator.
+
+use std::sync::atomic::Ordering;
+
+use super::Memory;
+use crate::reply::GivenBack;
+use base::time::Timestamp;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+
+impl Memory {
+    /// The states of these buckets, read one after another.
+    pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+        let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
+        let states = keys.iter().map(state).collect();
+        // Read after the states, so that none of them is later than it.
+        (self.now(), states)
+    }
+
+    /// Removes these buckets, which makes them full, and returns their states.
+    pub fn remove(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+        let forget = |key| {
+            let state = self.shard(self.shard_of(key)).lock().remove(key)?;
+            self.buckets.fetch_sub(1, Ordering::Relaxed);
+            Some(state)
+        };
+        let states = keys.iter().map(forget).collect();
+        (self.now(), states)
+    }
+
+    /// Gives back up to `amount` of what is spent of each of these buckets, one after another. A bucket is kept for as long
+    /// as it would have been, and evicted as if nothing had been given back.
+    pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (Timestamp, Vec<GivenBack>) {
+        let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
+            let mut shard = self.shard(self.shard_of(key)).lock();
+            let Some(state) = shard.get_mut(key) else { return GivenBack { before: None, after: None } };
+            let before = Some(state.clone());
+            if let Some(less) = kind.give_back(state, amount) {
+                *state = less;
+            }
+            GivenBack { before, after: Some(state.clone()) }
+        };
+        let given = buckets.iter().map(give_back).collect();
+        // Read after the states, as in `states_of`.
+        (self.now(), given)
+    }
+
+    /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.
+    pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
+        self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
+    }
+}

@@ -1,0 +1,106 @@
+//! Names the queue that a bucket is in: which limit it is of, and how much of that is spent.
+
+use ledger::bucket_key::LimitTag;
+use ledger::cost::Cost;
+
+/// How many classes there are.
+pub const CLASSES: usize = 4;
+
+/// How much of a limit is spent in a bucket. The lowest class is evicted first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpentClass {
+    /// Less than an eighth.
+    Little,
+    /// Less than half.
+    Some,
+    /// Half or more.
+    Much,
+    /// The bucket cannot pay its last cost again.
+    Drained,
+}
+
+impl SpentClass {
+    #[cfg(test)]
+    pub const ALL: [SpentClass; CLASSES] =
+        [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
+
+    /// The class of a bucket that holds `remaining` of `ceiling` after it has paid `cost`.
+    pub fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
+        let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
+        // Without overflow: a ceiling is below 2^53.
+        let spent = ceiling.saturating_sub(remaining);
+        if remaining < cost.thousandths() || remaining == 0 {
+            SpentClass::Drained
+        } else if spent >= ceiling.div_ceil(2) {
+            SpentClass::Much
+        } else if spent >= ceiling.div_ceil(8) {
+            SpentClass::Some
+        } else {
+            SpentClass::Little
+        }
+    }
+}
+
+/// Which buckets a bucket is ordered with: those of one limit and one class. In four bytes, since every bucket holds one:
+/// the class is in the two lowest bits, the limit's tag without its two highest in the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueId(pub u32);
+
+impl QueueId {
+    pub fn new(limit: LimitTag, class: SpentClass) -> QueueId {
+        let class = match class {
+            SpentClass::Little => 0,
+            SpentClass::Some => 1,
+            SpentClass::Much => 2,
+            SpentClass::Drained => 3,
+        };
+        QueueId(limit.0 << 2 | class)
+    }
+
+    pub fn limit(self) -> LimitTag {
+        LimitTag(self.0 >> 2)
+    }
+
+    pub fn class(self) -> SpentClass {
+        match self.0 & 3 {
+            0 => SpentClass::Little,
+            1 => SpentClass::Some,
+            2 => SpentClass::Much,
+            _ => SpentClass::Drained,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_is_the_share_that_is_spent() {
+        let class = |remaining, cost| {
+            SpentClass::of(Cost::from_tokens(remaining), Cost::from_tokens(100), Cost::from_tokens(cost))
+        };
+        let cases = [
+            (99, 1, SpentClass::Little),
+            (88, 1, SpentClass::Little),
+            (87, 1, SpentClass::Some),
+            (51, 1, SpentClass::Some),
+            (50, 1, SpentClass::Much),
+            (1, 1, SpentClass::Much),
+            (0, 1, SpentClass::Drained),
+            (60, 61, SpentClass::Drained),
+        ];
+        for (remaining, cost, expected) in cases {
+            assert_eq!(class(remaining, cost), expected, "{remaining} left after paying {cost}");
+        }
+    }
+
+    #[test]
+    fn a_queue_is_of_its_limit_and_its_class() {
+        for class in SpentClass::ALL {
+            let queue = QueueId::new(LimitTag(0x3fff_fffe), class);
+            assert_eq!((queue.limit(), queue.class()), (LimitTag(0x3fff_fffe), class));
+            assert_eq!(QueueId::new(queue.limit(), class), queue);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Decides many plans on the states of their buckets: the pure part of a transaction.
+
+use crate::error::Fault;
+use crate::remote::transport::{BucketAfterCall, Reply};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, State};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Plan, settle};
+use ledger::outcome::Verdict;
+
+use super::errors::unexpected_reply;
+
+/// The buckets of a call, each once, in the order in which they are locked.
+#[derive(Debug)]
+pub struct Batch<'p> {
+    plans: &'p [&'p Plan],
+    keys: Vec<BucketKey>,
+}
+
+/// A row as it was locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredBucket {
+    pub key: BucketKey,
+    /// `None` for a full bucket.
+    pub packed: Option<Vec<u8>>,
+}
+
+/// What was decided, and what has to be stored before it is reported.
+#[derive(Debug)]
+pub struct BatchDecision {
+    pub reply: Reply,
+    pub writes: Writes,
+}
+
+/// The rows that change, in three columns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    pub keys: Vec<Vec<u8>>,
+    pub states: Vec<Vec<u8>>,
+    pub until: Vec<i64>,
+    /// Rows without a state that stay without one: they were inserted only to be locked.
+    pub unused: Vec<Vec<u8>>,
+}
+
+/// A bucket while plans are settled on it.
+#[derive(Debug, Default)]
+struct Bucket<'p> {
+    state: Option<State>,
+    /// Set once something has to be stored.
+    kept_until: Option<Timestamp>,
+    /// Of the last enforced charge that tells the level after its plan.
+    last: Option<Last<'p>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last<'p> {
+    short: bool,
+    reset_after: Micros,
+    algorithm: &'p Algorithm,
+}
+
+impl<'p> Batch<'p> {
+    pub fn new(plans: &'p [&'p Plan]) -> Batch<'p> {
+        let mut keys: Vec<BucketKey> = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Batch { plans, keys }
+    }
+
+    /// In the order in which they are locked.
+    pub fn keys(&self) -> Vec<&[u8]> {
+        self.keys.iter().map(|key| &key.0[..]).collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Settles the plans one after the other at `now`.
+    ///
+    /// # Errors
+    ///
+    /// When the rows are not those of the batch.
+    pub fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
+        if !rows.iter().map(|row| &row.key).eq(&self.keys) {
+            return Err(unexpected_reply("the lock of the buckets"));
+        }
+        let mut healed = 0;
+        let mut buckets: Vec<Bucket<'p>> = Vec::with_capacity(rows.len());
+        for StoredBucket { packed, .. } in rows {
+            let state = packed.map(|packed| {
+                unpack(&packed).unwrap_or_else(|| {
+                    healed += 1;
+                    State::new()
+                })
+            });
+            buckets.push(Bucket { state, ..Bucket::default() });
+        }
+        let mut settlements = Vec::with_capacity(self.plans.len());
+        for &plan in self.plans {
+            let found: Vec<usize> = plan.charges().filter_map(|charge| self.index(&charge.key)).collect();
+            let states: Vec<Option<&State>> =
+                found.iter().map(|index| buckets.get(*index).and_then(|bucket| bucket.state.as_ref())).collect();
+            let (settlement, entries) = settle(plan, &states, now);
+            for (index, entry) in found.iter().zip(entries) {
+                if let (Some(bucket), Some(entry)) = (buckets.get_mut(*index), entry) {
+                    bucket.state = Some(entry.state);
+                    bucket.kept_until = Some(entry.kept_until);
+                }
+            }
+            for ((index, outcome), charge) in found.iter().zip(&settlement.enforced).zip(&plan.enforced) {
+                if plan.checks_what_is_spent(charge) {
+                    continue;
+                }
+                // A leaky bucket may refuse with places left: the request could not wait so long.
+                let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
+                if let Some(bucket) = buckets.get_mut(*index) {
+                    bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });
+                }
+            }
+            settlements.push(Some(settlement));
+        }
+        let (mut writes, mut left) = (Writes::default(), Vec::new());
+        for (key, Bucket { state, kept_until, last }) in self.keys.iter().zip(buckets) {
+            let Some(state) = state else {
+                writes.unused.push(key.0.to_vec());
+                continue;
+            };
+            if let Some(until) = kept_until {
+                writes.keys.push(key.0.to_vec());
+                writes.states.push(pack(&state));
+                writes.until.push(i64::try_from(until.0).unwrap_or(i64::MAX));
+            }
+            if let Some(Last { short, reset_after, algorithm }) = last {
+                left.push(BucketAfterCall { key: *key, state: algorithm.excerpt(state), short, reset_after });
+            }
+        }
+        Ok(BatchDecision { reply: Reply { now, healed, settlements, left, out_of_memory: false }, writes })
+    }
+
+    fn index(&self, key: &BucketKey) -> Option<usize> {
+        self.keys.binary_search(key).ok()
+    }
+}
+
+/// Integers of eight bytes, little-endian: as in Redis.
+pub fn pack(state: &[u64]) -> Vec<u8> {
+    state.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// `None` for bytes that are no list of integers. Whether these can be a state is for the algorithm to say.
+pub fn unpack(packed: &[u8]) -> Option<State> {
+    let (words, rest) = packed.as_chunks::<8>();
+    rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
+        let plan = Plan::of_one_bucket_spent_and_checked();
+        let plans = [&plan];
+        let row = StoredBucket { key: BucketKey([1; 16]), packed: None };
+        let reply = Batch::new(&plans).decide(vec![row], Timestamp(1 << 50)).unwrap().reply;
+        let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
+        assert_eq!(left, [(false, Micros(3_000_000))]);
+    }
+}

@@ -1,0 +1,129 @@
+//! Cancels what a server does for a connection that is left: a COMMIT that waits for a replica would go on for as long as that
+//! is away, with its rows locked and its server process taken.
+//!
+//! Whatever the cancelled call was, it has no answer, so it counts as charged and is never repeated. Of such a COMMIT the charge
+//! stays.
+//!
+//! A pooler cancels nothing for a client that has left, and nothing that is asked for over a connection that its client has closed.
+//! So both connections stay open until their other side closes them or the call has ended, or for a while.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio_postgres::{CancelToken, NoTls};
+
+use super::tls::Handshake;
+use crate::error::Fault;
+use crate::remote::transport::Driver;
+
+/// How long it may take, and how long the connection stays open for it.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What is needed to cancel the work of one connection.
+#[derive(Clone)]
+pub struct Cancellation {
+    pub token: CancelToken,
+    /// The server itself: its name may belong to another one by then.
+    pub server: SocketAddr,
+    pub tls: Option<Handshake>,
+    /// Whether it was sent.
+    sent: Arc<AtomicBool>,
+}
+
+/// Moves the bytes of a connection. If its work was cancelled, it goes on when it is dropped, until the connection ends or for
+/// [`CANCEL_TIMEOUT`].
+struct OpenUntilCancelled {
+    /// `None` when the connection has ended.
+    driver: Option<Driver>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Cancellation {
+    pub fn new(token: CancelToken, server: SocketAddr, tls: Option<Handshake>) -> Cancellation {
+        Cancellation { token, server, tls, sent: Arc::default() }
+    }
+
+    /// Asks the server for it, by a connection of its own. Nobody waits for that, and the server does not say what became of it.
+    pub fn send(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+        let Cancellation { token, server, tls, .. } = self.clone();
+        let cancelling = async move {
+            // Without one, or if it fails, the server goes on.
+            let Ok(stream) = TcpStream::connect(server).await else { return };
+            let Ok((stream, mut open)) = two_of(stream) else { return };
+            let _ = match tls {
+                None => token.cancel_query_raw(StaysOpen(stream), NoTls).await,
+                Some(handshake) => token.cancel_query_raw(StaysOpen(stream), handshake).await,
+            };
+            let _ = tokio::io::copy(&mut open, &mut tokio::io::sink()).await;
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(CANCEL_TIMEOUT, cancelling));
+        }
+    }
+
+    /// Keeps the connection open for as long as its work is being cancelled.
+    pub fn keep_open(&self, driver: Driver) -> Driver {
+        Box::pin(OpenUntilCancelled { driver: Some(driver), cancelled: Arc::clone(&self.sent) })
+    }
+}
+
+/// Two handles of one connection, which is open until both are dropped.
+fn two_of(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
+    let one = stream.into_std()?;
+    let other = one.try_clone()?;
+    Ok((TcpStream::from_std(one)?, TcpStream::from_std(other)?))
+}
+
+/// A connection that is not closed for writing when nothing is left to be written.
+struct StaysOpen(TcpStream);
+
+impl AsyncRead for StaysOpen {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for StaysOpen {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+impl Future for OpenUntilCancelled {
+    type Output = Fault;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Fault> {
+        let Some(driver) = &mut self.driver else { return Poll::Pending };
+        let ended = driver.as_mut().poll(context);
+        if ended.is_ready() {
+            self.driver = None;
+        }
+        ended
+    }
+}
+
+impl Drop for OpenUntilCancelled {
+    fn drop(&mut self) {
+        let Some(driver) = self.driver.take().filter(|_| self.cancelled.load(Ordering::Relaxed)) else { return };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(tokio::time::timeout(CANCEL_TIMEOUT, driver));
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Connects to the server among several that accepts writes: files of the login, TCP, TLS, user, the schema and what the user
+//! may do with it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::error::Severity;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+
+use super::cancellation::Cancellation;
+use super::errors;
+use super::schema;
+use super::session::SocketAddresses;
+use super::settings::Settings;
+use super::tls::Handshake;
+use crate::error::{Fault, StoreError};
+use crate::events::{Event, EventSink};
+use crate::remote::login::{Credentials, CurrentLogin, Tls};
+use crate::remote::transport::Driver;
+use base::host_port::HostPort;
+use base::interval::fixed_interval;
+use base::secret::Secret;
+
+/// How long one step may take: a server process is started, and a long way has several round trips in it.
+const STEP: Duration = Duration::from_secs(2);
+
+/// After which time a server that cannot be used is asked again, where there are several.
+pub const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How long sent bytes may stay unacknowledged before the system gives the connection up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
+
+/// How often the name of a connected server is resolved again.
+const RESOLVE_EVERY: Duration = Duration::from_secs(30);
+
+/// A connection that has been tested.
+pub struct ReadyConnection {
+    pub client: Client,
+    pub driver: Driver,
+    pub server: HostPort,
+    pub ends: SocketAddresses,
+    pub cancellation: Cancellation,
+}
+
+/// What is checked of a server before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checks {
+    /// That it accepts writes and has the tables, which the user may use.
+    Schema,
+    /// That it can be logged into.
+    Login,
+}
+
+/// Connects to the server that can be used. All are asked at once: only one of them accepts writes, and those that hang delay
+/// nothing. One that cannot be used is asked again until the others have answered too: it may be promoted meanwhile.
+///
+/// # Errors
+///
+/// Why none of the servers can be used.
+pub async fn connect(
+    settings: &Settings,
+    login: &CurrentLogin,
+    checks: Checks,
+    events: &EventSink,
+) -> Result<ReadyConnection, Fault> {
+    let credentials = login.read(STEP).await?;
+    if let [host] = &settings.hosts[..] {
+        return connect_to(settings, host, &credentials, checks, events).await;
+    }
+    let mut attempts = JoinSet::new();
+    let attempt = |attempts: &mut JoinSet<_>, host: HostPort, after: Duration| {
+        let (settings, credentials, events) = (settings.clone(), credentials.clone(), events.clone());
+        attempts.spawn(async move {
+            tokio::time::sleep(after).await;
+            let connected = connect_to(&settings, &host, &credentials, checks, &events).await;
+            connected.map_err(|fault| (host, fault))
+        });
+    };
+    settings.hosts.iter().for_each(|host| attempt(&mut attempts, host.clone(), Duration::ZERO));
+    let mut faults: Vec<(HostPort, Fault)> = Vec::new();
+    while let Some(attempted) = attempts.join_next().await {
+        // It was not cancelled, and does not panic.
+        let Ok(attempted) = attempted else { continue };
+        let (host, fault) = match attempted {
+            Ok(connection) => return Ok(connection),
+            Err(failed) => failed,
+        };
+        faults.retain(|(other, _)| *other != host);
+        faults.push((host.clone(), fault));
+        if settings.hosts.iter().all(|host| faults.iter().any(|(failed, _)| failed == host)) {
+            break;
+        }
+        attempt(&mut attempts, host, ASK_AGAIN);
+    }
+    // A server that answered says more than one that did not.
+    let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
+    let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
+    Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
+}
+
+async fn connect_to(
+    settings: &Settings,
+    host: &HostPort,
+    credentials: &Credentials,
+    checks: Checks,
+    events: &EventSink,
+) -> Result<ReadyConnection, Fault> {
+    let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
+    let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
+    let ends = SocketAddresses {
+        local: stream.local_addr().map_err(unreachable)?,
+        peer: stream.peer_addr().map_err(unreachable)?,
+    };
+    // A call is one small write: waiting for more to send with it would only delay it.
+    stream.set_nodelay(true).map_err(unreachable)?;
+    let socket = SockRef::from(&stream);
+    // A peer that has vanished is noticed even on an idle connection.
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
+    let mut config = Config::new();
+    config.user(credentials.username.as_deref().unwrap_or_default()).dbname(&settings.database);
+    config.application_name("tollgate");
+    if let Some(password) = &credentials.password {
+        config.password(Secret::reveal(password));
+    }
+    let handshake = match &credentials.tls {
+        None => None,
+        Some(tls) => Some(Handshake { config: Arc::clone(&tls.config), server_name: server_name(host, tls)? }),
+    };
+    let (client, connection): (Client, Driver) = match handshake.clone() {
+        None => {
+            config.ssl_mode(SslMode::Disable);
+            let connected = step("logging in", config.connect_raw(stream, NoTls)).await?;
+            let (client, connection) = connected.map_err(login_fault)?;
+            (client, Box::pin(ended(connection, events.clone())))
+        }
+        Some(handshake) => {
+            config.ssl_mode(SslMode::Require);
+            let connected = step("logging in", config.connect_raw(stream, handshake)).await?;
+            let (client, connection) = connected.map_err(login_fault)?;
+            (client, Box::pin(ended(connection, events.clone())))
+        }
+    };
+    let mut driver = until_moved(connection, host.clone(), ends.peer.ip());
+    let cancellation = Cancellation::new(client.cancel_token(), ends.peer, handshake);
+    if checks == Checks::Schema {
+        tokio::select! {
+            biased;
+            checked = step("checking the schema", schema::check(&client, &settings.table, settings.durability)) => checked??,
+            fault = &mut driver => return Err(fault),
+        }
+    }
+    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), ends, cancellation })
+}
+
+/// Runs one step of the beginning of a connection, for at most `STEP`.
+///
+/// # Errors
+///
+/// When the step takes longer.
+pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
+    let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
+    tokio::time::timeout(STEP, work).await.map_err(overdue)
+}
+
+/// An answer to the login is reported as it is; anything else means that there is no connection.
+fn login_fault(error: tokio_postgres::Error) -> Fault {
+    let answered = error.as_db_error().is_some();
+    let fault = Fault::from(error);
+    if answered { fault } else { Fault { error: StoreError::Unreachable, ..fault } }
+}
+
+fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault> {
+    match &tls.server_name {
+        Some(name) => Ok(name.clone()),
+        None => ServerName::try_from(host.host.clone())
+            .map_err(|_| Fault::new(StoreError::Unreachable, "no certificate can bear the name of this host")),
+    }
+}
+
+/// Moves the bytes of a connection, reports what the server warns of, and says why it ended. Notices of other kinds are dropped:
+/// they are for people who wait for a statement.
+async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        match std::future::poll_fn(|context| connection.poll_message(context)).await {
+            Some(Ok(AsyncMessage::Notice(notice))) if notice.parsed_severity() == Some(Severity::Warning) => {
+                events.send(Event::ServerWarning(errors::text(&notice)));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return error.into(),
+            None => return Fault::new(StoreError::Closed, "the connection was closed"),
+        }
+    }
+}
+
+/// Ends when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
+fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
+    if host.ip().is_some() {
+        return connection;
+    }
+    let moved = async move {
+        loop {
+            tokio::time::sleep(fixed_interval("resolve_store", RESOLVE_EVERY)).await;
+            // Without an answer nothing is known.
+            let Ok(addresses) = lookup_host((&*host.host, host.port)).await else { continue };
+            let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+            if !addresses.is_empty() && !addresses.contains(&address) {
+                return Fault::new(StoreError::Moved, format!("{host} is at another address now"));
+            }
+        }
+    };
+    Box::pin(async move {
+        tokio::select! {
+            fault = connection => fault,
+            fault = moved => fault,
+        }
+    })
+}

@@ -1,0 +1,120 @@
+//! Connects to PostgreSQL and decides plans there: what [`Transport`] wants, in PostgreSQL's words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::smallvec;
+use tokio::sync::Mutex as FairMutex;
+
+use super::cancellation::Cancellation;
+use super::cleaner;
+use super::connect::{ASK_AGAIN, Checks, ReadyConnection, connect, step};
+use super::gateway_heartbeat;
+use super::session::Session;
+use super::settings::Settings;
+use super::transaction::{NewRows, Statements};
+use crate::error::Fault;
+use crate::events::{EventSink, RunningGateway};
+use crate::remote::login::CurrentLogin;
+use crate::remote::transport::{CallLimits, CallReply, Connected, DrivenLink, LiveGateways, PartReply, Transport};
+use base::time::{Clock, Timestamp};
+use ledger::charge::Plan;
+
+/// A PostgreSQL database.
+#[derive(Debug)]
+pub struct Database {
+    pub login: CurrentLogin,
+    pub settings: Settings,
+    statements: Statements,
+    heartbeat: String,
+    /// Begins the transaction of a heartbeat.
+    begin_heartbeat: String,
+    clock: Clock,
+    events: EventSink,
+}
+
+/// A connection to it. Transactions on it take turns: what is sent during one belongs to it.
+#[derive(Clone)]
+pub struct Link {
+    session: Arc<Session>,
+    turn: Arc<FairMutex<NewRows>>,
+    cancellation: Arc<Cancellation>,
+}
+
+impl Database {
+    pub fn new(settings: Settings, clock: Clock, events: EventSink) -> Database {
+        Database {
+            login: CurrentLogin::new(settings.login.clone()),
+            statements: Statements::new(&settings),
+            heartbeat: gateway_heartbeat::statement(&settings.table),
+            begin_heartbeat: gateway_heartbeat::begin(&settings),
+            settings,
+            clock,
+            events,
+        }
+    }
+}
+
+impl Transport for Database {
+    type Link = Link;
+
+    // A larger transaction holds its locks for longer. A connection runs one transaction at a time, and what is sent during one
+    // belongs to it.
+    const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
+
+    // It has written nothing.
+    const CONNECTED: Connected = Connected::Answers;
+
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+        let ReadyConnection { client, mut driver, server, ends, cancellation } =
+            connect(&self.settings, &self.login, Checks::Schema, &self.events).await?;
+        let session = tokio::select! {
+            biased;
+            session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.texts))) => session??,
+            fault = &mut driver => return Err(fault),
+        };
+        let link = Link { session: Arc::new(session), turn: Arc::default(), cancellation: Arc::new(cancellation) };
+        Ok(DrivenLink { link, driver, server: Some(server) })
+    }
+
+    async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
+        let mut new_rows = link.turn.lock().await;
+        let reply = self.statements.take(&link.session, &mut new_rows, plans, &self.clock).await?;
+        Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
+    }
+
+    /// A transaction that hangs would keep its rows locked.
+    fn give_up(&self, link: &Link) {
+        link.cancellation.send();
+    }
+
+    async fn beat(
+        &self,
+        link: &mut Link,
+        name: [u8; 8],
+        this_gateway: &RunningGateway,
+    ) -> Result<Option<LiveGateways>, Fault> {
+        let _turn = link.turn.lock().await;
+        let (begin, statement) = (&self.begin_heartbeat, &self.heartbeat);
+        gateway_heartbeat::beat(&link.session.client, begin, statement, name, this_gateway).await.map(Some)
+    }
+
+    /// One of several servers may be promoted at any moment.
+    async fn found_again(&self) {
+        if self.settings.hosts.len() < 2 {
+            std::future::pending::<()>().await;
+        }
+        // Jittered, as every pause before connecting is.
+        tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
+    }
+
+    async fn run(&self, events: &EventSink) {
+        cleaner::run(&self.settings, &self.login, events).await;
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}

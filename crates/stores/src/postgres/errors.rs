@@ -1,0 +1,65 @@
+//! Sorts errors of the database and of the connection by what they mean for a call.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::{Fault, StoreError};
+use base::tls::certificate_error;
+
+/// How many bytes of the server's text are reported.
+const LONGEST_TEXT: usize = 300;
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        match error.as_db_error() {
+            Some(answer) => Fault::new(kind(answer.code()), text(answer)),
+            None if error.is_closed() => Fault::new(StoreError::Closed, "the connection was closed"),
+            None => {
+                // Its own text says only in which step it occurred.
+                let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+                // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+                let text = format!("{error}{cause}");
+                Fault::new(StoreError::Closed, certificate_error::of_server(&text))
+            }
+        }
+    }
+}
+
+/// Whether the error proves that the transaction was rolled back and would succeed at another moment.
+pub fn proves_rollback(error: &Error) -> bool {
+    let conflict = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
+    error.code().is_some_and(|code| conflict.contains(code))
+}
+
+fn kind(code: &SqlState) -> StoreError {
+    match code.code() {
+        "28000" | "28P01" => StoreError::Unauthorized,
+        "42501" => StoreError::Forbidden,
+        // Read-only transaction.
+        "25006" => StoreError::Replica,
+        // Undefined table, column, function, database.
+        "42P01" | "42703" | "42883" | "3D000" | "3F000" => StoreError::WrongSchema,
+        // Administrator and crash shutdown, database dropped, idle in a transaction for too long.
+        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" => StoreError::Closed,
+        // The server starts, stops or recovers.
+        "57P03" => StoreError::Loading,
+        // Disk full, out of memory.
+        "53100" | "53200" => StoreError::OutOfMemory,
+        // Too many connections, lock not available, deadlock, serialization failure, cancelled.
+        "53300" | "55P03" | "40P01" | "40001" | "57014" => StoreError::Busy,
+        _ if code.code().starts_with("08") => StoreError::Closed,
+        _ => StoreError::Refused,
+    }
+}
+
+/// The server's text with its code, by which its manual can be searched.
+pub fn text(answer: &DbError) -> String {
+    let message = answer.message();
+    let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
+    format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
+}
+
+/// For a reply that the statement cannot have.
+pub fn unexpected_reply(statement: &str) -> Fault {
+    Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
+}

@@ -1,0 +1,73 @@
+//! Announces a gateway to the others in a table of its own, by one statement that also lists them.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::errors::unexpected_reply;
+use super::settings::{Settings, TableName};
+use super::transaction::{self, Parameter, single_statement};
+use crate::error::Fault;
+use crate::events::{RunningGateway, gateway_ttl};
+use crate::remote::transport::LiveGateways;
+
+/// The maximum length of a host name or a hash, in bytes.
+const MAX_LENGTH: usize = 64;
+
+/// The statement. It sees the table as it was before, so it returns the other gateways. One that was seen in the future has
+/// written before the clock was set back.
+pub fn statement(table: &TableName) -> String {
+    let gateways = table.gateways_quoted();
+    format!(
+        "\
+WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
+old AS (
+  SELECT name FROM {gateways} WHERE abs(seen - (SELECT now FROM now)) > $4 FOR UPDATE SKIP LOCKED
+),
+gone AS (DELETE FROM {gateways} WHERE name IN (SELECT name FROM old) AND name <> $1),
+beat AS (
+  INSERT INTO {gateways} (name, host, configuration, seen) SELECT $1, $2, $3, now FROM now
+  ON CONFLICT (name) DO UPDATE SET host = excluded.host, configuration = excluded.configuration, seen = excluded.seen
+)
+SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELECT now FROM now)) <= $4"
+    )
+}
+
+/// Begins its transaction. Takes wait for it, so it must not wait for a lock on the table for long.
+pub fn begin(settings: &Settings) -> String {
+    let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
+    let begin = transaction::begin(settings);
+    format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)
+}
+
+/// Sends one heartbeat, in a transaction that `begin` begins.
+///
+/// # Errors
+///
+/// When the connection ends, or the server refuses the statement or answers with something else.
+pub async fn beat(
+    client: &Client,
+    begin: &str,
+    statement: &str,
+    name: [u8; 8],
+    this_gateway: &RunningGateway,
+) -> Result<LiveGateways, Fault> {
+    let RunningGateway { host, configuration } = this_gateway;
+    let cut = |text: &str| text.get(..MAX_LENGTH).unwrap_or(text).to_owned();
+    let ttl = i64::try_from(gateway_ttl().0).unwrap_or(i64::MAX);
+    let parameters: [Parameter<'_>; 4] =
+        [(&&name[..], Type::BYTEA), (&cut(host), Type::TEXT), (&cut(configuration), Type::TEXT), (&ttl, Type::INT8)];
+    let rows = single_statement(client, begin, statement, &parameters).await?;
+    let mut others = Vec::new();
+    for row in &rows {
+        let read = || Some(RunningGateway { host: row.try_get(0).ok()?, configuration: row.try_get(1).ok()? });
+        let other = read().ok_or_else(|| unexpected_reply("the heartbeat"))?;
+        // Anybody with access to the table can write it: what no gateway would write is not shown.
+        let is_plain = |text: &str| text.len() <= MAX_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_plain(&other.host) && is_plain(&other.configuration) && !other.configuration.is_empty() {
+            others.push(other);
+        }
+    }
+    Ok(LiveGateways { alive: rows.len() as u64 + 1, others })
+}

@@ -1,0 +1,173 @@
+//! Reads, finds and removes buckets in PostgreSQL for an operator, without a gateway.
+//!
+//! Gateways are not notified; one that has cached a bucket as empty asks the database again after a second at the latest.
+
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use super::batch::{pack, unpack};
+use super::connect::{Checks, connect};
+use super::errors::unexpected_reply;
+use super::settings::Settings;
+use super::transaction::{CLOCK, Parameter, begin, lock, moment, stored};
+use crate::error::{Fault, StoreError};
+use crate::events::EventSink;
+use crate::remote::login::CurrentLogin;
+use crate::reply::GivenBack;
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+
+/// How long one statement may take; longer than for a request, because an operator waits.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many rows are read at once.
+const BATCH_ROWS: i64 = 10_000;
+
+/// A connection for inspecting buckets.
+pub struct Inspector {
+    client: Client,
+    settings: Settings,
+}
+
+impl std::fmt::Debug for Inspector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inspector({})", self.settings.table.as_str())
+    }
+}
+
+impl Inspector {
+    /// Must be called on a tokio runtime, which drives the connection.
+    ///
+    /// # Errors
+    ///
+    /// When no server can be reached, or none that has the tables lets the user in.
+    pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
+        let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Schema, &nobody()).await?;
+        tokio::spawn(ready.driver);
+        // An operator waits for locks as long as for anything else.
+        let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
+        Ok(Inspector { client: ready.client, settings })
+    }
+
+    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let text = format!("SELECT key, state FROM {} WHERE key = ANY($1)", self.settings.table.quoted());
+        self.read(keys, &text).await
+    }
+
+    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let text = format!("DELETE FROM {} WHERE key = ANY($1) RETURNING key, state", self.settings.table.quoted());
+        self.read(keys, &text).await
+    }
+
+    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn give_back(
+        &mut self,
+        buckets: &[(BucketKey, AlgorithmKind)],
+        amount: Cost,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
+        let begin = begin(&self.settings);
+        patiently(async { Ok(self.client.batch_execute(&begin).await?) }).await?;
+        let (now, before) = self.read(&keys, &lock(&self.settings.table)).await?;
+        let given = |((_, kind), before): (&(BucketKey, AlgorithmKind), Option<State>)| {
+            let after = before.as_ref().and_then(|state| kind.give_back(state, amount).or_else(|| Some(state.clone())));
+            GivenBack { before, after }
+        };
+        let given: Vec<GivenBack> = buckets.iter().zip(before).map(given).collect();
+        let text = format!("UPDATE {} SET state = $2 WHERE key = $1", self.settings.table.quoted());
+        for (key, GivenBack { before, after }) in keys.iter().zip(&given) {
+            let (Some(state), false) = (after, before == after) else { continue };
+            let parameters: [Parameter<'_>; 2] = [(&&key.0[..], Type::BYTEA), (&pack(state), Type::BYTEA)];
+            self.rows(&text, &parameters).await?;
+        }
+        patiently(async { Ok(self.client.batch_execute("COMMIT").await?) }).await?;
+        Ok((now, given))
+    }
+
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When the database gives no answer, or refuses a statement.
+    pub async fn find(
+        &mut self,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Fault> {
+        let table = self.settings.table.quoted();
+        let text = format!("SELECT key, state FROM {table} WHERE key > $1 ORDER BY key LIMIT $2");
+        let (mut found, mut seen, mut after) = (Vec::new(), 0, Vec::new());
+        loop {
+            let parameters: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&BATCH_ROWS, Type::INT8)];
+            let rows = self.rows(&text, &parameters).await?;
+            let Some(last) = rows.last() else { return Ok(found) };
+            after = stored(last)?.key.0.to_vec();
+            for row in &rows {
+                let bucket = stored(row)?;
+                if bucket.packed.is_some() && is(&bucket.key) {
+                    found.push(bucket.key);
+                }
+            }
+            seen += rows.len() as u64;
+            progress(seen);
+        }
+    }
+
+    /// Reads before the clock: no state lies ahead of its moment.
+    async fn read(&self, keys: &[BucketKey], text: &str) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
+        let rows = self.rows(text, &[(&packed, Type::BYTEA_ARRAY)]).await?;
+        let now = moment(&self.rows(CLOCK, &[]).await?)?;
+        let buckets = rows.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
+        let state = |key: &BucketKey| {
+            let bucket = buckets.iter().find(|bucket| bucket.key == *key)?;
+            // An invalid state is an empty bucket.
+            bucket.packed.as_ref().map(|packed| unpack(packed).unwrap_or_default())
+        };
+        Ok((now, keys.iter().map(state).collect()))
+    }
+
+    async fn rows(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Fault> {
+        patiently(async { Ok(self.client.query_typed(text, parameters).await?) }).await
+    }
+}
+
+/// Who runs a command reads no log.
+fn nobody() -> EventSink {
+    EventSink::new(|_| ())
+}
+
+async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let overdue = |_| Fault::new(StoreError::Timeout, format!("no answer within {STATEMENT_TIMEOUT:?}"));
+    tokio::time::timeout(STATEMENT_TIMEOUT, work).await.map_err(overdue)?
+}
+
+/// Runs the statements that create or update the tables, as the user of these settings.
+///
+/// # Errors
+///
+/// When no server can be reached, or it refuses a statement.
+pub async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
+    let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Login, &nobody()).await?;
+    tokio::spawn(ready.driver);
+    let ran = tokio::time::timeout(Duration::from_secs(60), ready.client.batch_execute(statements)).await;
+    ran.map_err(|_| unexpected_reply("the statements of the schema"))??;
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Stores buckets in PostgreSQL, where many gateways share them: a transaction locks the buckets of many requests, the same
+//! step as everywhere decides on the server's clock, and one statement writes what was granted.
+
+mod batch;
+mod cancellation;
+mod cleaner;
+mod connect;
+mod database;
+mod errors;
+mod gateway_heartbeat;
+pub mod inspect;
+pub mod schema;
+mod session;
+mod settings;
+mod table_size;
+mod tls;
+mod transaction;
+mod url;
+
+use super::events::EventSink;
+use super::remote;
+use super::remote::Remote;
+use super::remote::fault_injection::Hooks;
+use super::remote::login::Login;
+use base::time::Clock;
+use database::Database;
+pub(super) use settings::connections;
+pub use settings::{Durability, Settings, TableName};
+pub use url::{InvalidUrl, Url};
+
+/// One PostgreSQL database.
+pub type Postgres = Remote<Database>;
+
+impl Postgres {
+    /// With the faults that a test injects; the default has none.
+    pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
+        let Settings { timeout, breaker, gateways, .. } = settings;
+        let database = Database::new(settings, clock.clone(), events.clone());
+        let settings = remote::Settings { timeout, breaker, gateways };
+        Remote::new(database, settings, hooks, connections(workers), clock, events)
+    }
+
+    /// From the next connection on.
+    pub fn replace_login(&self, login: &Login) {
+        self.transport.login.replace(login);
+    }
+}

@@ -1,0 +1,144 @@
+//! Which database to use, how to reach it, and what a crash of it may forget.
+
+use crate::breaker;
+use crate::remote::login::Login;
+use base::host_port::HostPort;
+use base::time::Micros;
+
+pub const DEFAULT_PORT: u16 = 5432;
+
+/// The longest name of an object in PostgreSQL, in bytes.
+const LONGEST_NAME: usize = 63;
+
+/// What follows the name of the table in the name of the one with heartbeats.
+const GATEWAYS: &str = "_gateway";
+
+/// The maximum number of connections of one gateway. Each has one transaction under way, and those on the same bucket wait for each
+/// other: more would not decide more, and a fleet would use up what the server admits.
+const MOST_CONNECTIONS: usize = 2;
+
+/// How many connections a gateway with so many workers has.
+pub fn connections(workers: usize) -> usize {
+    workers.min(MOST_CONNECTIONS)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The servers in the order in which they are tried; one of them accepts writes. At least one.
+    pub hosts: Vec<HostPort>,
+    pub database: String,
+    pub login: Login,
+    /// The longest that a decision waits.
+    pub timeout: Micros,
+    pub table: TableName,
+    pub durability: Durability,
+    pub breaker: breaker::Settings,
+    /// The least number of gateways that share the limits.
+    pub gateways: u64,
+}
+
+/// What the database keeps over a crash or a failover.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing: the tables are not logged.
+    None,
+    /// All but the last moments: a commit does not wait for the disk.
+    #[default]
+    Async,
+    /// Everything that was granted.
+    Sync,
+}
+
+/// The table with the buckets, as gateway.yaml names it: `table` or `schema.table`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableName {
+    text: String,
+}
+
+impl Settings {
+    /// The user who logs in.
+    pub fn user(&self) -> &str {
+        self.login.username.as_deref().unwrap_or_default()
+    }
+}
+
+impl Durability {
+    pub const ALL: [Durability; 3] = [Durability::None, Durability::Async, Durability::Sync];
+
+    /// The name in gateway.yaml.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Durability::None => "none",
+            Durability::Async => "async",
+            Durability::Sync => "sync",
+        }
+    }
+
+    /// Whether the tables are written to the log from which a crash is recovered.
+    pub fn is_logged(self) -> bool {
+        self != Durability::None
+    }
+}
+
+impl TableName {
+    /// `None` unless it consists of lower-case letters, digits and `_`, and does not begin with a digit; a schema may
+    /// precede it. Such names are the same with and without quotes.
+    pub fn parse(text: &str) -> Option<TableName> {
+        let is_name = |name: &str, longest: usize| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            let begins = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+            begins && name.len() <= longest && name.bytes().all(plain)
+        };
+        let (schema, table) = match text.split_once('.') {
+            Some((schema, table)) => (Some(schema), table),
+            None => (None, text),
+        };
+        let valid =
+            is_name(table, LONGEST_NAME - GATEWAYS.len()) && schema.is_none_or(|schema| is_name(schema, LONGEST_NAME));
+        valid.then(|| TableName { text: text.to_owned() })
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The table, quoted: a name may also be a word of SQL.
+    pub fn quoted(&self) -> String {
+        format!("\"{}\"", self.text.replace('.', "\".\""))
+    }
+
+    /// The table with the heartbeats, quoted.
+    pub fn gateways_quoted(&self) -> String {
+        TableName { text: format!("{}{GATEWAYS}", self.text) }.quoted()
+    }
+
+    /// The schema, quoted, if one is named.
+    pub fn schema_quoted(&self) -> Option<String> {
+        self.text.split_once('.').map(|(schema, _)| format!("\"{schema}\""))
+    }
+}
+
+impl Default for TableName {
+    fn default() -> TableName {
+        TableName { text: "tollgate_bucket".to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_name_that_means_the_same_with_and_without_quotes() {
+        let quoted = |text| TableName::parse(text).map(|table| (table.quoted(), table.gateways_quoted()));
+        let names = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(quoted("tollgate_bucket"), names("\"tollgate_bucket\"", "\"tollgate_bucket_gateway\""));
+        assert_eq!(quoted("limits.user"), names("\"limits\".\"user\"", "\"limits\".\"user_gateway\""));
+        assert_eq!(TableName::parse("limits.user").unwrap().schema_quoted().as_deref(), Some("\"limits\""));
+        assert_eq!(TableName::parse(&"a".repeat(55)).unwrap().schema_quoted(), None);
+        let long = "a".repeat(56);
+        for wrong in ["", "A", "1a", "a-b", "a b", "a\"b", "a.b.c", ".a", "a.", "é", &*long] {
+            assert_eq!(TableName::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Runs one call as one transaction: lock the buckets, read the clock, decide, write, commit.
+//!
+//! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
+//! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
+//!
+//! The commit does not wait for the disk, so that the rows are locked for a moment only, whatever a disk or a replica takes. Where
+//! `durability` asks for that wait, a second commit follows at once that waits for everything that was logged before it: only then
+//! is anything answered. Who decides on the rows meanwhile waits in the same way before it answers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
+
+use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
+use super::errors::{proves_rollback, unexpected_reply};
+use super::session::{CallStatement, CallStatements, Session, Statement};
+use super::settings::{Durability, Settings, TableName};
+use crate::error::{Fault, StoreError};
+use crate::remote::transport::Reply;
+use base::time;
+use base::time::{Clock, Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::Plan;
+
+pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// How often a row may vanish between its insertion and its lock, because it is cleaned up, before the call gives up.
+const MOST_VANISHED: usize = 3;
+
+const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
+
+/// The columns of what is written: keys, states, and until when they are kept.
+const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
+
+/// After so many transactions that found a row for every bucket, the next one does not insert any.
+const QUIET: u8 = 16;
+
+/// A commit by itself that waits for what was logged before it. Its record has no other content.
+const FLUSH: &str =
+    "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
+
+/// The statements of a call.
+#[derive(Debug)]
+pub struct Statements {
+    /// Begins a transaction whose commit waits for nothing.
+    begin: String,
+    /// Begins one whose commit waits as `durability` says.
+    begin_durable: String,
+    pub texts: Arc<CallStatements<Statement>>,
+    durability: Durability,
+    timeout: Micros,
+    /// Whether a commit stays unanswered for longer than `timeout`, and none has succeeded since it was sent. Then an answer must
+    /// also show that commits succeed, even if it writes nothing.
+    in_doubt: AtomicBool,
+}
+
+/// Whether buckets may have no row yet, as far as one connection knows. A transaction that does not insert rows is shorter;
+/// one that finds a row missing is repeated with the insertion.
+#[derive(Debug, Default)]
+pub struct NewRows {
+    /// Transactions since the last one that found a bucket without a row.
+    quiet: u8,
+}
+
+impl NewRows {
+    fn are_likely(&self) -> bool {
+        self.quiet < QUIET
+    }
+
+    fn found(&mut self) {
+        self.quiet = 0;
+    }
+
+    fn not_found(&mut self) {
+        self.quiet = self.quiet.saturating_add(1);
+    }
+}
+
+/// Why a transaction has no result.
+enum Undone {
+    /// A bucket had no row, and none was inserted. Nothing has changed.
+    Absent,
+    /// The row of a bucket was removed before it was locked. Nothing has changed.
+    Vanished,
+    /// The server proves that nothing has changed, because of other transactions.
+    Conflict(Fault),
+    Failed(Fault),
+}
+
+impl From<Error> for Undone {
+    fn from(error: Error) -> Undone {
+        if proves_rollback(&error) { Undone::Conflict(error.into()) } else { Undone::Failed(error.into()) }
+    }
+}
+
+impl From<Fault> for Undone {
+    fn from(fault: Fault) -> Undone {
+        Undone::Failed(fault)
+    }
+}
+
+impl Statements {
+    pub fn new(settings: &Settings) -> Statements {
+        let table = settings.table.quoted();
+        let insert = format!(
+            "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
+        );
+        let remove = format!("DELETE FROM {table} WHERE key = ANY($1) AND state IS NULL");
+        let texts = CallStatements {
+            insert: Statement { text: insert, types: KEYS },
+            lock: Statement { text: lock(&settings.table), types: KEYS },
+            clock: Statement { text: CLOCK.to_owned(), types: &[] },
+            write: Statement { text: write(&settings.table), types: ROWS },
+            remove: Statement { text: remove, types: KEYS },
+            flush: Statement { text: FLUSH.to_owned(), types: &[] },
+        };
+        Statements {
+            begin: begin_until_committed(settings, Commit::AtOnce),
+            begin_durable: begin(settings),
+            texts: Arc::new(texts),
+            durability: settings.durability,
+            timeout: settings.timeout,
+            in_doubt: AtomicBool::new(false),
+        }
+    }
+
+    /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was decided; or that the connection ended, and it is unknown what was.
+    pub async fn take(
+        &self,
+        session: &Session,
+        new_rows: &mut NewRows,
+        plans: &[&Plan],
+        clock: &Clock,
+    ) -> Result<Reply, Fault> {
+        let started = clock.now();
+        let batch = Batch::new(plans);
+        let (mut conflicts, mut vanished) = (0, 0);
+        loop {
+            let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {
+                Ok(reply) => return Ok(reply),
+                Err(Undone::Failed(fault)) => return Err(fault),
+                Err(Undone::Conflict(fault)) => {
+                    conflicts += 1;
+                    fault
+                }
+                // The next attempt inserts it.
+                Err(Undone::Absent) => continue,
+                Err(Undone::Vanished) => {
+                    vanished += 1;
+                    Fault::new(StoreError::Busy, "rows were removed before they were locked")
+                }
+            };
+            // One that waited for a lock has used up its time: by a second wait the answer would be late.
+            if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= lock_wait(self.timeout) {
+                return Err(fault);
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        session: &Session,
+        new_rows: &mut NewRows,
+        batch: &Batch<'_>,
+        injected: Option<Timestamp>,
+    ) -> Result<Reply, Undone> {
+        let undone = match self.locked(session, new_rows, batch).await {
+            Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
+                Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
+                    // COMMIT has ended the transaction, by a rollback if a statement before it failed.
+                    Ok(()) => return Ok(reply),
+                    Err(undone) => return Err(undone),
+                },
+                Err(fault) => fault.into(),
+            },
+            Err(undone) => undone,
+        };
+        match undone {
+            Undone::Failed(fault) if fault.ends_connection() => Err(fault.into()),
+            undone => {
+                session.client.batch_execute("ROLLBACK").await?;
+                Err(undone)
+            }
+        }
+    }
+
+    /// The rows of the batch, locked, and the time after that.
+    async fn locked(
+        &self,
+        session: &Session,
+        new_rows: &mut NewRows,
+        batch: &Batch<'_>,
+    ) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
+        let keys = batch.keys();
+        let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
+        let insert = new_rows.are_likely();
+        let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
+        // Sent in this order, without waiting for each other's answers.
+        let begin = if session.can_flush() { &self.begin } else { &self.begin_durable };
+        let (begun, inserted, locked, clock) = tokio::join!(
+            biased;
+            session.client.batch_execute(begin),
+            inserted,
+            session.query(CallStatement::Lock, &parameters),
+            session.query(CallStatement::Clock, &[]),
+        );
+        begun?;
+        let inserted = inserted?;
+        let rows = locked?.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
+        let now = moment(&clock?)?;
+        let all = rows.len() >= batch.len();
+        if inserted > 0 || !all {
+            new_rows.found();
+        } else {
+            new_rows.not_found();
+        }
+        match (all, insert) {
+            (true, _) => Ok((rows, now)),
+            (false, true) => Err(Undone::Vanished),
+            (false, false) => Err(Undone::Absent),
+        }
+    }
+
+    async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), Undone> {
+        let Writes { keys, states, until, unused } = writes;
+        if keys.is_empty() {
+            session.client.batch_execute("ROLLBACK").await?;
+            // Unlike a commit it does not wait for the disk.
+            if self.in_doubt.load(Ordering::Relaxed) {
+                self.committed(self.flush(session)).await?;
+                self.in_doubt.store(false, Ordering::Relaxed);
+            }
+            return Ok(());
+        }
+        let parameters: [&(dyn ToSql + Sync); 3] = [keys, states, until];
+        // A refused request stores nothing.
+        let removed = async {
+            if unused.is_empty() {
+                return Ok(0);
+            }
+            session.execute(CallStatement::Remove, &[unused]).await
+        };
+        let all = async {
+            tokio::join!(
+                biased;
+                session.execute(CallStatement::Write, &parameters),
+                removed,
+                session.client.batch_execute("COMMIT"),
+                self.flush(session),
+            )
+        };
+        let (written, removed, committed, flushed) = self.committed(all).await;
+        let written = written?;
+        removed?;
+        committed?;
+        // The charge stays, so this must not be tried again.
+        flushed.map_err(Fault::from)?;
+        if written != keys.len() as u64 {
+            return Err(unexpected_reply("the write of the buckets").into());
+        }
+        self.in_doubt.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Waits until everything that was logged is where `durability` wants it.
+    async fn flush(&self, session: &Session) -> Result<(), Error> {
+        if self.durability == Durability::Sync && session.can_flush() {
+            session.query(CallStatement::Flush, &[]).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for commits, and notes when they take longer than `timeout`.
+    async fn committed<T>(&self, commits: impl Future<Output = T>) -> T {
+        let mut commits = std::pin::pin!(commits);
+        let answered = time::timeout(self.timeout.into(), &mut commits).await;
+        match answered {
+            Ok(committed) => committed,
+            Err(_) => {
+                self.in_doubt.store(true, Ordering::Relaxed);
+                commits.await
+            }
+        }
+    }
+}
+
+/// When a commit is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Commit {
+    /// Before it is on a disk.
+    AtOnce,
+    /// As `durability` says.
+    Durable,
+}
+
+/// How long a transaction waits for rows. The other half of `timeout` is for the rest of it: that a row is locked is to be answered
+/// in time.
+fn lock_wait(timeout: Micros) -> Micros {
+    Micros(timeout.0 / 2)
+}
+
+/// Begins a transaction whose commit is as durable as `durability` says. The settings end with it, so that a pooler can give the
+/// connection to others.
+///
+/// `lock_timeout` bounds the wait for each row, `statement_timeout` that for all rows: those that are locked already must not be
+/// held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of its
+/// log, and the wait for a synchronous replica only a cancel request, which is sent when the call is given up.
+pub fn begin(settings: &Settings) -> String {
+    begin_until_committed(settings, Commit::Durable)
+}
+
+fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
+    let milliseconds = |micros: Micros| Duration::from(micros).as_millis().clamp(1, 2_147_483_647);
+    let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
+    let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
+    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer. Where it has no other way, that
+    // makes a plan look so expensive that the server compiles it first, for longer than `timeout`: hence without JIT.
+    let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \
+         SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}; SET LOCAL jit = off{planner}"
+    )
+}
+
+/// A value, and the type of the parameter for which it is sent.
+pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// Runs one statement in a transaction of its own that this text begins, and returns its rows. Whatever the transaction sets or
+/// locks ends with it, also behind a pooler.
+///
+/// # Errors
+/// When the connection ends, or the server refuses the transaction or the statement.
+pub async fn single_statement(
+    client: &Client,
+    begin: &str,
+    statement: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Error> {
+    // Sent in this order, without waiting for each other's answers.
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        client.batch_execute(begin),
+        client.query_typed(statement, parameters),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
+}
+
+/// Locks the rows with these keys, in the order of the keys.
+pub fn lock(table: &TableName) -> String {
+    format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
+}
+
+/// Writes locked rows.
+pub fn write(table: &TableName) -> String {
+    format!(
+        "UPDATE {} AS bucket SET state = new.state, until = new.until \
+         FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS new (key, state, until) WHERE bucket.key = new.key",
+        table.quoted()
+    )
+}
+
+/// A row of key and state.
+///
+/// # Errors
+/// When it is something else.
+pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
+    let read = || {
+        let key: &[u8] = row.try_get(0).ok()?;
+        Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed: row.try_get(1).ok()? })
+    };
+    read().ok_or_else(|| unexpected_reply("the lock of the buckets"))
+}
+
+/// The answer to [`CLOCK`].
+///
+/// # Errors
+/// When it is something else.
+pub fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
+    let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+    let micros = micros.and_then(|micros| u64::try_from(micros).ok());
+    micros.map(Timestamp).ok_or_else(|| unexpected_reply("the clock"))
+}

@@ -1,0 +1,129 @@
+//! Finds out where the Redis is that accepts writes, and whether it is still there. Every attempt to connect asks, because
+//! the answer can change.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sentinel::{MasterWatch, find_master};
+use super::settings::{Settings, Target};
+use crate::error::{Fault, StoreError};
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+use base::interval::fixed_interval;
+use base::time;
+
+/// How often the name of a server in use is looked up.
+const LOOK_UP: Duration = Duration::from_secs(30);
+
+/// Where the settings say that the address can be learnt.
+#[derive(Debug)]
+pub enum Resolver {
+    /// In the URL. A name there is looked up by each connection.
+    Fixed(HostPort),
+    Sentinel(Box<MasterWatch>),
+}
+
+impl Resolver {
+    /// `login` is that of the server.
+    pub fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
+        match &settings.target {
+            Target::Address { address, .. } => Resolver::Fixed(address.clone()),
+            // Its nodes are found by `cluster::Nodes`.
+            Target::Cluster(cluster) => {
+                Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
+            }
+            Target::Sentinel(sentinels) => Resolver::Sentinel(Box::new(MasterWatch::new(sentinels, Arc::clone(login)))),
+        }
+    }
+
+    /// Uses what can change without a restart.
+    pub fn replace(&self, settings: &Settings) {
+        if let (Resolver::Sentinel(watch), Target::Sentinel(sentinels)) = (self, &settings.target) {
+            watch.replace(sentinels);
+        }
+    }
+
+    /// Keeps up to date what [`Resolver::resolve`] and [`Resolver::moved`] return, forever.
+    pub async fn run(&self) {
+        match self {
+            Resolver::Fixed(_) => {}
+            Resolver::Sentinel(watch) => watch.run().await,
+        }
+    }
+
+    /// The address to connect to now.
+    ///
+    /// # Errors
+    ///
+    /// When nobody can say where the server is.
+    pub async fn resolve(&self) -> Result<HostPort, Fault> {
+        match self {
+            Resolver::Fixed(address) => Ok(address.clone()),
+            Resolver::Sentinel(watch) => watch.master().await,
+        }
+    }
+
+    /// Returns when the connection to `address`, whose other end is `peer`, leads to the wrong server.
+    pub async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
+        tokio::select! {
+            fault = self.replaced(address) => fault,
+            fault = name_moved(address, peer.ip()) => fault,
+        }
+    }
+
+    /// Returns when sentinels name another server than the one at `address`.
+    pub async fn replaced(&self, address: &HostPort) -> Fault {
+        match self {
+            Resolver::Fixed(_) => std::future::pending().await,
+            Resolver::Sentinel(watch) => {
+                let master = watch.moved(address).await;
+                Fault::new(StoreError::Moved, format!("the sentinels name {master} in place of {address}"))
+            }
+        }
+    }
+
+    /// Whether [`Resolver::moved`] can return for this address.
+    pub fn follows(&self, address: &HostPort) -> bool {
+        matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
+    }
+
+    /// Returns when the address has changed, or may have. Waiting for the next attempt to connect has no use then.
+    pub async fn found_again(&self) {
+        match self {
+            Resolver::Fixed(_) => std::future::pending().await,
+            Resolver::Sentinel(watch) => watch.found_again().await,
+        }
+    }
+}
+
+/// The address to connect to now, for one connection.
+///
+/// # Errors
+///
+/// As [`Resolver::resolve`].
+pub async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Result<HostPort, Fault> {
+    match &settings.target {
+        Target::Address { address, .. } => Ok(address.clone()),
+        Target::Cluster(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are on the nodes of a cluster")),
+        Target::Sentinel(sentinels) => find_master(sentinels, Arc::clone(login)).await,
+    }
+}
+
+/// Returns when a name does not lead to `peer` any more: an operator has moved it.
+async fn name_moved(address: &HostPort, peer: IpAddr) -> Fault {
+    if address.ip().is_some() {
+        return std::future::pending().await;
+    }
+    loop {
+        time::sleep(fixed_interval("redis_name", LOOK_UP)).await;
+        // A name that cannot be looked up says nothing about the server.
+        let Ok(found) = tokio::net::lookup_host((&*address.host, address.port)).await else { continue };
+        let found: Vec<IpAddr> = found.map(|found| found.ip().to_canonical()).collect();
+        if !found.is_empty() && !found.contains(&peer.to_canonical()) {
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let detail = format!("{} is now {}, not {peer}", address.host, found.join(", "));
+            return Fault::new(StoreError::Moved, detail);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Charges a request whose buckets lie under several hash tags, one tag after the other.
+//!
+//! A script cannot charge them at once. So they are charged in the order of the tags, and the first refusal ends that: what
+//! was taken is given back, less what has come back by itself since. Nothing is granted that a bucket cannot pay, and a
+//! refused request has spent at most what comes back during the calls. Meanwhile another request may be refused although its
+//! bucket could pay in the end.
+//!
+//! A node that gives no answer stops nobody else: the next tag is asked while a slow one may still answer. What stays without
+//! an answer is decided elsewhere, and if it is refused there, the rest is given back. A refusal does not wait for a slow one;
+//! if that charges within the request's deadline after all, it is given back too.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smallvec::SmallVec;
+
+use super::hash_tags::{HashTags, TagIndex};
+use super::nodes::Nodes;
+use super::undo::GroupCharge;
+use super::{Cluster, Take};
+use crate::caller::Caller;
+#[cfg(feature = "opentelemetry")]
+use crate::caller::SpanLink;
+use crate::error::StoreError;
+use crate::reply::TakeReply;
+use crate::reply_in_parts::{PartPositions, ReplyInParts};
+use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
+use base::time::{Micros, timeout, timeout_precisely};
+use ledger::charge::{Charge, Plan};
+
+/// If a group may take no longer than this, a timer that may be 20 ms late would take too much of the next group's time.
+const SHORT: Micros = Micros(100_000);
+
+/// The charges of a plan that lie under one hash tag.
+#[derive(Debug)]
+struct Group {
+    tag: TagIndex,
+    plan: Plan,
+    positions: PartPositions,
+}
+
+/// Groups in the order in which they are charged: those with enforced charges by their tags, then shadows alone. A shadow is
+/// charged when no enforced charge can refuse any more, so only the last of the former has shadows.
+fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
+    for (index, charge) in plan.enforced.iter().enumerate() {
+        let tag = tags.of(&charge.key);
+        let at = groups.binary_search_by_key(&tag, |group| group.tag).unwrap_or_else(|at| {
+            groups.insert(at, group(tag));
+            at
+        });
+        if let Some(group) = groups.get_mut(at) {
+            group.plan.enforced.push(charge.clone());
+            group.positions.enforced.push(index);
+        }
+    }
+    let last = groups.len().saturating_sub(1);
+    for (index, charge) in plan.shadow.iter().enumerate() {
+        let tag = tags.of(&charge.key);
+        let at = groups.iter().skip(last).position(|group| group.tag == tag).map_or(groups.len(), |at| at + last);
+        if at == groups.len() {
+            groups.push(group(tag));
+        }
+        if let Some(group) = groups.get_mut(at) {
+            group.plan.shadow.push(charge.clone());
+            group.positions.shadow.push(index);
+        }
+    }
+    groups
+}
+
+/// The groups of a request that have been charged. Dropped before the request is settled, it undoes them: another bucket
+/// refused, or the client has left.
+#[derive(Debug)]
+struct ChargedGroups {
+    nodes: Arc<Nodes>,
+    charged: Vec<GroupCharge>,
+}
+
+impl ChargedGroups {
+    fn of(nodes: &Arc<Nodes>) -> ChargedGroups {
+        ChargedGroups { nodes: Arc::clone(nodes), charged: Vec::new() }
+    }
+
+    fn add(&mut self, tag: TagIndex, plan: &Plan, reply: &TakeReply) {
+        if !plan.enforced.is_empty() {
+            self.charged.push(GroupCharge { tag, charges: charges(plan), at: reply.now });
+        }
+    }
+}
+
+impl ProvisionalCharges for ChargedGroups {
+    fn keep(mut self: Box<Self>) {
+        self.charged.clear();
+    }
+}
+
+impl Drop for ChargedGroups {
+    fn drop(&mut self) {
+        let mut charged = std::mem::take(&mut self.charged);
+        // Of what was only checked there is nothing to undo.
+        charged.retain(|group| !group.charges.is_empty());
+        if charged.is_empty() {
+            return;
+        }
+        let nodes = Arc::clone(&self.nodes);
+        let undo = async move {
+            let (times, pause) = nodes.state.hooks.undo();
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            for charged in &charged {
+                for _ in 0..times {
+                    nodes.undo(charged).await;
+                }
+                if nodes.state.hooks.drops_undone() {
+                    let now = nodes.clock.now();
+                    charged.charges.iter().for_each(|charge| nodes.state.deny_cache.forget(charge.key, now));
+                }
+            }
+        };
+        // The answer to the client does not wait for it. Without a runtime the process is ending.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(undo);
+        }
+    }
+}
+
+/// The request behind the calls for its groups. What has not been sent when one of them refuses, is not sent.
+#[derive(Debug)]
+struct GroupCaller {
+    request: Option<Arc<dyn Caller>>,
+    is_refused: AtomicBool,
+}
+
+impl Caller for GroupCaller {
+    fn has_left(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed) || self.request.as_ref().is_some_and(|request| request.has_left())
+    }
+
+    #[cfg(feature = "opentelemetry")]
+    fn span_link(&self) -> Option<SpanLink> {
+        self.request.as_ref()?.span_link()
+    }
+}
+
+/// A group that was not answered by the time at which the next one was asked; what it then says.
+type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
+
+/// `Ok(None)`: the client has left.
+type GroupReply = Result<Option<TakeReply>, StoreError>;
+
+/// What goes on after the answer for a group.
+enum Next {
+    Group,
+    /// Another group refused.
+    Refused,
+    ClientLeft,
+}
+
+/// A request whose groups are being charged.
+struct Charging<'p> {
+    plan: &'p Plan,
+    whole: ReplyInParts,
+    charged: ChargedGroups,
+    unanswered: Option<StoreError>,
+    /// The enforced charges without an answer.
+    rest: Plan,
+    positions: PartPositions,
+}
+
+impl Charging<'_> {
+    fn add(&mut self, group: Group, reply: GroupReply) -> Next {
+        let Group { tag, plan, positions } = group;
+        match reply {
+            Ok(None) => Next::ClientLeft,
+            Ok(Some(reply)) if reply.settlement.is_granted() => {
+                self.whole.add(&positions, &reply);
+                self.charged.add(tag, &plan, &reply);
+                Next::Group
+            }
+            Ok(Some(reply)) => {
+                self.whole.refuse(self.plan);
+                self.whole.add(&positions, &reply);
+                Next::Refused
+            }
+            // Shadows have no say.
+            Err(_) if plan.enforced.is_empty() => Next::Group,
+            Err(error) => {
+                self.unanswered.get_or_insert(error);
+                self.rest.enforced.extend(plan.enforced);
+                self.positions.enforced.extend(positions.enforced);
+                Next::Group
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Option<TakeReply>, TakeFailure> {
+        let Charging { whole, charged, unanswered, rest, positions, .. } = self;
+        let Some(error) = unanswered else {
+            Box::new(charged).keep();
+            return Ok(Some(whole.into_reply()));
+        };
+        let is_partial = !charged.charged.is_empty();
+        let partial = is_partial.then(|| Box::new(PartialTake::new(rest, positions, whole, Box::new(charged))));
+        Err(TakeFailure { error, partial })
+    }
+}
+
+impl Cluster {
+    /// # Errors
+    ///
+    /// When there is no answer for some groups, which count as spent. What the others have granted is given back unless
+    /// the caller keeps it.
+    pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
+        if self.nodes.state.hooks.drops_undone() {
+            self.nodes.state.deny_cache.expect_undone_charges_of(take.plan);
+        }
+        let mut charging = Charging {
+            plan: take.plan,
+            whole: ReplyInParts::of(take.plan),
+            charged: ChargedGroups::of(&self.nodes),
+            unanswered: None,
+            rest: Plan::default(),
+            positions: PartPositions::default(),
+        };
+        let request = Arc::new(GroupCaller { request: take.caller.clone(), is_refused: AtomicBool::new(false) });
+        let mut late: Vec<LateGroup> = Vec::new();
+        for mut group in groups(&self.nodes.directory.tags, take.plan) {
+            if charging.unanswered.is_some() || !late.is_empty() {
+                // Whether the request is let through, no store knows yet.
+                group.plan.shadow.clear();
+                group.positions.shadow.clear();
+            }
+            if group.plan.is_empty() {
+                continue;
+            }
+            // It may go on after the refusal of another one.
+            let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
+            let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
+            let mut asking: LateGroup = Box::pin(async move {
+                let take = Take { worker, plan: &group.plan, caller, waiting };
+                let reply = cluster.take_together(&take, group.tag).await;
+                (group, reply)
+            });
+            // A node that hangs leaves the next one half of the time.
+            let patience = Micros(self.left(take).0 / 2);
+            match answered_within(patience, &mut asking).await {
+                Some((group, reply)) => match charging.add(group, reply) {
+                    Next::Group => {}
+                    Next::Refused => {
+                        self.give_back_late(late, &request);
+                        return Ok(Some(charging.whole.into_reply()));
+                    }
+                    Next::ClientLeft => {
+                        self.give_back_late(late, &request);
+                        return Ok(None);
+                    }
+                },
+                None => late.push(asking),
+            }
+        }
+        // Each ends by the request's deadline.
+        let mut late = late.into_iter();
+        while let Some(asking) = late.next() {
+            let (group, reply) = asking.await;
+            match charging.add(group, reply) {
+                Next::Group => {}
+                Next::Refused => {
+                    self.give_back_late(late, &request);
+                    return Ok(Some(charging.whole.into_reply()));
+                }
+                Next::ClientLeft => {
+                    self.give_back_late(late, &request);
+                    return Ok(None);
+                }
+            }
+        }
+        charging.finish()
+    }
+
+    /// Gives back what these groups of a request that is refused, or whose client has left, still charge. The answer to the client does not wait for it.
+    fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
+        request.is_refused.store(true, Ordering::Relaxed);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        for asking in late {
+            let mut charged = ChargedGroups::of(&self.nodes);
+            runtime.spawn(async move {
+                if let (Group { tag, plan, .. }, Ok(Some(reply))) = asking.await
+                    && reply.settlement.is_granted()
+                {
+                    charged.add(tag, &plan, &reply);
+                }
+            });
+        }
+    }
+}
+
+async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -> Option<T> {
+    match patience < SHORT {
+        true => Box::pin(timeout_precisely(patience.into(), asking)).await,
+        false => timeout(patience.into(), asking).await.ok(),
+    }
+}
+
+/// What a plan has charged; of several charges to one bucket only the last.
+fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
+    let all = plan.enforced.iter().enumerate();
+    all.filter(|(index, _)| !plan.is_only_checked(*index)).map(|(_, charge)| charge.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::Clock;
+
+    #[tokio::test]
+    async fn a_group_that_hangs_takes_little_of_the_time_of_the_next_one() {
+        let clock = Clock::system();
+        for patience in [25_000, 45_000, 95_000].map(Micros) {
+            let mut shortest = Micros(u64::MAX);
+            // The machine may be busy.
+            for _ in 0..5 {
+                let asked = clock.now();
+                assert_eq!(answered_within(patience, std::future::pending::<()>()).await, None);
+                shortest = shortest.min(clock.now().since(asked));
+            }
+            assert!(shortest < Micros(patience.0 + 4_000), "{patience:?}: {shortest:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Chooses the hash tags under which buckets are kept, and says under which one a bucket is.
+//!
+//! Redis Cluster hashes what is between the first braces of a key into one of 16384 slots. A script may only touch keys of
+//! one slot, so buckets share few tags: then many requests still travel in one call. Tags are numbers whose slots are spread
+//! evenly over all slots, since each master usually has a range of them.
+
+use super::settings::Place;
+use ledger::bucket_key::BucketKey;
+
+pub const SLOTS: u16 = 16_384;
+/// The numbers from which tags are chosen: enough that some slot of every ten or so is among theirs.
+const NUMBERS: u16 = 10_000;
+
+/// The index of a hash tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TagIndex(pub u16);
+
+/// The hash tags of a store.
+#[derive(Debug)]
+pub struct HashTags {
+    tags: Box<[HashTag]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HashTag {
+    /// What precedes the colon and the bucket in its key: `tollgate:{7}`.
+    pub prefix: String,
+    pub slot: u16,
+}
+
+impl HashTags {
+    pub fn new(prefix: &str, place: Place) -> HashTags {
+        let count = place.hash_tags();
+        let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
+        let tag = |index: u16| {
+            // The middle of its part of the slots, so that ranges of any number of masters have their share.
+            let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
+            let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
+            let (number, slot) = nearest.copied().unwrap_or_default();
+            HashTag { slot, prefix: format!("{prefix}:{{{number}}}") }
+        };
+        HashTags { tags: (0..count).map(tag).collect() }
+    }
+
+    pub fn of(&self, key: &BucketKey) -> TagIndex {
+        // Below the number of tags, which is a u16.
+        TagIndex(u16::try_from(key.spread() as usize % self.tags.len().max(1)).unwrap_or_default())
+    }
+
+    pub fn get(&self, index: TagIndex) -> Option<&HashTag> {
+        self.tags.get(usize::from(index.0))
+    }
+
+    /// The bucket whose key has this name.
+    pub fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
+        let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
+        let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
+        // One under another tag was stored with other settings.
+        let own = self.get(self.of(&key)).and_then(rest);
+        own.map(|_| key)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (TagIndex, &HashTag)> {
+        (0..).map(TagIndex).zip(&self.tags)
+    }
+}
+
+/// The slot of a hash tag: CRC16 in the variant of XMODEM, as Redis Cluster's specification has it. Bit by bit, since it is
+/// only computed at the start.
+fn slot(tag: &str) -> u16 {
+    let crc = tag.bytes().fold(0_u16, |crc, byte| {
+        let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        (0..8).fold(crc ^ (u16::from(byte) << 8), shift)
+    });
+    crc % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // The first is the check value of the variant, the others are what CLUSTER KEYSLOT says.
+        assert_eq!(slot("123456789"), 0x31c3 % SLOTS);
+        assert_eq!((slot("0"), slot("7"), slot("foo")), (13_907, 1_716, 12_182));
+    }
+
+    #[test]
+    fn tags_are_distributed_evenly_over_masters() {
+        for (count, masters) in [(16, 3), (16, 5), (64, 3), (1024, 7)] {
+            let tags = HashTags::new("t", Place::Spread { hash_tags: count });
+            let mut shares = vec![0_u32; masters];
+            for (_, tag) in tags.iter() {
+                shares[usize::from(tag.slot) * masters / usize::from(SLOTS)] += 1;
+            }
+            let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            assert!(most - least <= 1, "{count} over {masters}: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_stays_under_its_tag() {
+        let tags = HashTags::new("tollgate", Place::DEFAULT);
+        assert_eq!(tags.tags.len(), 16);
+        assert_eq!(tags.of(&BucketKey([0; 16])), TagIndex(0));
+        assert_eq!(tags.of(&BucketKey([0xff; 16])), TagIndex(15));
+        assert!(tags.iter().all(|(_, tag)| tag.prefix.starts_with("tollgate:{") && tag.prefix.ends_with('}')));
+        let key = BucketKey([0xff; 16]);
+        let name = |tag: &str| [tag.as_bytes(), b":", &key.0].concat();
+        let [own, other] = [15, 0].map(|tag| tags.get(TagIndex(tag)).unwrap().prefix.clone());
+        assert_eq!(tags.bucket(&name(&own)), Some(key));
+        for wrong in [name(&other), name("tollgate"), name(&own)[..20].to_vec(), [&name(&own)[..], b"x"].concat()] {
+            assert_eq!(tags.bucket(&wrong), None);
+        }
+        let together = HashTags::new("tollgate", Place::Together);
+        assert_eq!((together.tags.len(), together.of(&BucketKey([0xff; 16]))), (1, TagIndex(0)));
+    }
+}

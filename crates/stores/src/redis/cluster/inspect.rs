@@ -1,0 +1,161 @@
+//! Reads, finds and removes buckets on all nodes of a cluster for an operator, without a gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::hash_tags::HashTags;
+use super::settings;
+use super::topology::read_topology;
+use crate::error::{Fault, StoreError};
+use crate::redis::inspect::Inspector as NodeInspector;
+use crate::redis::settings::Settings;
+use crate::remote::login::CurrentLogin;
+use crate::reply::GivenBack;
+use base::host_port::HostPort;
+use base::time::Timestamp;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+
+/// How long slots that are moving are waited for, and the answer of one node.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections for inspecting buckets.
+#[derive(Debug)]
+pub struct Inspector {
+    cluster: settings::Settings,
+    settings: Settings,
+    tags: HashTags,
+    /// For the buckets under each hash tag.
+    by_tag: Vec<NodeInspector>,
+    /// One for each node that has a hash tag.
+    nodes: Vec<(HostPort, NodeInspector)>,
+}
+
+impl Inspector {
+    /// Must be called on a tokio runtime, which drives the connections.
+    ///
+    /// # Errors
+    ///
+    /// When a node that has a hash tag cannot be reached, or rejects the login.
+    pub async fn open(cluster: &settings::Settings, settings: &Settings) -> Result<Inspector, Fault> {
+        let login = Arc::new(CurrentLogin::new(settings.login.clone()));
+        let tags = HashTags::new(&settings.prefix, cluster.place);
+        let ranges = read_topology(cluster.nodes.clone(), PATIENCE, &tags, settings, &login).await?.ranges;
+        let mut nodes: Vec<(HostPort, NodeInspector)> = Vec::new();
+        let mut by_tag = Vec::new();
+        for (_, tag) in tags.iter() {
+            let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
+            let unserved = || Fault::new(StoreError::ClusterDown, format!("no node has slot {}", tag.slot));
+            let master = &range.ok_or_else(unserved)?.master;
+            let known =
+                nodes.iter().find(|(address, _)| address == master).map(|(_, node)| node.with_prefix(&tag.prefix));
+            by_tag.push(match known {
+                Some(known) => known,
+                None => {
+                    let named = |fault: Fault| Fault { detail: format!("{master}: {}", fault.detail), ..fault };
+                    let node = NodeInspector::open_at(master, settings, &login).await.map_err(named)?;
+                    let own = node.with_prefix(&tag.prefix);
+                    nodes.push((master.clone(), node));
+                    own
+                }
+            });
+        }
+        Ok(Inspector { cluster: cluster.clone(), settings: settings.clone(), tags, by_tag, nodes })
+    }
+
+    /// The states of these buckets, in the order of the keys; `None` for a full bucket. The time is the latest of those at
+    /// which they were read, each by its node's clock.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer, or refuses a command.
+    pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        self.each_tag(keys, |key| *key, async |node, keys| node.states(keys).await).await
+    }
+
+    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer, or refuses a command. Buckets on other nodes may have been removed.
+    pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        self.each_tag(keys, |key| *key, async |node, keys| node.remove(keys).await).await
+    }
+
+    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer, or refuses. Buckets on other nodes may have been given back to.
+    pub async fn give_back(
+        &mut self,
+        buckets: &[(BucketKey, AlgorithmKind)],
+        amount: Cost,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
+    }
+
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When a node gives no answer, or refuses a command.
+    pub async fn find(
+        &mut self,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Fault> {
+        let mut found: Vec<BucketKey> = Vec::new();
+        let (pattern, mut seen) = (format!("{}:{{*}}:*", self.settings.prefix), 0);
+        let tags = &self.tags;
+        for (_, node) in &mut self.nodes {
+            let (before, mut last) = (seen, 0);
+            let mut count = |visited| {
+                last = visited;
+                progress(before + visited);
+            };
+            let own = node.scan(&pattern, &|name| tags.bucket(name).filter(is), &mut count).await?;
+            seen = before + last;
+            // While its slot moves a bucket may be met on two nodes.
+            found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
+        }
+        Ok(found)
+    }
+
+    /// Asks each node about its part of the items, and puts the replies in the order of the items.
+    async fn each_tag<I: Clone, R>(
+        &mut self,
+        items: &[I],
+        key: impl Fn(&I) -> BucketKey,
+        mut ask: impl AsyncFnMut(&mut NodeInspector, &[I]) -> Result<(Timestamp, Vec<R>), Fault>,
+    ) -> Result<(Timestamp, Vec<R>), Fault> {
+        let mut tagged: Vec<_> = items.iter().map(|item| usize::from(self.tags.of(&key(item)).0)).zip(0..).collect();
+        tagged.sort_unstable();
+        let (mut latest, mut replies) = (Timestamp(0), Vec::with_capacity(items.len()));
+        for part in tagged.chunk_by(|(one, _), (other, _)| one == other) {
+            let tag = part.first().map_or(0, |(tag, _)| *tag);
+            let own: Vec<I> = part.iter().filter_map(|(_, index)| items.get(*index)).cloned().collect();
+            let until = Instant::now() + PATIENCE;
+            let (now, own) = loop {
+                let unknown = || Fault::new(StoreError::Unreachable, "no node has these buckets");
+                let node = self.by_tag.get_mut(tag).ok_or_else(unknown)?;
+                match ask(node, &own).await {
+                    // Nothing ran.
+                    Err(fault) if fault.error.is_redirection() && Instant::now() < until => {
+                        tokio::time::sleep(PAUSE).await;
+                        *self = Inspector::open(&self.cluster, &self.settings).await?;
+                    }
+                    reply => break reply?,
+                }
+            };
+            latest = latest.max(now);
+            replies.extend(part.iter().map(|(_, index)| *index).zip(own));
+        }
+        replies.sort_by_key(|(index, _): &(usize, R)| *index);
+        Ok((latest, replies.into_iter().map(|(_, reply)| reply).collect()))
+    }
+}

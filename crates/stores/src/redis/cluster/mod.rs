@@ -1,0 +1,245 @@
+//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets that it has.
+//!
+//! Each bucket lies under one of few hash tags, so that the requests for many buckets still travel in one call. Each worker
+//! has one connection and one queue for each node, as for a single Redis; a node has a breaker of its own, and when it is
+//! lost the buckets on the others are decided as ever.
+//!
+//! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection, which
+//! would charge twice. Here a call whose bytes may have arrived is never sent again; MOVED, ASK and TRYAGAIN prove that it
+//! did not run.
+
+mod apart;
+mod directory;
+mod hash_tags;
+mod health;
+pub mod inspect;
+mod node_server;
+mod nodes;
+mod settings;
+mod slots;
+mod topology;
+mod undo;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::caller::Caller;
+use crate::error::StoreError;
+use crate::events::EventSink;
+use crate::fallback::FallbackShare;
+use crate::redis;
+use crate::redis::fault_injection::Hooks;
+use crate::remote;
+use crate::remote::{StoreState, WaitPeriod};
+use crate::reply::{Source, TakeReply};
+use crate::take_failure::TakeFailure;
+use crate::worker::Worker;
+use base::time::{Clock, Micros, Timestamp};
+use directory::{Directory, NodeId};
+use hash_tags::{HashTags, TagIndex};
+use ledger::charge::{Charge, LimitId, Plan, Settlement};
+use ledger::outcome::Verdict;
+use nodes::Nodes;
+pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
+
+/// How long a start waits for the topology and the connections.
+const LONGEST_START: Duration = Duration::from_secs(2);
+/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection that does
+/// not say where to.
+const PAUSE: Duration = Duration::from_millis(3);
+/// The maximum number of redirections of one request.
+const REDIRECTIONS: usize = 16;
+
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// Decides while a node gives no answer.
+    pub fallback: Arc<FallbackShare>,
+    nodes: Arc<Nodes>,
+}
+
+/// A request on its way to the nodes.
+#[derive(Clone, Debug)]
+struct Take<'p> {
+    worker: Worker,
+    plan: &'p Plan,
+    caller: Option<Arc<dyn Caller>>,
+    waiting: WaitPeriod,
+}
+
+impl Cluster {
+    /// `settings` are those of every node, except for its address; `hooks` the faults that a test injects: the default has none.
+    pub fn open(
+        hooks: Hooks,
+        cluster: &Settings,
+        settings: redis::Settings,
+        workers: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Cluster {
+        let redis::Settings { timeout, breaker, gateways, .. } = settings;
+        let settings_of_all = remote::Settings { timeout, breaker, gateways };
+        let state = StoreState::new(&settings_of_all, &clock, hooks);
+        let fallback = Arc::clone(&state.fallback);
+        let directory = Directory::new(HashTags::new(&settings.prefix, cluster.place));
+        let nodes = Nodes::new(cluster.nodes.clone(), settings, directory, state, workers, clock, events);
+        Cluster { fallback, nodes: Arc::new(nodes) }
+    }
+
+    pub async fn run(&self, worker: Worker) {
+        self.nodes.run(worker).await;
+    }
+
+    pub async fn first_attempt(&self) {
+        // What is not there by then may come later.
+        let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
+    }
+
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. Answers are waited for `answer_within`, if that is
+    /// shorter than the nodes' timeout.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
+    pub async fn take(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
+    ) -> Result<Option<TakeReply>, TakeFailure> {
+        let since = self.nodes.clock.now();
+        if let Some((now, settlement)) = self.nodes.state.deny_cache.refuse(plan, since)
+            && self.still_refuses(worker, plan, &settlement)
+        {
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+        }
+        let waiting = WaitPeriod { since, until: answer_within.map(|most| since.plus(most)) };
+        let take = Take { worker, plan, caller, waiting };
+        match self.only_tag(plan) {
+            Some(tag) => Ok(self.take_together(&take, tag).await?),
+            None => self.take_apart(&take).await,
+        }
+    }
+
+    /// Whether a bucket that is known to be short is on a node that can be asked. The successor of a lost node may show
+    /// another level, and until there is one the fallback decides.
+    fn still_refuses(&self, worker: Worker, plan: &Plan, refused: &Settlement) -> bool {
+        let Nodes { directory, .. } = &*self.nodes;
+        let can_be_asked = |charge: &Charge| {
+            let node = directory.owner(directory.tags.of(&charge.key)).and_then(|owner| self.nodes.get(owner));
+            node.is_some_and(|node| node.remote.usable(worker).is_ok())
+        };
+        let mut charges = plan.enforced.iter().zip(&refused.enforced);
+        charges.any(|(charge, outcome)| outcome.verdict == Verdict::Deny && can_be_asked(charge))
+    }
+
+    /// The hash tag under which all buckets of a plan are.
+    fn only_tag(&self, plan: &Plan) -> Option<TagIndex> {
+        let tags = &self.nodes.directory.tags;
+        let mut charges = plan.charges().map(|charge| tags.of(&charge.key));
+        let first = charges.next().unwrap_or(TagIndex(0));
+        charges.all(|tag| tag == first).then_some(first)
+    }
+
+    /// Takes from buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
+        let directory = &self.nodes.directory;
+        let mut to = directory.owner(tag);
+        let mut redirected = false;
+        for _ in 0..REDIRECTIONS {
+            let node = to.and_then(|id| self.nodes.get(id));
+            let Take { worker, plan, caller, waiting } = take;
+            let taken = match &node {
+                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting).await,
+                None => Err(StoreError::Unreachable),
+            };
+            let now = self.nodes.clock.now();
+            let error = match taken {
+                Err(error) if error.is_redirection() => error,
+                // A node that was found just now is being connected to.
+                Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
+                    self.wait_for_node(take, to).await?;
+                    StoreError::Unreachable
+                }
+                other => return other,
+            };
+            if self.left(take) == Micros(0) {
+                return Err(StoreError::Timeout);
+            }
+            redirected = true;
+            to = match error {
+                StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
+                StoreError::TryAgain => {
+                    self.pause(take).await;
+                    to
+                }
+                StoreError::SlotMoved if directory.owner(tag) == to => {
+                    self.pause(take).await;
+                    directory.owner(tag)
+                }
+                _ => directory.owner(tag),
+            };
+        }
+        Err(StoreError::Unreachable)
+    }
+
+    /// Waits until a node can be used.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot before the request's deadline.
+    async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
+        loop {
+            let node = to.and_then(|id| self.nodes.get(id));
+            if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
+                return Ok(());
+            }
+            if self.left(take) == Micros(0) {
+                return Err(StoreError::Unreachable);
+            }
+            self.pause(take).await;
+        }
+    }
+
+    async fn pause(&self, take: &Take<'_>) {
+        tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
+    }
+
+    /// How long the request may still wait.
+    fn left(&self, take: &Take<'_>) -> Micros {
+        let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
+        let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
+        until.map_or(left, |until| left.min(until.since(now)))
+    }
+
+    pub fn announce(&self, configuration: &str) {
+        configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
+    }
+
+    /// Uses what can change without a restart: the login from the next connection on, the nodes when next asked for others.
+    pub fn replace_login(&self, settings: &redis::Settings) {
+        self.nodes.replace(settings);
+    }
+
+    /// What the clock of the node that has ever been furthest ahead shows when ours shows `ours`.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        self.nodes.state.store_clock.at(ours)
+    }
+
+    /// Requests charge several buckets, of which some are of these limits, here or at another gateway: where the buckets may be
+    /// on several nodes, some charges are undone.
+    pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
+        if self.is_spread() && self.nodes.state.hooks.drops_undone() {
+            self.nodes.state.deny_cache.expect_undone_charges(limits);
+        }
+    }
+
+    fn is_spread(&self) -> bool {
+        self.nodes.directory.tags.iter().nth(1).is_some()
+    }
+
+    /// Drops the cached levels: the nodes are asked about every bucket again.
+    pub fn invalidate(&self) {
+        self.nodes.state.deny_cache.invalidate();
+    }
+}

@@ -1,0 +1,246 @@
+//! Calls the script on one node of a cluster: a call for each hash tag, all written together.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::directory::{Directory, NodeId};
+use super::hash_tags::TagIndex;
+use super::slots::redirection;
+use crate::error::{Fault, StoreError};
+use crate::events::{EventSink, RunningGateway};
+use crate::redis::codec::Call;
+use crate::redis::dial::step;
+use crate::redis::fault_injection::Hooks;
+use crate::redis::handshake::{connect, load, send};
+use crate::redis::readiness::Readiness;
+use crate::redis::server::Link;
+use crate::redis::settings::{Settings, Target};
+use crate::redis::{eviction_policy, gateway_heartbeat, script};
+use crate::remote::login::CurrentLogin;
+use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
+use base::host_port::HostPort;
+use base::time::{Clock, Timestamp};
+use ledger::charge::Plan;
+
+/// One node.
+#[derive(Debug)]
+pub struct NodeServer {
+    pub id: NodeId,
+    pub address: HostPort,
+    settings: Settings,
+    login: Arc<CurrentLogin>,
+    directory: Arc<Directory>,
+    script: String,
+    clock: Clock,
+    hooks: Hooks,
+    readiness: Readiness,
+    /// The SHA-1 of the script that undoes; empty before it was loaded.
+    pub undo_script: Mutex<String>,
+    /// The connection that was made last, for what is undone.
+    latest: Mutex<Option<Link>>,
+}
+
+/// The call for the plans of one hash tag.
+struct TagCall<'p> {
+    tag: TagIndex,
+    plans: usize,
+    call: Call<'p>,
+}
+
+impl NodeServer {
+    pub fn new(
+        id: NodeId,
+        address: HostPort,
+        settings: Settings,
+        login: Arc<CurrentLogin>,
+        directory: Arc<Directory>,
+        clock: Clock,
+        hooks: Hooks,
+    ) -> NodeServer {
+        let script = hooks.script(script::take(), &clock);
+        NodeServer {
+            id,
+            address,
+            settings,
+            login,
+            directory,
+            script,
+            clock,
+            hooks,
+            readiness: Readiness::new(),
+            undo_script: Mutex::default(),
+            latest: Mutex::default(),
+        }
+    }
+
+    pub fn latest_link(&self) -> Option<Link> {
+        self.latest.lock().clone()
+    }
+
+    /// The prefix of keys that this node has, as far as is known.
+    fn own_prefix(&self) -> String {
+        let mut tags = self.directory.tags.iter();
+        let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));
+        own.or_else(|| self.directory.tags.iter().next()).map(|(_, tag)| tag.prefix.clone()).unwrap_or_default()
+    }
+
+    /// The calls for plans that are in the order of their hash tags.
+    fn calls<'p>(&self, plans: &[&'p Plan]) -> Vec<TagCall<'p>> {
+        let now = self.clock.now();
+        let tagged = |plan: &&Plan| TagIndex(u16::try_from(self.part(plan)).unwrap_or_default());
+        let together = |one: &&'p Plan, other: &&'p Plan| {
+            tagged(one) == tagged(other) && !self.directory.is_moving(tagged(one), now)
+        };
+        let chunks = plans.chunk_by(together);
+        let call = |plans: &[&'p Plan]| TagCall {
+            tag: plans.first().map_or(TagIndex(0), tagged),
+            plans: plans.len(),
+            call: Call::new(plans.iter().copied()),
+        };
+        chunks.map(call).collect()
+    }
+
+    /// Sends these calls, and returns the reply to each.
+    async fn send(&self, link: &mut Link, calls: &[&TagCall<'_>], near: Timestamp) -> Result<Vec<Value>, Fault> {
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        let asking = |call: &TagCall<'_>| self.directory.owner(call.tag) != Some(self.id);
+        let asked: Vec<bool> = calls.iter().map(|call| asking(call)).collect();
+        for (call, asking) in calls.iter().zip(&asked) {
+            let Some(tag) = self.directory.tags.get(call.tag) else { continue };
+            if *asking {
+                pipeline.add_command(Cmd::new().arg("ASKING").clone());
+            }
+            let moment = self.hooks.moment(&self.clock);
+            pipeline.add_command(call.call.command(&link.take, &tag.prefix, near, moment));
+        }
+        let replies = self.hooks.send_all(&mut link.connection, &pipeline).await?;
+        let unexpected = || Fault::new(StoreError::UnexpectedReply, "a pipeline was answered with something else");
+        let mut replies = replies.into_iter();
+        let reply = |asking: &bool| {
+            if *asking {
+                replies.next();
+            }
+            replies.next().ok_or_else(unexpected)
+        };
+        let replies = asked.iter().map(reply).collect::<Result<Vec<_>, _>>()?;
+        Ok(replies)
+    }
+
+    /// What an error for this hash tag means. Notes where it has gone.
+    pub fn explain(&self, tag: TagIndex, error: &RedisError) -> Fault {
+        let address = || error.redirect_node().and_then(|(address, _)| redirection(address, &self.address));
+        let fault = Fault::from(error.clone());
+        match (fault.error, address()) {
+            (StoreError::SlotMoved, Some(address)) => self.directory.moved(tag, address),
+            (StoreError::SlotMoving, Some(address)) => self.directory.moving(tag, Some(address), self.clock.now()),
+            (StoreError::TryAgain, _) => self.directory.moving(tag, None, self.clock.now()),
+            (StoreError::SlotMoved | StoreError::ClusterDown | StoreError::Replica, _) => {
+                self.directory.outdated.notify_one();
+            }
+            _ => {}
+        }
+        Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
+    }
+
+    async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
+        // The probe needs a key that this node has.
+        let target = Target::Address { address: self.address.clone(), database: 0 };
+        let settings = Settings { target, prefix: self.own_prefix(), ..self.settings.clone() };
+        let connected = connect(&settings, &self.address, &self.login, &self.script).await;
+        let named = |fault: Fault| {
+            self.directory.outdated.notify_one();
+            Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
+        };
+        let (mut opened, take) = connected.map_err(named)?;
+        // Needed only while a slot moves, and then it is too late to learn that it is not permitted.
+        let mut asking = Cmd::new();
+        asking.arg("ASKING");
+        let permitted = async {
+            tokio::select! {
+                biased;
+                reply = send(&mut opened.connection, &asking) => Ok(reply.map(drop)?),
+                () = &mut opened.driver => Err(Fault::new(StoreError::Unreachable, "the connection was closed at once")),
+            }
+        };
+        step("checking the permissions", permitted).await.map_err(named)?.map_err(named)?;
+        let link = Link { connection: opened.connection, take, heartbeat: String::new() };
+        *self.latest.lock() = Some(link.clone());
+        let (driver, address) = (opened.driver, self.address.clone());
+        let driver: Driver = Box::pin(async move {
+            driver.await;
+            Fault::new(StoreError::Closed, format!("{address}: the connection was closed"))
+        });
+        Ok(DrivenLink { link, driver, server: None })
+    }
+}
+
+impl Transport for NodeServer {
+    type Link = Link;
+
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, at_once: 5, parted: true };
+
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+        let connected = self.connect_now().await;
+        self.readiness.attempted(&connected);
+        connected
+    }
+
+    async fn found_again(&self) {
+        self.readiness.retry().await;
+    }
+
+    async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {
+        let near = self.hooks.near(near, || self.clock.now());
+        let calls = self.calls(plans);
+        let all: Vec<&TagCall<'_>> = calls.iter().collect();
+        let replies = self.send(link, &all, near).await?;
+        let mut replies: Vec<_> = replies.into_iter().map(Value::extract_error).collect();
+        // These did not run: the node was restarted behind a proxy, or its scripts were flushed.
+        let unknown =
+            |reply: &Result<Value, RedisError>| matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"));
+        if replies.iter().any(unknown) {
+            link.take = load(&mut link.connection, &self.script).await?;
+            let left: Vec<_> =
+                calls.iter().zip(&replies).filter(|(_, reply)| unknown(reply)).map(|(call, _)| call).collect();
+            let again = self.send(link, &left, near).await?;
+            for (reply, again) in replies.iter_mut().filter(|reply| unknown(reply)).zip(again) {
+                *reply = again.extract_error();
+            }
+        }
+        let part = |(call, reply): (&TagCall<'_>, Result<Value, RedisError>)| {
+            let wrong = |error| Fault::new(error, "the script was answered with something else");
+            let reply = reply.map_err(|error| self.explain(call.tag, &error));
+            PartReply { plans: call.plans, reply: reply.and_then(|reply| call.call.settle(&reply).map_err(wrong)) }
+        };
+        Ok(calls.iter().zip(replies).map(part).collect())
+    }
+
+    /// Gateways are listed under the first hash tag, so only the node that has it is asked.
+    async fn beat(
+        &self,
+        link: &mut Link,
+        name: [u8; 8],
+        this_gateway: &RunningGateway,
+    ) -> Result<Option<LiveGateways>, Fault> {
+        let first = TagIndex(0);
+        let (Some(tag), true) = (self.directory.tags.get(first), self.directory.owner(first) == Some(self.id)) else {
+            return Ok(None);
+        };
+        let beat = gateway_heartbeat::beat(&mut link.connection, &mut link.heartbeat, &tag.prefix, name, this_gateway);
+        match beat.await {
+            // It is moving: the next heartbeat goes to where it then is.
+            Err(fault) if fault.error.is_redirection() => Ok(None),
+            reply => reply,
+        }
+    }
+
+    async fn watch(&self, link: Link, events: &EventSink) {
+        eviction_policy::watch(link.connection, events).await;
+    }
+
+    fn part(&self, plan: &Plan) -> usize {
+        plan.charges().next().map_or(0, |charge| usize::from(self.directory.tags.of(&charge.key).0))
+    }
+}

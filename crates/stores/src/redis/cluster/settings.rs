@@ -1,0 +1,59 @@
+//! Which nodes a Redis Cluster has, and how buckets are distributed over them.
+
+use std::fmt;
+
+use base::host_port::HostPort;
+
+/// The port of a node whose address has none.
+pub const DEFAULT_PORT: u16 = 6379;
+/// Each needs a call of its own: with more, calls would carry few requests.
+pub const MOST_HASH_TAGS: u64 = 1_024;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Nodes that are asked for all others. One is enough, as long as it is up.
+    pub nodes: Vec<HostPort>,
+    pub place: Place,
+}
+
+impl Settings {
+    /// Whether both name the same nodes and the same keys, as far as the settings can tell.
+    pub fn has_same_buckets(&self, other: &Settings) -> bool {
+        self.place == other.place && self.is_same_cluster(other)
+    }
+
+    /// Whether both name the same nodes, as far as the settings can tell.
+    pub fn is_same_cluster(&self, other: &Settings) -> bool {
+        self.nodes.iter().any(|node| other.nodes.contains(node))
+    }
+}
+
+/// Where the buckets of one request are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Each under one of so many hash tags, by its key.
+    Spread { hash_tags: u16 },
+    /// All under one hash tag, so on one node.
+    Together,
+}
+
+/// As `place` and `hash_tags` of gateway.yaml.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Spread { hash_tags } => write!(f, "spread over {hash_tags} hash_tags"),
+            Place::Together => f.write_str("together"),
+        }
+    }
+}
+
+impl Place {
+    pub const DEFAULT: Place = Place::Spread { hash_tags: 16 };
+
+    pub fn hash_tags(self) -> u16 {
+        match self {
+            Place::Spread { hash_tags } => hash_tags.max(1),
+            Place::Together => 1,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Asks nodes of a cluster which node has which slots.
+
+use std::time::Duration;
+
+use redis::Cmd;
+use tokio::time::timeout;
+
+use super::hash_tags::HashTags;
+use super::slots::{SlotRange, slot_ranges};
+use crate::error::{Fault, StoreError};
+use crate::redis::handshake::{reach, send};
+use crate::redis::settings::Settings;
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+
+/// Which masters a node names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The node that named them.
+    pub source: HostPort,
+    pub ranges: Vec<SlotRange>,
+    /// The slots of hash tags for which it names no master.
+    pub uncovered: Vec<u16>,
+}
+
+/// Why the topology is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// It was read long ago.
+    Schedule,
+    /// Something suggests that it has changed since, or that its source is wrong.
+    Doubt,
+}
+
+/// The order in which nodes are asked: from the source of the last topology on; if that is in doubt, from the one after it. The
+/// nodes that are `lost` come last: what they say may be outdated.
+pub fn order(
+    candidates: impl IntoIterator<Item = HostPort>,
+    lost: &[HostPort],
+    last_source: Option<&HostPort>,
+    occasion: Occasion,
+) -> Vec<HostPort> {
+    let mut addresses: Vec<HostPort> = Vec::new();
+    for address in candidates {
+        if !lost.contains(&address) && !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    if let Some(index) = addresses.iter().position(|address| Some(address) == last_source) {
+        addresses.rotate_left(index);
+        if occasion == Occasion::Doubt {
+            addresses.rotate_left(1);
+        }
+    }
+    addresses.extend_from_slice(lost);
+    addresses
+}
+
+/// Asks one node after the other, each for `patience` at most, until one names a master for every hash tag. If none does, the
+/// answer with the most masters is used: a node that is fresh, or was cut off, names few or none.
+///
+/// # Errors
+///
+/// When no node answers: why the first one did not.
+pub async fn read_topology(
+    addresses: Vec<HostPort>,
+    patience: Duration,
+    tags: &HashTags,
+    settings: &Settings,
+    login: &CurrentLogin,
+) -> Result<Topology, Fault> {
+    let (mut best, mut first): (Option<Topology>, Option<Fault>) = (None, None);
+    for address in addresses {
+        let late = |_| Fault::new(StoreError::Unreachable, format!("no answer within {patience:?}"));
+        let reading = timeout(patience, read_slots(&address, settings, login)).await;
+        match reading.map_err(late).and_then(|read| read) {
+            Ok(ranges) => {
+                let topology = Topology { uncovered: uncovered(&ranges, tags), source: address, ranges };
+                if topology.uncovered.is_empty() {
+                    return Ok(topology);
+                }
+                if best.as_ref().is_none_or(|best| topology.uncovered.len() < best.uncovered.len()) {
+                    best = Some(topology);
+                }
+            }
+            Err(fault) => {
+                let detail = format!("{address}: {}", fault.detail);
+                first.get_or_insert(Fault { detail, ..fault });
+            }
+        }
+    }
+    best.ok_or_else(|| first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
+}
+
+/// The slots of hash tags that are in none of these ranges.
+fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
+    let slots = tags.iter().map(|(_, tag)| tag.slot);
+    slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
+}
+
+/// Why buckets under hash tags with these slots cannot be reached; `None` if there is no such hash tag.
+pub fn fault_of(uncovered: &[u16]) -> Option<Fault> {
+    let (first, others) = uncovered.split_first()?;
+    let detail = match others.len() {
+        0 => format!("no node has slot {first}"),
+        others => format!("no node has slot {first}, nor those of other hash tags: {others} more"),
+    };
+    Some(Fault::new(StoreError::ClusterDown, detail))
+}
+
+/// Connects for this one question.
+///
+/// # Errors
+///
+/// When the node cannot be reached, refuses, or answers with something else.
+async fn read_slots(address: &HostPort, settings: &Settings, login: &CurrentLogin) -> Result<Vec<SlotRange>, Fault> {
+    let ready = reach(settings, address, login).await?;
+    let mut connection = ready.connection;
+    let mut command = Cmd::new();
+    command.arg("CLUSTER").arg("SLOTS");
+    let reply = tokio::select! {
+        biased;
+        reply = send(&mut connection, &command) => reply?,
+        () = ready.driver => return Err(Fault::new(StoreError::Closed, "the connection was closed")),
+    };
+    let unexpected = || Fault::new(StoreError::UnexpectedReply, "CLUSTER SLOTS was answered with something else");
+    slot_ranges(&reply, address).ok_or_else(unexpected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::Place;
+    use super::*;
+
+    fn at(port: u16) -> HostPort {
+        HostPort::new("h", port)
+    }
+
+    #[test]
+    fn the_source_of_what_may_be_wrong_is_not_asked_first_and_lost_nodes_are_asked_last() {
+        let ports = |lost: &[u16], last_source: Option<u16>, occasion| -> Vec<u16> {
+            let lost: Vec<_> = lost.iter().copied().map(at).collect();
+            let candidates = [1, 2, 3, 2, 4].map(at);
+            order(candidates, &lost, last_source.map(at).as_ref(), occasion)
+                .into_iter()
+                .map(|address| address.port)
+                .collect()
+        };
+        assert_eq!(ports(&[], None, Occasion::Doubt), [1, 2, 3, 4]);
+        assert_eq!(ports(&[], Some(2), Occasion::Schedule), [2, 3, 4, 1]);
+        assert_eq!(ports(&[], Some(2), Occasion::Doubt), [3, 4, 1, 2]);
+        assert_eq!(ports(&[], Some(9), Occasion::Doubt), [1, 2, 3, 4]);
+        assert_eq!(ports(&[2, 1], Some(2), Occasion::Doubt), [3, 4, 2, 1]);
+    }
+
+    #[test]
+    fn a_hash_tag_without_a_master_is_named() {
+        let tags = HashTags::new("t", Place::Spread { hash_tags: 4 });
+        let half = SlotRange { first: 0, last: 8191, master: at(1) };
+        assert_eq!(
+            fault_of(&uncovered(&[half.clone(), SlotRange { first: 8192, last: 16_383, ..half.clone() }], &tags)),
+            None
+        );
+        let fault = fault_of(&uncovered(&[half], &tags)).unwrap();
+        assert_eq!(fault.error, StoreError::ClusterDown);
+        assert!(fault.detail.ends_with(", nor those of other hash tags: 1 more"), "{fault:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Undoes the charges of a request that another of its buckets refused: once, unless a reply proves that nothing ran.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, Value};
+use smallvec::SmallVec;
+
+use super::directory::NodeId;
+use super::hash_tags::TagIndex;
+use super::nodes::Nodes;
+use crate::redis::codec::{add_undone, key_name};
+use crate::redis::handshake::load;
+use crate::redis::script;
+use base::time::Timestamp;
+use ledger::charge::Charge;
+
+/// How often it may be sent: to where the buckets have moved, and after loading the script.
+const ATTEMPTS: usize = 8;
+/// Between two attempts while a slot is moving.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long a reply is waited for.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a request has charged under one hash tag.
+#[derive(Clone, Debug)]
+pub struct GroupCharge {
+    pub tag: TagIndex,
+    pub charges: SmallVec<[Charge; 2]>,
+    /// The time of the charge, on the node's clock.
+    pub at: Timestamp,
+}
+
+/// How an attempt ended.
+enum UndoResult {
+    Done,
+    /// Nothing ran.
+    Again,
+}
+
+impl Nodes {
+    /// Undoes charges. What cannot be undone stays spent.
+    pub async fn undo(&self, charged: &GroupCharge) {
+        for number in 0..ATTEMPTS {
+            let owner = self.directory.owner(charged.tag);
+            let next = self.directory.next_owner(charged.tag);
+            // While the slot is moving a bucket is on the one node or on the other.
+            let to = if number % 2 == 1 { next.or(owner) } else { owner };
+            let Some(to) = to else { return };
+            let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;
+            match attempt {
+                Ok(UndoResult::Again) => tokio::time::sleep(PAUSE).await,
+                Ok(UndoResult::Done) | Err(_) => return,
+            }
+        }
+    }
+
+    async fn undo_on(&self, to: NodeId, charged: &GroupCharge) -> UndoResult {
+        let Some(node) = self.get(to) else { return UndoResult::Again };
+        let Some(mut link) = node.remote.transport.latest_link() else { return UndoResult::Again };
+        let mut pipeline = Pipeline::with_capacity(2);
+        if self.directory.owner(charged.tag) != Some(to) {
+            pipeline.add_command(Cmd::new().arg("ASKING").clone());
+        }
+        let sha = node.remote.transport.undo_script.lock().clone();
+        let near = node.remote.clock_at(self.clock.now());
+        pipeline.add_command(self.command(&sha, near, charged));
+        let count = pipeline.len();
+        let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
+            // It may have been received.
+            return UndoResult::Done;
+        };
+        let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
+        let Err(error) = reply else { return UndoResult::Done };
+        if error.code() == Some("NOSCRIPT") {
+            let text = self.state.hooks.timed(script::undo(), &self.clock);
+            if let Ok(sha) = load(&mut link.connection, &text).await {
+                *node.remote.transport.undo_script.lock() = sha;
+            }
+            return UndoResult::Again;
+        }
+        let fault = node.remote.transport.explain(charged.tag, &error);
+        if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
+    }
+
+    /// `near` is about what the node's clock shows.
+    fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
+        let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(charges.len());
+        for charge in charges {
+            command.arg(key_name(prefix, &charge.key));
+        }
+        let mut text = Vec::new();
+        for charge in charges {
+            add_undone(&mut text, charge, self.state.hooks.charged(*at), near);
+        }
+        command.arg(text);
+        if let Some(moment) = self.state.hooks.moment(&self.clock) {
+            command.arg(moment.0);
+        }
+        command
+    }
+}

@@ -1,0 +1,311 @@
+//! Encodes many plans as one call of the script, and decodes its reply into one settlement for each.
+//!
+//! The reply says which requests were granted and the state of each bucket before the call. The level of each bucket for each
+//! request is computed here, by the same step that every store uses; a reply that disagrees with it is rejected. So a reply
+//! is short, and a broken server cannot grant one request what it took for another.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use redis::{Cmd, Value};
+use smallvec::SmallVec;
+
+use crate::error::StoreError;
+use crate::remote::transport::{BucketAfterCall, Reply};
+use base::time::{Micros, Timestamp};
+use ledger::algorithm::{Algorithm, State};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, Plan, settle};
+use ledger::outcome::Verdict;
+
+/// The largest integer that a Lua number represents exactly.
+const EXACT: u64 = (1 << 53) - 1;
+
+/// One call: the requests that are sent together.
+#[derive(Debug)]
+pub struct Call<'p> {
+    runs: Vec<Run<'p>>,
+    tables: Tables,
+    /// Its requests in the encoding that `take.lua` describes.
+    requests: Vec<u8>,
+}
+
+/// Added to how many times a run is asked, if some of its charges are only checked.
+const SOME_CHECKED: usize = 1 << 15;
+
+/// A run of consecutive equal requests.
+#[derive(Debug)]
+struct Run<'p> {
+    plan: &'p Plan,
+    /// The index of each charge's bucket among the keys.
+    indices: SmallVec<[usize; 2]>,
+    times: usize,
+}
+
+impl<'p> Call<'p> {
+    pub fn new(plans: impl IntoIterator<Item = &'p Plan>) -> Call<'p> {
+        let mut tables = Tables::default();
+        let mut runs: Vec<Run<'p>> = Vec::new();
+        for plan in plans {
+            match runs.last_mut() {
+                // Numbers of several units in one bucket are rounded with every charge: each request is a run then.
+                Some(run) if run.plan.is_same_take(plan) && only_checked(plan) == 0 => run.times += 1,
+                _ => {
+                    let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
+                    runs.push(Run { plan, indices, times: 1 });
+                }
+            }
+        }
+        let mut requests = Vec::with_capacity(18 * runs.len());
+        for run in &runs {
+            let Run { plan, indices, times } = run;
+            let (enforced, checked) = (plan.enforced.len(), only_checked(plan));
+            match checked {
+                0 => add(&mut requests, [*times, enforced, plan.shadow.len()]),
+                _ => add(&mut requests, [times + SOME_CHECKED, enforced, plan.shadow.len(), checked]),
+            }
+            let mut charge = |(charge, index): (&Charge, &usize)| {
+                // Lua counts from 1.
+                add(&mut requests, [index + 1, tables.limit(&charge.algorithm) + 1]);
+                add_amount(&mut requests, charge.cost.thousandths());
+            };
+            let all = || plan.charges().zip(indices).enumerate();
+            if checked > 0 {
+                all().filter(|(at, _)| plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
+            }
+            all().filter(|(at, _)| checked == 0 || !plan.is_only_checked(*at)).for_each(|(_, one)| charge(one));
+        }
+        Call { runs, tables, requests }
+    }
+
+    /// The Redis command. `sha` names the script, which the server has loaded. `near` is about what its clock shows.
+    /// `now` is for a script at a moment that a test chooses, and ignored in a build without `test-hooks`.
+    pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
+        let Tables { keys, limits, .. } = &self.tables;
+        let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
+        add(&mut text, [limits.len()]);
+        for limit in limits {
+            add_limit(&mut text, limit, near);
+        }
+        text.extend_from_slice(&self.requests);
+        let bytes = 64 + (prefix.len() + 17) * keys.len() + text.len();
+        let mut command = Cmd::with_capacity(5 + keys.len(), bytes);
+        command.arg("EVALSHA").arg(sha).arg(keys.len());
+        for key in keys {
+            command.arg(&key_name(prefix, key)[..]);
+        }
+        command.arg(&text[..]);
+        if cfg!(feature = "test-hooks")
+            && let Some(now) = now
+        {
+            command.arg(now.0);
+        }
+        command
+    }
+
+    /// Decodes the reply of the script.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::UnexpectedReply`] for a reply that the script cannot have given to this call.
+    #[allow(clippy::indexing_slicing, reason = "a run's indices are ours, in tables as long as what is indexed")]
+    pub fn settle(&self, reply: &Value) -> Result<Reply, StoreError> {
+        let Value::Array(parts) = reply else { return Err(StoreError::UnexpectedReply) };
+        if parts.len() != 2 + self.runs.len() + self.tables.keys.len() {
+            return Err(StoreError::UnexpectedReply);
+        }
+        let [now, healed, rest @ ..] = &parts[..] else { return Err(StoreError::UnexpectedReply) };
+        let (grants, states) = rest.split_at_checked(self.runs.len()).ok_or(StoreError::UnexpectedReply)?;
+        let now = Timestamp(integer(now)?);
+        if now.0 > EXACT {
+            return Err(StoreError::UnexpectedReply);
+        }
+        let healed = integer(healed)?;
+        if healed > self.tables.keys.len() as u64 {
+            return Err(StoreError::UnexpectedReply);
+        }
+        let mut states: Vec<Option<State>> = states.iter().map(state).collect::<Result<_, _>>()?;
+        let (mut settlements, mut out_of_memory) = (Vec::new(), false);
+        let mut last: Vec<Option<(bool, Micros, &Algorithm)>> = vec![None; self.tables.keys.len()];
+        for (run, granted) in self.runs.iter().zip(grants) {
+            let granted = match grant(granted)? {
+                Grant::First(granted) if granted <= run.times as u64 => granted,
+                Grant::First(_) => return Err(StoreError::UnexpectedReply),
+                undecided @ (Grant::LeftOut | Grant::OutOfMemory) => {
+                    out_of_memory |= matches!(undecided, Grant::OutOfMemory);
+                    settlements.extend((0..run.times).map(|_| None));
+                    continue;
+                }
+            };
+            for nth in 0..run.times as u64 {
+                let found: SmallVec<[_; 2]> = run.indices.iter().map(|index| states[*index].as_deref()).collect();
+                let (settlement, entries) = settle(run.plan, &found, now);
+                drop(found);
+                if settlement.is_granted() != (nth < granted) {
+                    return Err(StoreError::UnexpectedReply);
+                }
+                for (index, entry) in run.indices.iter().zip(entries) {
+                    if let Some(entry) = entry {
+                        states[*index] = Some(entry.state);
+                    }
+                }
+                for ((index, outcome), charge) in run.indices.iter().zip(&settlement.enforced).zip(&run.plan.enforced) {
+                    if run.plan.checks_what_is_spent(charge) {
+                        continue;
+                    }
+                    // A leaky bucket may refuse with places left: the request could not wait so long.
+                    let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
+                    last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
+                }
+                settlements.push(Some(settlement));
+            }
+        }
+        let left = self.tables.keys.iter().zip(states).zip(last).filter_map(|((key, state), last)| {
+            let (short, reset_after, algorithm) = last?;
+            Some(BucketAfterCall { key: *key, state: algorithm.excerpt(state?), short, reset_after })
+        });
+        let left = left.collect();
+        Ok(Reply { now, healed, settlements, left, out_of_memory })
+    }
+}
+
+/// The key of a bucket in Redis: the prefix, `:`, and the 16 raw bytes.
+pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
+    let mut name = Vec::with_capacity(prefix.len() + 17);
+    name.extend_from_slice(prefix.as_bytes());
+    name.push(b':');
+    name.extend_from_slice(&key.0);
+    name
+}
+
+/// A charge that is to be undone, in the encoding that `undo.lua` describes; `charged` is the time of the charge, `near` about
+/// what the server's clock shows.
+pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
+    let Charge { algorithm, cost, .. } = charge;
+    add_limit(text, algorithm, near);
+    let (_, fastest) = algorithm.at_fastest().twin(near);
+    fastest.into_iter().chain([cost.thousandths(), charged.0]).for_each(|amount| add_amount(text, amount));
+}
+
+/// The keys and limits of a call, each listed once.
+#[derive(Debug, Default)]
+struct Tables {
+    keys: Vec<BucketKey>,
+    indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
+    /// A bucket has more than one while the numbers of its limit are being changed by a reload.
+    limits: Vec<Algorithm>,
+}
+
+impl Tables {
+    fn key(&mut self, key: &BucketKey) -> usize {
+        *self.indices.entry(*key).or_insert_with(|| {
+            self.keys.push(*key);
+            self.keys.len() - 1
+        })
+    }
+
+    fn limit(&mut self, limit: &Algorithm) -> usize {
+        self.limits.iter().position(|other| other == limit).unwrap_or_else(|| {
+            self.limits.push(*limit);
+            self.limits.len() - 1
+        })
+    }
+}
+
+/// Hashes a bucket key by its first bytes: a key is already a hash.
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+fn add<const N: usize>(text: &mut Vec<u8>, numbers: [usize; N]) {
+    text.extend_from_slice(numbers.map(short).as_flattened());
+}
+
+fn add_amount(text: &mut Vec<u8>, amount: u64) {
+    text.extend_from_slice(&amount.to_le_bytes());
+}
+
+fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
+    let (twin, numbers) = limit.twin(near);
+    // Lua counts from 1.
+    add(text, [twin + 1]);
+    numbers.into_iter().for_each(|number| add_amount(text, number));
+}
+
+/// How many of the enforced charges are only checked; almost always none.
+fn only_checked(plan: &Plan) -> usize {
+    (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
+}
+
+/// Encodes a number in two bytes. No list of a call is that long; if one were, the script would find no such entry and end
+/// with an error.
+fn short(number: usize) -> [u8; 2] {
+    u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+/// What the script says about a run.
+enum Grant {
+    /// The first so many requests are granted, the others refused.
+    First(u64),
+    LeftOut,
+    /// Nothing could be written for them.
+    OutOfMemory,
+}
+
+fn grant(value: &Value) -> Result<Grant, StoreError> {
+    match value {
+        Value::Int(-1) => Ok(Grant::LeftOut),
+        Value::Int(-2) => Ok(Grant::OutOfMemory),
+        granted => integer(granted).map(Grant::First),
+    }
+}
+
+fn integer(value: &Value) -> Result<u64, StoreError> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).map_err(|_| StoreError::UnexpectedReply),
+        _ => Err(StoreError::UnexpectedReply),
+    }
+}
+
+/// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored. Whether
+/// they can be a state is for its algorithm to say.
+///
+/// # Errors
+/// When it is not such a list.
+pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
+    let packed = match value {
+        Value::Nil => return Ok(None),
+        Value::BulkString(packed) if packed.len() % 8 == 0 => packed,
+        _ => return Err(StoreError::UnexpectedReply),
+    };
+    let (words, _) = packed.as_chunks::<8>();
+    Ok(Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
+        let plan = Plan::of_one_bucket_spent_and_checked();
+        // At this moment the only run was granted once, and its bucket was full.
+        let reply = Value::Array(vec![Value::Int(1 << 50), Value::Int(0), Value::Int(1), Value::Nil]);
+        let reply = Call::new([&plan]).settle(&reply).unwrap();
+        let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();
+        assert_eq!(left, [(false, Micros(3_000_000))]);
+    }
+}

@@ -1,0 +1,191 @@
+//! Injects faults into calls to Redis, for the tests that show what a bug here would do; only with the feature `test-hooks`.
+//!
+//! Each function ends with what a release build does.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::handshake::send;
+#[cfg(feature = "test-hooks")]
+use super::script;
+pub use crate::remote::fault_injection::*;
+use base::time::{Clock, Timestamp};
+#[cfg(feature = "test-hooks")]
+pub use edits::AHEAD;
+
+impl Hooks {
+    /// The text of the script that takes. It is that of a release, unless a test has asked for a flaw or chooses the time.
+    pub fn script(&self, text: String, clock: &Clock) -> String {
+        #[cfg(feature = "test-hooks")]
+        if let Some(flaw) = self.flaw {
+            return self.timed(flaw.script(text), clock);
+        }
+        self.timed(text, clock)
+    }
+
+    /// The text of a script that asks for the time. What changes that precedes a release's text.
+    pub fn timed(&self, text: String, clock: &Clock) -> String {
+        #[cfg(feature = "test-hooks")]
+        {
+            let text = self.server_clock.script(text);
+            if self.moment(clock).is_some() { script::at_chosen_moment(&text) } else { text }
+        }
+        #[cfg(not(feature = "test-hooks"))]
+        {
+            let _ = clock;
+            text
+        }
+    }
+
+    /// About what the server's clock shows, for which the call names the periods of calendars.
+    pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::ClientPeriod) = self.flaw {
+            return ours();
+        }
+        let _ = ours;
+        heard
+    }
+
+    /// The time that the call passes to the script, for all calls or for none; `None` where the server's clock is used.
+    pub fn moment(&self, clock: &Clock) -> Option<Timestamp> {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::ClientTime { ahead }) = self.flaw {
+            return Some(clock.now().plus(ahead));
+        }
+        clock.injected()
+    }
+
+    /// Sends a command, twice if a test wants that.
+    ///
+    /// # Errors
+    /// When the connection fails, or the server answers with an error.
+    pub async fn send(&self, connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::Retry { after }) = self.flaw
+            && let Ok(reply) = tokio::time::timeout(after.into(), send(connection, command)).await
+        {
+            return reply;
+        }
+        send(connection, command).await
+    }
+}
+
+impl Hooks {
+    /// Sends commands together, twice if a test wants that.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub async fn send_all(
+        &self,
+        connection: &mut MultiplexedConnection,
+        commands: &Pipeline,
+    ) -> Result<Vec<Value>, RedisError> {
+        let count = commands.len();
+        #[cfg(feature = "test-hooks")]
+        if let Some(Flaw::Resend) = self.flaw {
+            connection.send_packed_commands(commands, 0, count).await?;
+        }
+        connection.send_packed_commands(commands, 0, count).await
+    }
+}
+
+/// How the bugs change the text of the script.
+#[cfg(feature = "test-hooks")]
+mod edits {
+    use crate::remote::fault_injection::{Flaw, ServerClock};
+
+    /// The key whose value a movable clock is ahead, in microseconds.
+    pub const AHEAD: &str = "tollgate-test-ahead";
+
+    impl ServerClock {
+        pub fn script(self, text: String) -> String {
+            match self {
+                ServerClock::Real => text,
+                ServerClock::Movable => MOVABLE.replace("AHEAD", AHEAD) + &text,
+            }
+        }
+    }
+
+    /// Precedes the script.
+    const MOVABLE: &str = "
+local redis = (function(server)
+  local function call(command, ...)
+    if command ~= 'TIME' then return server.call(command, ...) end
+    local time = server.call('TIME')
+    return {time[1], time[2] + (server.call('GET', 'AHEAD') or 0)}
+  end
+  return {call = call, pcall = server.pcall}
+end)(redis)
+";
+
+    /// Pieces of the script, and their replacements.
+    type Edits<'t> = &'t [(&'t str, &'t str)];
+
+    const CLIENT_TIME: Edits<'static> = &[("  else\n    bucket[2] = since\n", "  -- tollgate test-hooks: a flaw\n")];
+
+    const FIXED_EXPIRY: Edits<'static> =
+        &[("call('SET', KEYS[key], stored, 'PX', left_text)", "call('SET', KEYS[key], stored, 'PX', '1000')")];
+
+    const WRITE_ON_REFUSAL: Edits<'static> = &[
+        (
+            "  if granted < 0 then granted = 0 end\n",
+            "  if granted < 0 then granted = 0 end
+  for index = 1, granted > 0 and 0 or enforced do
+    local bucket = buckets[unpack('<H', text, from + 12 * index - 12)]
+    bucket.refused, bucket.changed = true, true
+  end\n",
+        ),
+        (
+            "      if bucket.changed and not is_full then\n",
+            "      if bucket.refused then bucket[1] = bucket[1] - bucket[1] % (1000 * limit.unit) end
+      if bucket.changed and not is_full then\n",
+        ),
+    ];
+
+    const CLIENT_PERIOD: Edits<'static> = &[
+        ("      local outside = now < first or now >= last\n", "      local outside, named = false, true\n"),
+        ("outside = outside}", "named = named}"),
+        (
+            "  local value = redis.pcall('GET', key)\n",
+            "  local value = redis.pcall('GET', key)
+  if limit.named and type(value) == 'string' and #value == 24 then
+    local spent, begun = struct.unpack('<I8I8', value)
+    if begun < limit.first then value = false end
+  end\n",
+        ),
+    ];
+
+    const EARLIER_PERIOD: Edits<'static> = &[(
+        "  local value = redis.pcall('GET', key)\n",
+        "  local value = redis.pcall('GET', key)
+  if limit.first and type(value) == 'string' and #value == 24 then
+    local spent, begun = struct.unpack('<I8I8', value)
+    if begun ~= limit.first then value = false end
+  end\n",
+    )];
+
+    impl Flaw {
+        pub fn script(self, text: String) -> String {
+            let edits = match self {
+                Flaw::ClientTime { .. } => CLIENT_TIME,
+                Flaw::FixedExpiry => FIXED_EXPIRY,
+                Flaw::WriteOnRefusal => WRITE_ON_REFUSAL,
+                Flaw::ClientPeriod => CLIENT_PERIOD,
+                Flaw::EarlierPeriod => EARLIER_PERIOD,
+                Flaw::Retry { .. } | Flaw::Resend | Flaw::LateBound | Flaw::SummedCosts => &[],
+                Flaw::UndoneNever | Flaw::UndoneTwice | Flaw::UndoneInFull | Flaw::UndoneIsKept => &[],
+            };
+            replace(text, edits)
+        }
+    }
+
+    fn replace(mut text: String, edits: Edits<'_>) -> String {
+        for (right, wrong) in edits {
+            // Two algorithms have the functions of rate.lua.
+            assert!((1..=2).contains(&text.matches(right).count()), "the script has another text now: {right}");
+            text = text.replace(right, wrong);
+        }
+        text
+    }
+}

@@ -1,0 +1,123 @@
+//! Announces a gateway to the others in Redis, by a script that also lists them.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Value};
+
+use super::handshake::{load, send};
+use crate::error::{Fault, StoreError};
+use crate::events::{RunningGateway, gateway_ttl};
+use crate::remote::transport::LiveGateways;
+
+const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
+
+/// The maximum length of a host name or a hash, in bytes.
+const MAX_LENGTH: usize = 64;
+
+/// Sends one heartbeat. `None` when the script has to be loaded again. `sha` names the script, and is empty before the first.
+///
+/// # Errors
+/// When the connection fails, or the server refuses the script or answers with something else.
+pub async fn beat(
+    connection: &mut MultiplexedConnection,
+    sha: &mut String,
+    prefix: &str,
+    name: [u8; 8],
+    this_gateway: &RunningGateway,
+) -> Result<Option<LiveGateways>, Fault> {
+    // Shorter than any bucket's key.
+    let [list, runs] = ["gateways", "running"].map(|list| format!("{prefix}:{list}").into_bytes());
+    let running = encode(this_gateway);
+    let command = |sha: &str| {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(2).arg(&list).arg(&runs).arg(&name).arg(gateway_ttl().0).arg(&running);
+        command
+    };
+    let reply = match send(connection, &command(sha)).await {
+        // At the first heartbeat, and after the scripts were flushed.
+        Err(error) if error.code() == Some("NOSCRIPT") => {
+            *sha = load(connection, SCRIPT).await?;
+            send(connection, &command(sha)).await
+        }
+        reply => reply,
+    };
+    match reply {
+        // Flushed again in between: the next heartbeat loads it.
+        Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
+        Ok(Value::Array(parts)) => match &parts[..] {
+            [Value::Int(alive @ 1..), Value::BulkString(others)] => Ok(Some(LiveGateways {
+                alive: u64::try_from(*alive).map_err(|_| unexpected_reply())?,
+                others: decode(others),
+            })),
+            _ => Err(unexpected_reply()),
+        },
+        Ok(_) => Err(unexpected_reply()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Each part is preceded by a byte with its length.
+fn encode(running: &RunningGateway) -> Vec<u8> {
+    let parts = [&running.host, &running.configuration]
+        .map(|part| part.as_bytes().get(..MAX_LENGTH).unwrap_or(part.as_bytes()));
+    parts.iter().flat_map(|part| [&[u8::try_from(part.len()).unwrap_or(0)][..], *part].concat()).collect()
+}
+
+/// The gateways that announced a configuration. Entries that no gateway would write are left out, because anybody with access
+/// to Redis can write the list.
+fn decode(others: &[u8]) -> Vec<RunningGateway> {
+    let mut rest = others;
+    let mut read = Vec::new();
+    while let Some((host, configuration, after)) = entry(rest) {
+        rest = after;
+        let is_plain = |part: &[u8]| part.len() <= MAX_LENGTH && part.iter().all(|byte| byte.is_ascii_graphic());
+        if is_plain(host) && is_plain(configuration) && !configuration.is_empty() {
+            let [host, configuration] = [host, configuration].map(|part| String::from_utf8_lossy(part).into_owned());
+            read.push(RunningGateway { host, configuration });
+        }
+    }
+    read
+}
+
+fn entry(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (host, rest) = part(bytes.get(16..)?)?;
+    let (configuration, rest) = part(rest)?;
+    Some((host, configuration, rest))
+}
+
+fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*length))
+}
+
+fn unexpected_reply() -> Fault {
+    Fault::new(StoreError::UnexpectedReply, "the list of gateways was answered with something else")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn running(host: &str, configuration: &str) -> RunningGateway {
+        RunningGateway { host: host.to_owned(), configuration: configuration.to_owned() }
+    }
+
+    #[test]
+    fn heartbeats_are_read_back_and_invalid_ones_ignored() {
+        let list = |all: &[RunningGateway]| {
+            all.iter().flat_map(|one| [&[7; 16][..], &encode(one)].concat()).collect::<Vec<u8>>()
+        };
+        let (one, other) = (running("gw-1.example", "4b17"), running("", "9c17a0e2"));
+        assert_eq!(decode(&list(&[one.clone(), other.clone()])), [one.clone(), other.clone()]);
+        for wrong in [running("a b", "1"), running("a\u{1b}[1m", "1"), running("é", "1"), running("a", "")] {
+            let one = std::slice::from_ref(&one);
+            assert_eq!(decode(&list(&[&[wrong][..], one].concat())), one);
+        }
+        assert_eq!(decode(&list(&[running(&"a".repeat(300), "1")])), [running(&"a".repeat(MAX_LENGTH), "1")]);
+        // Cut anywhere, what was whole before the cut is read.
+        let bytes = list(&[one.clone(), other]);
+        for cut in 0..bytes.len() {
+            let first = list(std::slice::from_ref(&one)).len();
+            assert_eq!(decode(&bytes[..cut]).len(), usize::from(cut >= first), "{cut}");
+        }
+    }
+}

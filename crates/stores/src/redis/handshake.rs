@@ -1,0 +1,179 @@
+//! Connects to Redis and tests the connection: the role, the scripts, and whether the user may run them.
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ErrorKind, RedisError, Value};
+
+use super::codec::key_name;
+use super::dial::{OpenConnection, STEP, connection_info, dial, step};
+use super::script;
+use super::settings::Settings;
+use crate::error::{Fault, StoreError};
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+use base::tls::certificate_error;
+use ledger::bucket_key::BucketKey;
+
+impl From<RedisError> for Fault {
+    fn from(error: RedisError) -> Fault {
+        // A server that refuses our certificate says so only after the handshake of TLS 1.3.
+        Fault::new(kind(&error), certificate_error::of_server(&error.to_string()))
+    }
+}
+
+/// Connects for a gateway, which will run this script. Returns the SHA-1 that names it on the server. Each step may take
+/// [`STEP`].
+///
+/// # Errors
+///
+/// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
+pub async fn connect(
+    settings: &Settings,
+    address: &HostPort,
+    login: &CurrentLogin,
+    text: &str,
+) -> Result<(OpenConnection, String), Fault> {
+    let mut opened = reach(settings, address, login).await?;
+    let trying = async {
+        tokio::select! {
+            biased;
+            sha = try_out(settings, text, &mut opened.connection) => sha,
+            () = &mut opened.driver => Err(closed()),
+        }
+    };
+    let sha = step("checking the permissions", trying).await??;
+    Ok((opened, sha))
+}
+
+/// As [`connect`], without a script; role and permissions are not checked.
+///
+/// # Errors
+/// As for [`connect`].
+pub async fn reach(settings: &Settings, address: &HostPort, login: &CurrentLogin) -> Result<OpenConnection, Fault> {
+    open(address, login, settings.target.database()).await
+}
+
+/// Connects, to find out whether the server says that it is a master.
+///
+/// # Errors
+///
+/// When a step of connecting fails, or the server has another role.
+pub async fn check_role(address: &HostPort, login: &CurrentLogin) -> Result<(), Fault> {
+    let mut opened = open(address, login, 0).await?;
+    tokio::select! {
+        biased;
+        role = expect_master(&mut opened.connection) => role,
+        () = &mut opened.driver => Err(closed()),
+    }
+}
+
+async fn open(address: &HostPort, login: &CurrentLogin, database: i64) -> Result<OpenConnection, Fault> {
+    let credentials = login.read(STEP).await?;
+    let info = connection_info(&credentials, database);
+    dial(address, credentials.tls, &info, AsyncConnectionConfig::new()).await
+}
+
+fn closed() -> Fault {
+    // Over TLS 1.3 its reason comes after the handshake, and is lost with the connection.
+    let hint = "a server with TLS does so if it requires a certificate (`cert_file`), or does not accept it";
+    Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
+}
+
+/// Asks for the role.
+async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fault> {
+    let role = send(connection, Cmd::new().arg("ROLE")).await?;
+    let Value::Array(role) = role else { return Err(unexpected_reply("ROLE")) };
+    match role.first().and_then(word).as_deref() {
+        Some("master") => Ok(()),
+        Some(other) => Err(Fault::new(StoreError::Replica, format!("its role is `{other}`, not `master`"))),
+        None => Err(unexpected_reply("ROLE")),
+    }
+}
+
+/// Checks the role and the permissions, so that anything missing is found before the first request needs it. What does not
+/// depend on another reply is sent together: a round trip may be long. The long script is sent last: without a login some
+/// servers close the connection because of its length, and no reply would say why.
+async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
+    let mut other = connection.clone();
+    let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
+    role?;
+    // Not a real bucket: no hash will ever be all zeros.
+    let key = key_name(&settings.prefix, &BucketKey([0; 16]));
+    let mut trying = Cmd::new();
+    trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
+    let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
+    let refused = match refused {
+        // A node of a cluster that gets its first slots has no key to try yet.
+        Err(error) if kind(&error).is_redirection() => return sha,
+        refused => refused?,
+    };
+    let Value::Array(refused) = refused else { return Err(unexpected_reply("EVALSHA")) };
+    if !refused.is_empty() {
+        let refused: Vec<String> = refused.iter().filter_map(word).collect();
+        let error = refused.first().map_or(StoreError::UnexpectedReply, |first| {
+            let text = first.split_once(": ").map_or(&**first, |(_, text)| text);
+            server_error(text.split(' ').next().unwrap_or_default(), text)
+        });
+        return Err(Fault::new(error, refused.join("; ")));
+    }
+    sha
+}
+
+/// Loads a script with SCRIPT LOAD and returns its name. Unlike a script sent by EVAL, it is never evicted.
+///
+/// # Errors
+/// When the connection fails, or the user may not load scripts.
+pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
+    let sha = send(connection, Cmd::new().arg("SCRIPT").arg("LOAD").arg(text)).await?;
+    word(&sha).ok_or_else(|| unexpected_reply("SCRIPT LOAD"))
+}
+
+/// Sends a command and returns the reply.
+///
+/// # Errors
+///
+/// When the connection ends, and when the reply is an error of the server.
+pub async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
+    connection.send_packed_command(command).await?.extract_error()
+}
+
+fn word(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn unexpected_reply(command: &str) -> Fault {
+    Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
+}
+
+/// The kind under which an error of the server or the connection is counted.
+fn kind(error: &RedisError) -> StoreError {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => StoreError::Unauthorized,
+        ErrorKind::Io => StoreError::Closed,
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::UnexpectedReply,
+        _ => server_error(error.code().unwrap_or_default(), error.detail().unwrap_or_default()),
+    }
+}
+
+fn server_error(code: &str, text: &str) -> StoreError {
+    match code {
+        "NOAUTH" | "WRONGPASS" => StoreError::Unauthorized,
+        "NOPERM" => StoreError::Forbidden,
+        "READONLY" | "MASTERDOWN" => StoreError::Replica,
+        "LOADING" => StoreError::Loading,
+        "OOM" => StoreError::OutOfMemory,
+        "BUSY" => StoreError::Busy,
+        "MOVED" => StoreError::SlotMoved,
+        "ASK" => StoreError::SlotMoving,
+        "TRYAGAIN" => StoreError::TryAgain,
+        "CLUSTERDOWN" => StoreError::ClusterDown,
+        // A command that a script may not run, or a refused SELECT, has no error code of its own.
+        _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
+            StoreError::Forbidden
+        }
+        _ => StoreError::Refused,
+    }
+}

@@ -1,0 +1,250 @@
+//! Reads, finds and removes buckets in Redis for an operator, without a gateway.
+//!
+//! It has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back is a script, since
+//! it depends on what is spent. Gateways are not notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, Value};
+
+use super::address::resolve_once;
+use super::codec::{key_name, state};
+use super::handshake::{load, reach, send};
+use super::script;
+use super::settings::Settings;
+use crate::error::{Fault, StoreError};
+use crate::remote::login::CurrentLogin;
+use crate::reply::GivenBack;
+use base::host_port::HostPort;
+use base::time::Timestamp;
+use ledger::algorithm::{AlgorithmKind, State};
+use ledger::bucket_key::BucketKey;
+use ledger::cost::Cost;
+
+/// How long one command may take; longer than for a request, because an operator waits.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many keys Redis visits for each SCAN, during which it answers no other client.
+const SCAN_COUNT: usize = 1_000;
+
+/// A connection for inspecting buckets.
+pub struct Inspector {
+    connection: MultiplexedConnection,
+    prefix: String,
+}
+
+impl std::fmt::Debug for Inspector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Inspector({})", self.prefix)
+    }
+}
+
+impl Inspector {
+    /// Must be called on a tokio runtime, which drives the connection.
+    ///
+    /// # Errors
+    ///
+    /// When the server cannot be reached, or rejects the login.
+    pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
+        let login = Arc::new(CurrentLogin::new(settings.login.clone()));
+        let address = resolve_once(settings, &login).await?;
+        Inspector::open_at(&address, settings, &login).await
+    }
+
+    /// The same for the server at this address, whatever the settings say.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspector::open`].
+    pub async fn open_at(
+        address: &HostPort,
+        settings: &Settings,
+        login: &Arc<CurrentLogin>,
+    ) -> Result<Inspector, Fault> {
+        let opened = reach(settings, address, login).await?;
+        tokio::spawn(opened.driver);
+        Ok(Inspector { connection: opened.connection, prefix: settings.prefix.clone() })
+    }
+
+    /// The same connection, for buckets whose keys begin with this prefix.
+    pub fn with_prefix(&self, prefix: &str) -> Inspector {
+        Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
+    }
+
+    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        self.each(keys, &[]).await
+    }
+
+    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let forget = |key: &BucketKey| {
+            let mut command = Cmd::new();
+            command.arg("DEL").arg(key_name(&self.prefix, key));
+            command
+        };
+        let commands: Vec<Cmd> = keys.iter().map(forget).collect();
+        self.each(keys, &commands).await
+    }
+
+    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn give_back(
+        &mut self,
+        buckets: &[(BucketKey, AlgorithmKind)],
+        amount: Cost,
+    ) -> Result<(Timestamp, Vec<GivenBack>), Fault> {
+        let loaded = tokio::time::timeout(COMMAND_TIMEOUT, load(&mut self.connection, &script::give_back())).await;
+        let sha = loaded.map_err(|_| overdue())??;
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(sha).arg(buckets.len());
+        for (key, _) in buckets {
+            command.arg(key_name(&self.prefix, key));
+        }
+        command.arg(amount.thousandths());
+        for (_, kind) in buckets {
+            // Lua counts from 1.
+            command.arg(kind.twin() + 1);
+        }
+        let Value::Array(reply) = self.one(&command).await? else { return Err(unexpected_reply("EVALSHA")) };
+        let Some((time, states)) = reply.split_first().filter(|(_, states)| states.len() == 2 * buckets.len()) else {
+            return Err(unexpected_reply("EVALSHA"));
+        };
+        let pairs = states.as_chunks::<2>().0.iter().map(|[before, after]| {
+            Ok(GivenBack { before: read(Ok(before.clone()))?, after: read(Ok(after.clone()))? })
+        });
+        Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
+    }
+
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    ///
+    /// # Errors
+    ///
+    /// When Redis gives no answer, or refuses a command.
+    pub async fn find(
+        &mut self,
+        is: &dyn Fn(&BucketKey) -> bool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Fault> {
+        let prefix = self.prefix.clone();
+        let key = |name: &[u8]| name.get(prefix.len() + 1..).and_then(|key| key.try_into().ok()).map(BucketKey);
+        self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
+    }
+
+    /// The buckets that `bucket` reads from the names of keys that have this pattern.
+    ///
+    /// # Errors
+    ///
+    /// As [`Inspector::find`].
+    pub async fn scan(
+        &mut self,
+        pattern: &str,
+        bucket: &dyn Fn(&[u8]) -> Option<BucketKey>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<BucketKey>, Fault> {
+        let mut found = Vec::new();
+        let (mut cursor, mut seen) = (b"0".to_vec(), 0);
+        loop {
+            let mut command = Cmd::new();
+            command.arg("SCAN").arg(&cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+            let Value::Array(mut parts) = self.one(&command).await? else { return Err(unexpected_reply("SCAN")) };
+            let (Some(Value::Array(names)), Some(Value::BulkString(next))) = (parts.pop(), parts.pop()) else {
+                return Err(unexpected_reply("SCAN"));
+            };
+            for name in names {
+                let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
+                // A key of another length is not a bucket, such as the list of gateways. SCAN may return a key twice.
+                if let Some(key) = bucket(&name).filter(|key| !found.contains(key)) {
+                    found.push(key);
+                }
+                seen += 1;
+            }
+            progress(seen);
+            if next == b"0" {
+                return Ok(found);
+            }
+            cursor = next;
+        }
+    }
+
+    /// Reads before the clock: no state lies ahead of its moment.
+    async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
+        let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
+        for key in keys {
+            let mut command = Cmd::new();
+            command.arg("GET").arg(key_name(&self.prefix, key));
+            commands.push(command);
+        }
+        let mut time = Cmd::new();
+        time.arg("TIME");
+        commands.push(time);
+        commands.extend(then.iter().cloned());
+        let mut answers = self.all(&commands).await?.into_iter();
+        let states = answers.by_ref().take(keys.len()).map(read).collect::<Result<Vec<_>, _>>()?;
+        let now = answers.next().ok_or_else(|| unexpected_reply("TIME"))?.and_then(|value| moment(&value));
+        answers.try_for_each(|answer| answer.map(drop))?;
+        Ok((now?, states))
+    }
+
+    async fn one(&mut self, command: &Cmd) -> Result<Value, Fault> {
+        let answer = tokio::time::timeout(COMMAND_TIMEOUT, send(&mut self.connection, command)).await;
+        Ok(answer.map_err(|_| overdue())??)
+    }
+
+    /// Sends all commands in one pipeline; other clients' commands may run in between.
+    async fn all(&mut self, commands: &[Cmd]) -> Result<Vec<Result<Value, Fault>>, Fault> {
+        let mut pipeline = Pipeline::with_capacity(commands.len());
+        for command in commands {
+            pipeline.add_command(command.clone());
+        }
+        let sent = self.connection.send_packed_commands(&pipeline, 0, commands.len());
+        let answers = tokio::time::timeout(COMMAND_TIMEOUT, sent).await.map_err(|_| overdue())??;
+        if answers.len() != commands.len() {
+            return Err(unexpected_reply("a pipeline"));
+        }
+        Ok(answers.into_iter().map(|answer| answer.extract_error().map_err(Fault::from)).collect())
+    }
+}
+
+/// An invalid state is an empty bucket, as it is for the script.
+fn read(answer: Result<Value, Fault>) -> Result<Option<State>, Fault> {
+    match answer {
+        Ok(value) => Ok(state(&value).unwrap_or_else(|_| Some(State::new()))),
+        Err(fault) if fault.detail.contains("WRONGTYPE") => Ok(Some(State::new())),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn moment(answer: &Value) -> Result<Timestamp, Fault> {
+    let number = |value: &Value| match value {
+        Value::BulkString(digits) => std::str::from_utf8(digits).ok()?.parse::<u64>().ok(),
+        _ => None,
+    };
+    match answer {
+        Value::Array(parts) => match (parts.first().and_then(number), parts.get(1).and_then(number)) {
+            (Some(seconds), Some(micros)) => Ok(Timestamp(seconds.saturating_mul(1_000_000).saturating_add(micros))),
+            _ => Err(unexpected_reply("TIME")),
+        },
+        _ => Err(unexpected_reply("TIME")),
+    }
+}
+
+fn overdue() -> Fault {
+    Fault::new(StoreError::Timeout, format!("no answer within {COMMAND_TIMEOUT:?}"))
+}
+
+fn unexpected_reply(command: &str) -> Fault {
+    Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
+}

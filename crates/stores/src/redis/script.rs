@@ -1,0 +1,89 @@
+//! Assembles the script that takes: the Lua twins of all algorithms, the time, and `take.lua` around them. The script that
+//! gives back has `give_back.lua` in its place.
+
+use std::fmt::Write;
+
+use ledger::algorithm::TWINS;
+
+const FRAME: &str = include_str!("take.lua");
+const UNDO: &str = include_str!("undo.lua");
+const GIVE_BACK: &str = include_str!("give_back.lua");
+
+/// Tries every command that the script uses, and returns the refused ones.
+pub const PROBE: &str = include_str!("probe.lua");
+
+/// Reads the server's own clock: a gateway's clock is never used.
+const MOMENT: &str = "
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+";
+
+/// The complete script.
+pub fn take() -> String {
+    twins() + MOMENT + FRAME
+}
+
+/// The complete script that undoes charges.
+pub fn undo() -> String {
+    twins() + MOMENT + UNDO
+}
+
+/// The complete script that gives back, for an operator.
+pub fn give_back() -> String {
+    twins() + GIVE_BACK
+}
+
+/// Precedes a script, every line of which stays as it is: TIME is the last argument. Nothing expires, because expiry would
+/// follow the server's clock.
+#[cfg(feature = "test-hooks")]
+const CHOSEN_MOMENT: &str = "
+-- tollgate test-hooks: the moment can be an argument
+local redis = (function(server, chosen)
+  local function call(command, key, value)
+    if command == 'TIME' then return {0, chosen} end
+    return server.call(command, key, value)
+  end
+  local function pcall(command, key, value)
+    if command == 'SET' then return server.pcall(command, key, value) end
+    return server.pcall(command, key)
+  end
+  return {call = call, pcall = pcall}
+end)(redis, table.remove(ARGV))
+";
+
+/// A script for which a test chooses the moment at which it runs.
+#[cfg(feature = "test-hooks")]
+pub fn at_chosen_moment(script: &str) -> String {
+    CHOSEN_MOMENT.to_owned() + script
+}
+
+/// A function `make_twin` that runs the text of a twin: all together take longer than the rest of a small call. In one function,
+/// because each one that is made takes time; in blocks, so that local variables are not shared.
+fn twins() -> String {
+    let mut text = "local function make_twin(index)\n".to_owned();
+    for (index, twin) in (1..).zip(TWINS) {
+        let _ = write!(text, "if index == {index} then\n{twin}\nend\n");
+    }
+    text + "end\n"
+}
+
+#[cfg(all(test, feature = "test-hooks"))]
+mod tests {
+    use super::*;
+    use crate::redis::fault_injection::{Hooks, ServerClock};
+    use base::time::{Clock, Timestamp};
+
+    /// What tests show of the script holds for a release, whose text it is.
+    #[test]
+    fn a_test_runs_every_line_of_the_released_script_and_whoever_needs_no_time_of_its_own_no_other() {
+        let (system, manual) = (Clock::system(), Clock::manual(Timestamp(1)));
+        let movable = Hooks { server_clock: ServerClock::Movable, ..Hooks::default() };
+        for text in [take(), undo()] {
+            assert_eq!(Hooks::default().script(text.clone(), &system), text);
+            for (hooks, clock) in [(Hooks::default(), &manual), (movable, &system), (movable, &manual)] {
+                let timed = hooks.script(text.clone(), clock);
+                assert!(timed.len() > text.len() && timed.ends_with(&text), "{timed}");
+            }
+        }
+    }
+}

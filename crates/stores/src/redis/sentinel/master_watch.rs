@@ -1,0 +1,172 @@
+//! Knows where the master is, for all connections of a gateway, and finds out when it moves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::Settings;
+use super::sentinels::CurrentSentinels;
+use super::survey::{PROMOTION, Succession, Survey};
+use crate::error::{Fault, StoreError};
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+use base::interval::fixed_interval;
+
+/// How long what the sentinels said is believed. Their announcements come sooner, but can be lost.
+const REFRESH: Duration = Duration::from_secs(10);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+/// Short, because requests are decided without the store until the master is found.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// The master that the sentinels name.
+#[derive(Debug)]
+pub struct MasterWatch {
+    found: watch::Sender<Found>,
+    /// Notified by a connection that doubts what was found.
+    doubted: Notify,
+    /// Notified when a sentinel announces another master.
+    switched: Arc<Notify>,
+    current: Arc<CurrentSentinels>,
+    /// Taken by [`MasterWatch::run`].
+    survey: Mutex<Option<Survey>>,
+}
+
+/// The outcome of the last round of questions.
+#[derive(Clone, Debug)]
+struct Found {
+    /// Counts the rounds; 0 before the first has ended.
+    round: u64,
+    master: Result<HostPort, Fault>,
+}
+
+impl MasterWatch {
+    /// `login` is that of the master.
+    pub fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
+        let switched = Arc::new(Notify::new());
+        let current = Arc::new(CurrentSentinels::new(settings));
+        let survey = Survey::new(&settings.master, Arc::clone(&current), login, Arc::clone(&switched));
+        let nothing = Fault::new(StoreError::Unreachable, "no sentinel was asked");
+        MasterWatch {
+            found: watch::Sender::new(Found { round: 0, master: Err(nothing) }),
+            doubted: Notify::new(),
+            switched,
+            current,
+            survey: Mutex::new(Some(survey)),
+        }
+    }
+
+    /// Asks sentinels and listens to them, forever.
+    pub async fn run(&self) {
+        // A second one would have nothing to do.
+        let Some(mut survey) = self.survey.lock().take() else { return };
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let found = tokio::select! {
+                biased;
+                // The sentinel that is being asked may not know yet.
+                () = self.switched.notified() => continue,
+                found = survey.find() => found,
+            };
+            let master = found.as_ref().ok().cloned();
+            self.publish(found);
+            match master {
+                Some(master) => {
+                    pause = SHORTEST_PAUSE;
+                    self.follow(&mut survey, master).await;
+                }
+                None => {
+                    tokio::select! {
+                        () = self.switched.notified() => {}
+                        () = tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Follows the master from server to server, until a connection doubts that it is the master.
+    async fn follow(&self, survey: &mut Survey, mut master: HostPort) {
+        loop {
+            let succession = tokio::select! {
+                biased;
+                () = self.doubted.notified() => return,
+                succession = survey.succession(&master) => succession,
+            };
+            let pause = match succession {
+                Succession::Stays => fixed_interval("sentinel_refresh", REFRESH),
+                Succession::Open => PROMOTION,
+                Succession::By(successor) => {
+                    master = successor;
+                    self.publish(Ok(master.clone()));
+                    continue;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = self.doubted.notified() => return,
+                () = self.switched.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    fn publish(&self, master: Result<HostPort, Fault>) {
+        self.found.send_modify(|found| *found = Found { round: found.round + 1, master });
+    }
+
+    /// Asks for the master.
+    ///
+    /// # Errors
+    ///
+    /// When no sentinel names a server that says that it is a master.
+    pub async fn master(&self) -> Result<HostPort, Fault> {
+        let mut rounds = self.found.subscribe();
+        let last = rounds.borrow_and_update().round;
+        self.doubted.notify_one();
+        // It is never closed: the sender is here.
+        let found = rounds.wait_for(|found| found.round > last).await;
+        found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
+    }
+
+    /// Returns when the master is another one than this.
+    pub async fn moved(&self, from: &HostPort) -> HostPort {
+        let mut rounds = self.found.subscribe();
+        loop {
+            if let Ok(master) = &rounds.borrow_and_update().master
+                && master != from
+            {
+                return master.clone();
+            }
+            if rounds.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Returns when a master was found after now.
+    pub async fn found_again(&self) {
+        let mut rounds = self.found.subscribe();
+        let last = rounds.borrow_and_update().round;
+        if rounds.wait_for(|found| found.round > last && found.master.is_ok()).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Uses other sentinels, or another login for them, from the next question on.
+    pub fn replace(&self, settings: &Settings) {
+        self.current.replace(settings);
+    }
+}
+
+/// Asks sentinels for their master once, without a gateway.
+///
+/// # Errors
+///
+/// When no sentinel names a server that says that it is a master.
+pub async fn find_master(settings: &Settings, login: Arc<CurrentLogin>) -> Result<HostPort, Fault> {
+    let current = Arc::new(CurrentSentinels::new(settings));
+    Survey::new(&settings.master, current, login, Arc::default()).find().await
+}

@@ -1,0 +1,170 @@
+//! The sentinels that are asked, in which order, and the connection to each.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use super::Settings;
+use super::link::{Answer, SentinelLink};
+use crate::error::{Fault, StoreError};
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+
+/// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
+const MAX_SENTINELS: usize = 16;
+
+/// The sentinels in force, which a reload replaces.
+#[derive(Debug)]
+pub struct CurrentSentinels {
+    nodes: ArcSwap<Vec<HostPort>>,
+    login: CurrentLogin,
+}
+
+/// The sentinels of one master.
+#[derive(Debug)]
+pub struct Sentinels {
+    master: String,
+    current: Arc<CurrentSentinels>,
+    /// The configuration that `nodes` was made from.
+    configured: Arc<Vec<HostPort>>,
+    /// The one that answered is asked first the next time.
+    nodes: Vec<Node>,
+    switched: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Node {
+    address: HostPort,
+    origin: Origin,
+    /// Kept open, so that announcements are heard.
+    link: Option<SentinelLink>,
+    /// Where it was last reached: others may call it by this address.
+    peer: Option<SocketAddr>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Configured,
+    /// Named by another sentinel.
+    Learnt,
+}
+
+impl CurrentSentinels {
+    pub fn new(settings: &Settings) -> CurrentSentinels {
+        CurrentSentinels {
+            nodes: ArcSwap::from_pointee(settings.nodes.clone()),
+            login: CurrentLogin::new(settings.login.clone()),
+        }
+    }
+
+    /// From the next question on; connections to sentinels that are up stay as they are, unless the list has changed.
+    pub fn replace(&self, settings: &Settings) {
+        self.login.replace(&settings.login);
+        if **self.nodes.load() != settings.nodes {
+            self.nodes.store(Arc::new(settings.nodes.clone()));
+        }
+    }
+}
+
+impl Sentinels {
+    /// Of the master with this name. `switched` is notified when one of them announces another one.
+    pub fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
+        Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
+    }
+
+    /// Before a round of questions: uses a changed list, and forgets what belonged to the previous one. Returns the indices of
+    /// the sentinels, in the order in which they are to be asked.
+    pub fn begin_round(&mut self) -> std::ops::Range<usize> {
+        let configured = self.current.nodes.load_full();
+        if !Arc::ptr_eq(&configured, &self.configured) {
+            self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
+            self.configured = configured;
+        }
+        // One that does not answer delays the others: it comes last. The order is otherwise the same.
+        self.nodes.sort_by_key(|node| node.link.is_none());
+        0..self.nodes.len()
+    }
+
+    /// Asks one sentinel, over its open connection if that still works. When this is dropped before the answer, the connection
+    /// is kept.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be reached, does not answer in time, or knows no such master.
+    pub async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
+        let Some(node) = self.nodes.get_mut(index) else {
+            return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
+        };
+        let name = &*self.master;
+        let address = node.address.to_string();
+        let located = |fault: Fault| Fault::new(fault.error, format!("sentinel {address}: {}", fault.detail));
+        if let Some(link) = &mut node.link {
+            match link.master(name).await {
+                Ok(answer) => return Ok(answer),
+                Err(fault) => {
+                    node.link = None;
+                    // It hangs; over a new connection it would as well.
+                    if fault.error == StoreError::Timeout {
+                        return Err(located(fault));
+                    }
+                }
+            }
+        }
+        let opened = SentinelLink::open(&node.address, &self.current.login, name, &self.switched).await;
+        let link = opened.map_err(located)?;
+        node.peer = Some(link.peer);
+        let answer = node.link.insert(link).master(name).await;
+        answer.map_err(|fault| {
+            node.link = None;
+            located(fault)
+        })
+    }
+
+    /// Asks this one first the next time.
+    pub fn prefer(&mut self, index: usize) {
+        if let Some(first) = self.nodes.get_mut(..=index) {
+            first.rotate_right(1);
+        }
+    }
+
+    /// The address of a sentinel, for messages.
+    pub fn named(&self, index: usize) -> String {
+        self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
+    }
+
+    /// Adds the sentinels that others can reach, so that the configured ones may all go away later, and forgets those that they
+    /// cannot reach any more: a sentinel may come back with another address.
+    pub async fn learn(&mut self) {
+        let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
+        let Ok(others) = link.others(&self.master).await else { return };
+        let is_known = |nodes: &[Node], address: &HostPort| {
+            let same = |node: &Node| {
+                let peer = node.peer.map(|peer| HostPort::new(peer.ip().to_string(), peer.port()));
+                node.address == *address || peer.as_ref() == Some(address)
+            };
+            nodes.iter().any(same)
+        };
+        self.nodes
+            .retain(|node| node.origin == Origin::Configured || node.link.is_some() || others.contains(&node.address));
+        for address in others {
+            if self.nodes.len() < MAX_SENTINELS && !is_known(&self.nodes, &address) {
+                self.nodes.push(Node::new(&address, Origin::Learnt));
+            }
+        }
+        // A configured one that could not be reached before may be among the learnt ones.
+        let configured: Vec<Option<SocketAddr>> =
+            self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
+        self.nodes.retain(|node| {
+            let address = node.address.ip().map(|ip| SocketAddr::new(ip, node.address.port));
+            node.origin == Origin::Configured || address.is_none() || !configured.contains(&address)
+        });
+    }
+}
+
+impl Node {
+    fn new(address: &HostPort, origin: Origin) -> Node {
+        Node { address: address.clone(), origin, link: None, peer: None }
+    }
+}

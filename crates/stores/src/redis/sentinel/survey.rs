@@ -1,0 +1,338 @@
+//! Asks sentinels for the master, one after the other, and checks what they name.
+//!
+//! A sentinel may be out of date or cut off, so an address counts only if the server there says that it is a master. Two
+//! servers may say so for a while, because a master that is alive is not told of its successor for seconds: the right one has
+//! the higher [`Rank`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::link::Answer;
+use super::sentinels::{CurrentSentinels, Sentinels};
+use crate::error::{Fault, StoreError};
+use crate::redis::handshake::check_role;
+use crate::remote::login::CurrentLogin;
+use base::host_port::HostPort;
+
+/// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it may take before the other sentinels are asked: a master that hangs is named until its successor is ready.
+const FIRST_PATIENCE: Duration = Duration::from_millis(100);
+/// How often a replica is asked that is about to become the master.
+pub const PROMOTION: Duration = Duration::from_millis(25);
+/// For how many rounds a successor is kept that no sentinel names, while one of them does not answer: it may be the one that
+/// promotes it.
+const UNCONFIRMED_ROUNDS: u32 = 3;
+
+/// What becomes of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Succession {
+    Stays,
+    /// It is not known yet: a sentinel is about to put a replica in its place, or the one that promoted it does not answer.
+    Open,
+    /// This server has taken its place.
+    By(HostPort),
+}
+
+/// Which of two masters is the right one: that of the higher configuration epoch, and within an epoch the replica that a sentinel
+/// promotes. The other sentinels learn of it up to some seconds later, with the next epoch, and name its predecessor until then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    epoch: u64,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    #[default]
+    Master,
+    PromotedReplica,
+}
+
+/// A server that a sentinel takes for the master.
+#[derive(Clone, Debug)]
+struct Candidate {
+    server: HostPort,
+    rank: Rank,
+    /// The index of the sentinel.
+    named_by: usize,
+}
+
+/// The sentinels, and what they have said so far.
+#[derive(Debug)]
+pub struct Survey {
+    sentinels: Sentinels,
+    /// The login of the master.
+    login: Arc<CurrentLogin>,
+    /// The master that was found last, and its rank.
+    found: Option<HostPort>,
+    rank: Rank,
+    /// For how many rounds nobody has named it.
+    unconfirmed: u32,
+}
+
+impl Survey {
+    /// Of the master with this name, whose login is `login`. `switched` is notified when a sentinel announces another one.
+    pub fn new(
+        master: &str,
+        current: Arc<CurrentSentinels>,
+        login: Arc<CurrentLogin>,
+        switched: Arc<Notify>,
+    ) -> Survey {
+        let sentinels = Sentinels::new(master, current, switched);
+        Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
+    }
+
+    /// Asks in turn, until a sentinel names a server that says that it is a master.
+    ///
+    /// # Errors
+    ///
+    /// When no sentinel does: what each of them said, under the kind that tells an operator most.
+    pub async fn find(&mut self) -> Result<HostPort, Fault> {
+        let (mut faults, mut rejected) = (Vec::new(), Vec::new());
+        // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
+        let (mut silent, mut outdated, mut promoted) = (Vec::<Candidate>::new(), Vec::new(), Vec::new());
+        let mut answers = Answers::All;
+        for index in self.sentinels.begin_round() {
+            let answer = match self.sentinels.ask(index).await {
+                Ok(answer) => answer,
+                Err(fault) => {
+                    answers = Answers::Some;
+                    faults.push(fault);
+                    continue;
+                }
+            };
+            // It may be a master already; a replica until then is no fault.
+            if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
+                if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
+                    return Ok(replica.server);
+                }
+                promoted.push(replica);
+            }
+            let named = Candidate::named(answer, index);
+            if named.rank < self.rank {
+                outdated.push(named);
+                continue;
+            }
+            if silent.iter().any(|other| other.server == named.server) {
+                continue;
+            }
+            match self.try_out(&named, FIRST_PATIENCE, &mut rejected).await {
+                Ok(()) => return Ok(named.server),
+                Err(NotMaster::Silent) => silent.push(named),
+                Err(NotMaster::Known) => {}
+                Err(NotMaster::Fault(fault)) => faults.push(fault),
+            }
+        }
+        if !outdated.is_empty()
+            && self.may_be_unconfirmed(answers)
+            && let Some(found) = self.found.clone()
+            && let Ok(Ok(())) = timeout(FIRST_PATIENCE, check_role(&found, &self.login)).await
+        {
+            return Ok(found);
+        }
+        // Epochs begin again when an operator makes sentinels forget the master.
+        silent.append(&mut outdated);
+        let promotion = await_promotion(promoted, Arc::clone(&self.login));
+        tokio::select! {
+            biased;
+            replica = promotion => {
+                self.accept(&replica);
+                Ok(replica.server)
+            }
+            found = self.try_out_all(silent, faults, rejected) => found,
+        }
+    }
+
+    /// Tries out what sentinels named, with all patience.
+    async fn try_out_all(
+        &mut self,
+        candidates: Vec<Candidate>,
+        mut faults: Vec<Fault>,
+        mut rejected: Vec<HostPort>,
+    ) -> Result<HostPort, Fault> {
+        for candidate in candidates {
+            match self.try_out(&candidate, SERVER_TIMEOUT, &mut rejected).await {
+                Ok(()) => return Ok(candidate.server),
+                Err(NotMaster::Silent) => {
+                    let detail = format!("no answer within {SERVER_TIMEOUT:?}");
+                    faults.push(self.fault_of(&candidate, Fault::new(StoreError::Unreachable, detail)));
+                    rejected.push(candidate.server);
+                }
+                Err(NotMaster::Known) => {}
+                Err(NotMaster::Fault(fault)) => faults.push(fault),
+            }
+        }
+        Err(summary(faults))
+    }
+
+    /// Asks all sentinels whether another server has taken the place of `master`, and for sentinels not known so far.
+    pub async fn succession(&mut self, master: &HostPort) -> Succession {
+        // Of those that name `master`.
+        let mut highest: Option<Rank> = None;
+        let (mut others_named, mut promoting, mut answers) = (false, false, Answers::All);
+        for index in self.sentinels.begin_round() {
+            let Ok(answer) = self.sentinels.ask(index).await else {
+                answers = Answers::Some;
+                continue;
+            };
+            let promoted = Candidate::promoted(&answer, index);
+            let named = Candidate::named(answer, index);
+            if let Some(own) = promoted.iter().chain([&named]).find(|candidate| candidate.server == *master) {
+                highest = highest.max(Some(own.rank));
+                continue;
+            }
+            others_named = true;
+            let known = self.rank;
+            for candidate in promoted.into_iter().chain([named]).filter(|candidate| candidate.rank > known) {
+                promoting |= candidate.rank.place == Place::PromotedReplica;
+                if self.try_out(&candidate, SERVER_TIMEOUT, &mut Vec::new()).await.is_ok() {
+                    return Succession::By(candidate.server);
+                }
+            }
+        }
+        if let Some(highest) = highest {
+            self.unconfirmed = 0;
+            // Epochs begin again when an operator makes sentinels forget the master.
+            self.rank = if others_named { self.rank.max(highest) } else { highest };
+        }
+        if promoting {
+            return Succession::Open;
+        }
+        if highest.is_none() && others_named {
+            if self.may_be_unconfirmed(answers) {
+                return Succession::Open;
+            }
+            self.rank = Rank::default();
+            return match self.find().await {
+                Ok(found) if found != *master => Succession::By(found),
+                _ => Succession::Stays,
+            };
+        }
+        self.sentinels.learn().await;
+        Succession::Stays
+    }
+
+    /// Whether the server that was found last may be the master although no sentinel has named it in this round. Only for a few
+    /// rounds: the sentinel that promoted it may have died, and the others put its predecessor back.
+    fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
+        self.unconfirmed += 1;
+        answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
+    }
+
+    /// Checks the server that a sentinel names, unless that has been rejected in this round.
+    async fn try_out(
+        &mut self,
+        candidate: &Candidate,
+        patience: Duration,
+        rejected: &mut Vec<HostPort>,
+    ) -> Result<(), NotMaster> {
+        if rejected.contains(&candidate.server) {
+            return Err(NotMaster::Known);
+        }
+        let checked = timeout(patience, check_role(&candidate.server, &self.login)).await;
+        if let Err(fault) = checked.map_err(|_| NotMaster::Silent)? {
+            rejected.push(candidate.server.clone());
+            return Err(NotMaster::Fault(self.fault_of(candidate, fault)));
+        }
+        self.accept(candidate);
+        Ok(())
+    }
+
+    /// What is wrong with a server, and which sentinel named it.
+    fn fault_of(&self, candidate: &Candidate, Fault { error, detail, .. }: Fault) -> Fault {
+        let sentinel = self.sentinels.named(candidate.named_by);
+        Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", candidate.server))
+    }
+
+    /// Believes the sentinel that named this server, and asks it first the next time.
+    fn accept(&mut self, candidate: &Candidate) {
+        self.rank = candidate.rank;
+        self.found = Some(candidate.server.clone());
+        self.unconfirmed = 0;
+        self.sentinels.prefer(candidate.named_by);
+    }
+}
+
+/// How many sentinels have answered in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    All,
+    Some,
+}
+
+/// Why a server that a sentinel names is not the master.
+enum NotMaster {
+    /// It has not said in time what it is.
+    Silent,
+    /// The same as before, in this round.
+    Known,
+    Fault(Fault),
+}
+
+/// Returns the first of these replicas that has become a master.
+async fn await_promotion(replicas: Vec<Candidate>, login: Arc<CurrentLogin>) -> Candidate {
+    if replicas.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        for replica in &replicas {
+            if let Ok(Ok(())) = timeout(SERVER_TIMEOUT, check_role(&replica.server, &login)).await {
+                return replica.clone();
+            }
+        }
+        tokio::time::sleep(PROMOTION).await;
+    }
+}
+
+impl Candidate {
+    fn named(answer: Answer, named_by: usize) -> Candidate {
+        let rank = Rank { epoch: answer.epoch, place: Place::Master };
+        Candidate { server: answer.master, rank, named_by }
+    }
+
+    /// The replica that the sentinel promotes.
+    fn promoted(answer: &Answer, named_by: usize) -> Option<Candidate> {
+        let server = answer.promoted.clone()?;
+        // It is named as the master before it loses this mark.
+        let place = if server == answer.master { Place::Master } else { Place::PromotedReplica };
+        Some(Candidate { server, rank: Rank { epoch: answer.epoch, place }, named_by })
+    }
+}
+
+/// One fault of many: the kind that tells most, and all details.
+fn summary(faults: Vec<Fault>) -> Fault {
+    // That a server does not answer is what remains when nothing else is known.
+    let telling = |error: StoreError| match error {
+        StoreError::Unreachable | StoreError::Closed | StoreError::Timeout => 0,
+        StoreError::Replica => 1,
+        _ => 2,
+    };
+    let error = faults.iter().map(|fault| fault.error).max_by_key(|error| telling(*error));
+    let details: Vec<String> = faults.into_iter().map(|fault| fault.detail).collect();
+    Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_has_every_detail_and_the_kind_that_tells_most() {
+        let fault = |error, detail: &str| Fault::new(error, detail);
+        let away = || fault(StoreError::Unreachable, "a: away");
+        for (other, kind) in [
+            (fault(StoreError::Unauthorized, "b: no"), StoreError::Unauthorized),
+            (fault(StoreError::Replica, "b: no"), StoreError::Replica),
+            (fault(StoreError::Closed, "b: no"), StoreError::Closed),
+        ] {
+            let both = summary(vec![away(), other.clone()]);
+            assert_eq!((both.error, &*both.detail), (kind, "a: away; b: no"));
+        }
+        assert_eq!(summary(vec![fault(StoreError::Forbidden, "b"), away()]).error, StoreError::Forbidden);
+        assert_eq!(summary(Vec::new()).error, StoreError::Unreachable);
+    }
+}

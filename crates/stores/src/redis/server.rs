@@ -1,0 +1,161 @@
+//! Connects to one Redis and calls its script: what [`Transport`] wants, in Redis' words.
+
+use std::fmt;
+use std::sync::Arc;
+
+use redis::aio::MultiplexedConnection;
+use smallvec::smallvec;
+
+use super::address::Resolver;
+use super::codec::Call;
+use super::dial::OpenConnection;
+use super::eviction_policy;
+use super::fault_injection::Hooks;
+use super::gateway_heartbeat;
+use super::handshake::{connect, load};
+use super::readiness::Readiness;
+use super::script;
+use super::settings::Settings;
+use crate::error::{Fault, StoreError};
+use crate::events::{EventSink, RunningGateway};
+use crate::remote::login::CurrentLogin;
+use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGateways, PartReply, Transport};
+use base::time::{Clock, Timestamp};
+use ledger::charge::Plan;
+
+/// A Redis server.
+#[derive(Debug)]
+pub struct Server {
+    login: Arc<CurrentLogin>,
+    settings: Settings,
+    resolver: Arc<Resolver>,
+    readiness: Readiness,
+    script: String,
+    clock: Clock,
+    hooks: Hooks,
+}
+
+/// A connection to it, and the scripts that it has loaded.
+#[derive(Clone)]
+pub struct Link {
+    pub connection: MultiplexedConnection,
+    /// The SHA-1 that names the script that takes.
+    pub take: String,
+    /// That of the heartbeat; empty before the first.
+    pub heartbeat: String,
+}
+
+impl Server {
+    pub fn new(settings: Settings, clock: Clock, hooks: Hooks) -> Server {
+        let login = Arc::new(CurrentLogin::new(settings.login.clone()));
+        Server {
+            resolver: Arc::new(Resolver::new(&settings, &login)),
+            readiness: Readiness::new(),
+            login,
+            settings,
+            script: hooks.script(script::take(), &clock),
+            clock,
+            hooks,
+        }
+    }
+
+    /// Uses what can change without a restart, from the next connection on.
+    pub fn replace_login(&self, settings: &Settings) {
+        self.login.replace(&settings.login);
+        self.resolver.replace(settings);
+    }
+
+    async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
+        let address = self.resolver.resolve().await?;
+        let connecting = connect(&self.settings, &address, &self.login, &self.script);
+        let (opened, take) = tokio::select! {
+            connected = connecting => connected?,
+            // An attempt to reach a server that has vanished takes long.
+            fault = self.resolver.replaced(&address) => return Err(fault),
+        };
+        let OpenConnection { connection, driver, peer } = opened;
+        let link = Link { connection, take, heartbeat: String::new() };
+        let (resolver, server) = (Arc::clone(&self.resolver), address.clone());
+        let driver: Driver = if resolver.follows(&address) {
+            Box::pin(async move {
+                tokio::select! {
+                    biased;
+                    () = driver => closed(),
+                    fault = resolver.moved(&address, peer) => fault,
+                }
+            })
+        } else {
+            Box::pin(async move {
+                driver.await;
+                closed()
+            })
+        };
+        Ok(DrivenLink { link, driver, server: Some(server) })
+    }
+}
+
+impl Transport for Server {
+    type Link = Link;
+
+    // A script blocks the server's other clients.
+    const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, at_once: 5, parted: false };
+
+    async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
+        let connected = self.connect_now().await;
+        self.readiness.attempted(&connected);
+        connected
+    }
+
+    async fn run(&self, _events: &EventSink) {
+        self.resolver.run().await;
+    }
+
+    async fn found_again(&self) {
+        tokio::select! {
+            () = self.resolver.found_again() => {}
+            () = self.readiness.retry() => {}
+        }
+    }
+
+    async fn take(&self, link: &mut Link, plans: &[&Plan], near: Timestamp) -> Result<CallReply, Fault> {
+        let call = Call::new(plans.iter().copied());
+        let near = self.hooks.near(near, || self.clock.now());
+        let moment = || self.hooks.moment(&self.clock);
+        let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());
+        let reply = match self.hooks.send(&mut link.connection, &command(&link.take)).await {
+            // The script did not run: the server was restarted behind a proxy, or its scripts were flushed.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                link.take = load(&mut link.connection, &self.script).await?;
+                self.hooks.send(&mut link.connection, &command(&link.take)).await
+            }
+            reply => reply,
+        };
+        let wrong = |error| Fault::new(error, "the script was answered with something else");
+        let reply = call.settle(&reply?).map_err(wrong)?;
+        Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
+    }
+
+    async fn beat(
+        &self,
+        link: &mut Link,
+        name: [u8; 8],
+        this_gateway: &RunningGateway,
+    ) -> Result<Option<LiveGateways>, Fault> {
+        gateway_heartbeat::beat(&mut link.connection, &mut link.heartbeat, &self.settings.prefix, name, this_gateway)
+            .await
+    }
+
+    async fn watch(&self, link: Link, events: &EventSink) {
+        eviction_policy::watch(link.connection, events).await;
+    }
+}
+
+fn closed() -> Fault {
+    Fault::new(StoreError::Closed, "the connection was closed")
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}

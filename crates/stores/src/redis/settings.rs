@@ -1,0 +1,75 @@
+//! Which Redis to use, and how to reach it.
+
+use std::fmt;
+
+use super::{cluster, sentinel};
+use crate::breaker;
+use crate::remote::login::Login;
+use base::host_port::HostPort;
+use base::time::Micros;
+
+/// The longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key fits an allocation of 32 bytes.
+pub const LONGEST_PREFIX: usize = 11;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub target: Target,
+    pub login: Login,
+    /// The longest that a decision waits.
+    pub timeout: Micros,
+    /// The prefix of every key.
+    pub prefix: String,
+    pub breaker: breaker::Settings,
+    /// The least number of gateways that share the limits.
+    pub gateways: u64,
+}
+
+/// Where the server is that has the buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// At this address. Its name may belong to another server later.
+    Address { address: HostPort, database: i64 },
+    /// Where sentinels say.
+    Sentinel(Box<sentinel::Settings>),
+    /// On the nodes of a cluster.
+    Cluster(Box<cluster::Settings>),
+}
+
+impl Target {
+    /// The first database of the server at this address.
+    pub fn at(host: &str, port: u16) -> Target {
+        Target::Address { address: HostPort::new(host, port), database: 0 }
+    }
+
+    pub fn database(&self) -> i64 {
+        match self {
+            Target::Address { database, .. } => *database,
+            Target::Sentinel(_) | Target::Cluster(_) => 0,
+        }
+    }
+
+    /// Whether both lead to the same buckets, as far as the settings can tell.
+    pub fn is_same_server(&self, other: &Target) -> bool {
+        match (self, other) {
+            (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),
+            (Target::Cluster(cluster), Target::Cluster(other)) => cluster.has_same_buckets(other),
+            _ => self == other,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Address { address, .. } => address.fmt(f),
+            Target::Sentinel(sentinels) => {
+                let nodes: Vec<String> = sentinels.nodes.iter().map(ToString::to_string).collect();
+                write!(f, "`{}` of the sentinels {}", sentinels.master, nodes.join(", "))
+            }
+            Target::Cluster(cluster) => {
+                let nodes: Vec<String> = cluster.nodes.iter().map(ToString::to_string).collect();
+                write!(f, "cluster at {}", nodes.join(", "))
+            }
+        }
+    }
+}

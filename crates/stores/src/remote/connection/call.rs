@@ -1,0 +1,210 @@
+//! Makes one call: sends the batch, watches the deadlines of its requests, and hands out the answers.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use super::Connection;
+use super::lanes::Session;
+use super::round_trip::TooLong;
+use crate::breaker::CallResult;
+use crate::error::{Fault, StoreError};
+use crate::events::{CallReport, Event};
+use crate::remote::call_timer::CallTimer;
+use crate::remote::deny_cache::SendStamp;
+use crate::remote::queue::{Attempt, PendingTake, ReplySender};
+use crate::remote::transport::{BucketAfterCall, CallReply, PartReply, Reply, Transport};
+use crate::reply::{Source, TakeReply};
+use crate::span_links::SpanLinks;
+use base::time;
+use base::time::{Micros, Timestamp, timeout};
+use ledger::charge::Plan;
+
+/// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
+const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// When a call was under way.
+#[derive(Clone, Copy)]
+struct Period {
+    started: Timestamp,
+    ended: Timestamp,
+    /// For levels that its reply shows.
+    sent: SendStamp,
+}
+
+impl<T: Transport> Connection<T> {
+    /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that are to be asked once
+    /// more: the server's time is outside of the periods that this call named, or the server accepts no writes any more.
+    ///
+    /// # Errors
+    ///
+    /// Only an error that ends the connection.
+    pub(super) async fn call(
+        &self,
+        batch: &mut Vec<PendingTake>,
+        session: &Session,
+        link: &mut T::Link,
+    ) -> Result<(), Fault> {
+        if T::CALLS.parted {
+            batch.sort_by_key(|waiting| self.transport.part(&waiting.plan));
+        }
+        let started = self.clock.now();
+        let sent = self.shared.deny_cache.stamp(started);
+        session.note_sent(started);
+        let requests = batch.len();
+        let (plans, unanswered): (Vec<_>, Vec<_>) =
+            batch.iter_mut().map(|PendingTake { plan, answer, since, .. }| (&**plan, (*since, answer))).unzip();
+        let timer = CallTimer::new(started, self.timeout);
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.exchange(&plans, link, started) => outcome,
+            never = self.watch(&timer, started, unanswered) => match never {},
+        };
+        let ended = self.clock.now();
+        let took = ended.since(started);
+        let result = if is_answered(&outcome) { CallResult::Success } else { CallResult::Failure };
+        self.publish(timer.check(&self.shared.breaker, ended));
+        self.publish(timer.end(&self.shared.breaker, result, ended));
+        if let Some(TooLong { fastest, needed }) = outcome.as_ref().ok().and_then(|_| session.round_trip.observe(took))
+        {
+            self.events.send(Event::RoundTripTooLong { fastest, needed, node: None });
+        }
+        let (healed, fault) = match &outcome {
+            Ok(_) if took > self.timeout => {
+                (healed(&outcome), Some(Fault::new(StoreError::Timeout, "the reply came after the timeout")))
+            }
+            Ok(parts) => {
+                let fault = faults(parts).find(|fault| !fault.ends_connection()).cloned();
+                (healed(&outcome), fault.or_else(|| out_of_memory(parts)))
+            }
+            // An error that ends the connection is reported when it ends.
+            Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
+        };
+        let any_decided = outcome.iter().flatten().any(|part| part.reply.is_ok());
+        let callers = batch.iter().filter_map(|waiting| waiting.caller.as_deref());
+        let span_links = SpanLinks::of(callers, outcome.as_ref().err().map(|fault| fault.error));
+        self.events.send(Event::CallEnded(CallReport { requests, any_decided, took, healed, fault, span_links }));
+        match outcome {
+            Ok(parts) => {
+                let end = faults(&parts).find(|fault| fault.ends_connection()).cloned();
+                self.hand_out(parts, batch, Period { started, ended, sent });
+                end.map_or(Ok(()), Err)
+            }
+            Err(fault) => {
+                // Of such a call nothing has run.
+                let (again, failed): (Vec<_>, Vec<_>) = batch
+                    .drain(..)
+                    .partition(|waiting| fault.error == StoreError::Replica && waiting.attempt == Attempt::First);
+                refuse(failed.into_iter(), fault.error);
+                batch.extend(again.into_iter().map(|waiting| PendingTake { attempt: Attempt::Second, ..waiting }));
+                if fault.ends_connection() { Err(fault) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Answers the requests of a batch, and remembers the levels that the replies show. Leaves in `batch` the requests that
+    /// are to be asked once more.
+    fn hand_out(&self, parts: CallReply, batch: &mut Vec<PendingTake>, Period { started, ended, sent }: Period) {
+        let mut again = Vec::new();
+        let mut waiting = batch.drain(..);
+        for PartReply { plans, reply } in parts {
+            let waiting = waiting.by_ref().take(plans);
+            let Reply { now, settlements, left, out_of_memory, .. } = match reply {
+                Ok(reply) => reply,
+                Err(fault) => {
+                    refuse(waiting, fault.error);
+                    continue;
+                }
+            };
+            let decided = self.shared.store_clock.observe(now, started, ended);
+            let known = self.shared.hooks.known_since(sent, || self.shared.deny_cache.stamp(self.clock.now()));
+            for BucketAfterCall { key, state, short, reset_after } in left {
+                if let Some(since) = known.filter(|_| short) {
+                    self.shared.deny_cache.remember(key, state.clone(), now, since);
+                }
+                self.shared.fallback.observe(key, state, now, reset_after, decided);
+            }
+            for (mut waiting, settlement) in waiting.zip(settlements) {
+                match (settlement, waiting.attempt) {
+                    (Some(settlement), _) => {
+                        let reply = TakeReply { now, settlement, evicted: 0, source: Source::Store };
+                        waiting.answer.send(Ok(Some(reply)));
+                    }
+                    (None, _) if out_of_memory => waiting.answer.send(Err(StoreError::OutOfMemory)),
+                    (None, Attempt::First) => again.push(PendingTake { attempt: Attempt::Second, ..waiting }),
+                    (None, Attempt::Second) => waiting.answer.send(Err(StoreError::OutsidePeriod)),
+                }
+            }
+        }
+        // No transport leaves a plan without a part.
+        refuse(waiting, StoreError::UnexpectedReply);
+        batch.append(&mut again);
+    }
+
+    /// Answers the requests of a call made at `now` whose deadline passes. One timer serves all of them, because one for each
+    /// costs half a microsecond.
+    async fn watch(
+        &self,
+        timer: &CallTimer,
+        mut now: Timestamp,
+        mut unanswered: Vec<(Timestamp, &mut ReplySender)>,
+    ) -> Infallible {
+        let most = self.timeout;
+        loop {
+            let oldest = unanswered.iter().map(|(since, _)| *since).min();
+            let left = oldest.map_or(most, |since| Micros(most.0.saturating_sub(now.since(since).0)));
+            time::sleep_precisely(left.min(timer.next_check(now)).into()).await;
+            now = self.clock.now();
+            self.publish(timer.check(&self.shared.breaker, now));
+            unanswered.retain_mut(|(since, answer)| {
+                let late = now.since(*since) >= most;
+                if late {
+                    answer.send(Err(StoreError::Timeout));
+                }
+                !late
+            });
+        }
+    }
+
+    async fn exchange(&self, plans: &[&Plan], link: &mut T::Link, started: Timestamp) -> Result<CallReply, Fault> {
+        let longest = Duration::from(self.timeout) + OVERDUE_TIMEOUT;
+        let near = self.shared.store_clock.at(started);
+        let Ok(reply) = timeout(longest, self.transport.take(link, plans, near)).await else {
+            self.transport.give_up(link);
+            return Err(Fault::new(StoreError::Timeout, format!("no answer within {longest:?}")));
+        };
+        reply
+    }
+}
+
+/// Why parts of a call failed. A redirection is no failure.
+fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
+    parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
+}
+
+/// Whether the server has decided any part of a call, or has shown that it works otherwise.
+fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
+    let answers = |fault: &Fault| fault.error.is_answer() || fault.error.is_refusal();
+    match outcome {
+        Ok(parts) => parts.is_empty() || faults(parts).filter(|fault| !answers(fault)).count() < parts.len(),
+        Err(fault) => fault.error.is_refusal(),
+    }
+}
+
+/// What is reported of a call of which some part could not be written.
+fn out_of_memory(parts: &CallReply) -> Option<Fault> {
+    let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
+    let detail = "nothing can be granted: maxmemory is reached";
+    parts.iter().any(is_full).then(|| Fault::new(StoreError::OutOfMemory, detail))
+}
+
+/// How many buckets all parts of a call have healed.
+fn healed(outcome: &Result<CallReply, Fault>) -> u64 {
+    let parts = outcome.iter().flatten();
+    parts.map(|part| part.reply.as_ref().map_or(0, |reply| reply.healed)).sum()
+}
+
+fn refuse(waiting: impl Iterator<Item = PendingTake>, error: StoreError) {
+    for mut waiting in waiting {
+        waiting.answer.send(Err(error));
+    }
+}

@@ -1,0 +1,166 @@
+//! The calls that can be under way at once on one connection. Each has a lane: a future that makes one call after the other from
+//! batches that are handed to it.
+//!
+//! All lanes, and the future that feeds them, are polled by one task, and each only if there is something for it: a lane
+//! without a call costs nothing, and what one does for another needs no waking.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+
+use super::round_trip::RoundTrip;
+use crate::error::Fault;
+use crate::remote::queue::PendingTake;
+use base::time::Timestamp;
+
+/// State that the calls on one connection share.
+#[derive(Debug)]
+pub struct Session {
+    /// A batch for the next lane that is free; empty if no batch waits.
+    handed: Mutex<Vec<PendingTake>>,
+    /// The lanes with a call, a bit for each.
+    busy: AtomicU32,
+    /// When the last call was sent, as a [`Timestamp`].
+    last_sent: AtomicU64,
+    pub round_trip: RoundTrip,
+    /// Whether any call was answered.
+    pub answered: AtomicBool,
+    /// What is to be asked on the next connection, in the order of the calls: those calls did not run.
+    pub returned: Mutex<Vec<PendingTake>>,
+}
+
+impl Session {
+    pub fn new(round_trip: RoundTrip) -> Session {
+        Session {
+            handed: Mutex::default(),
+            busy: AtomicU32::new(0),
+            last_sent: AtomicU64::new(0),
+            round_trip,
+            answered: AtomicBool::new(false),
+            returned: Mutex::default(),
+        }
+    }
+
+    /// How many calls are under way.
+    pub fn under_way(&self) -> usize {
+        self.busy.load(Ordering::Relaxed).count_ones() as usize
+    }
+
+    /// Waits until another number of calls is under way.
+    pub async fn changes(&self, under_way: usize) {
+        poll_fn(|_| if self.under_way() == under_way { Poll::Pending } else { Poll::Ready(()) }).await;
+    }
+
+    /// When the last call was sent.
+    pub fn last_sent(&self) -> Timestamp {
+        Timestamp(self.last_sent.load(Ordering::Relaxed))
+    }
+
+    pub fn note_sent(&self, at: Timestamp) {
+        self.last_sent.store(at.0, Ordering::Relaxed);
+    }
+
+    /// Hands a batch to a lane that is free, and returns when it has it. An empty one is left.
+    pub async fn hand(&self, batch: &mut Vec<PendingTake>) {
+        std::mem::swap(&mut *self.handed.lock(), batch);
+        poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
+    }
+
+    fn has_batch(&self) -> bool {
+        !self.handed.lock().is_empty()
+    }
+
+    /// Waits for a batch for this lane, which is busy from then on.
+    pub async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
+        poll_fn(|_| {
+            let mut handed = self.handed.lock();
+            if handed.is_empty() {
+                return Poll::Pending;
+            }
+            std::mem::swap(&mut *handed, batch);
+            self.busy.fetch_or(1 << lane, Ordering::Relaxed);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// The call of this lane has ended.
+    pub fn end(&self, lane: usize) {
+        self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
+    }
+
+    fn is_busy(&self, lane: usize) -> bool {
+        self.busy.load(Ordering::Relaxed) & (1 << lane) != 0
+    }
+}
+
+/// The lanes of one connection. Each ends only with a fault that ends the connection, and is then gone.
+pub struct Lanes<'s, F> {
+    session: &'s Session,
+    lanes: Vec<Option<Pin<Box<F>>>>,
+}
+
+impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
+    pub fn new(session: &'s Session, lanes: impl Iterator<Item = F>) -> Lanes<'s, F> {
+        Lanes { session, lanes: lanes.map(|lane| Some(Box::pin(lane))).collect() }
+    }
+
+    /// Makes the calls for which `feed` hands over batches, until one of them ends the connection.
+    pub async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
+        poll_fn(|context| {
+            // Replies first: they make room for the next call.
+            if let Poll::Ready(fault) = self.poll_busy(context) {
+                return Poll::Ready(fault);
+            }
+            loop {
+                match feed.as_mut().poll(context) {
+                    Poll::Ready(never) => match never {},
+                    Poll::Pending if !self.session.has_batch() => return Poll::Pending,
+                    Poll::Pending => {}
+                }
+                let Some(free) = (0..self.lanes.len()).find(|lane| !self.session.is_busy(*lane)) else {
+                    return Poll::Pending;
+                };
+                if let Poll::Ready(fault) = self.poll_lane(free, context) {
+                    return Poll::Ready(fault);
+                }
+            }
+        })
+        .await
+    }
+
+    /// Waits for the end of the calls under way.
+    pub async fn finish(&mut self) {
+        poll_fn(|context| {
+            while self.poll_busy(context).is_ready() {}
+            if self.session.under_way() == 0 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn poll_busy(&mut self, context: &mut Context<'_>) -> Poll<Fault> {
+        for lane in 0..self.lanes.len() {
+            if self.session.is_busy(lane)
+                && let Poll::Ready(fault) = self.poll_lane(lane, context)
+            {
+                return Poll::Ready(fault);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn poll_lane(&mut self, lane: usize, context: &mut Context<'_>) -> Poll<Fault> {
+        let Some(place) = self.lanes.get_mut(lane) else { return Poll::Pending };
+        let Some(calls) = place else { return Poll::Pending };
+        let polled = calls.as_mut().poll(context);
+        if polled.is_ready() {
+            *place = None;
+            self.session.end(lane);
+        }
+        polled
+    }
+}

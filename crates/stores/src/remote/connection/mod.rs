@@ -1,0 +1,177 @@
+//! Keeps one connection up and sends the queued requests: normally one call at a time, and everything that arrived meanwhile
+//! in the next. A further call does not wait for the one under way when more is queued than one call may carry, or when that
+//! one takes long.
+//!
+//! A connection is down until it has been tested; while it is down no request waits for it. It is driven on its worker's own
+//! thread, so that no answer wakes another thread.
+
+mod batch;
+mod call;
+mod lanes;
+mod reconnect;
+mod round_trip;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+
+use super::deny_cache::DenyCache;
+use super::fault_injection::Hooks;
+use super::heartbeat::{ConnectedWorkers, Heartbeat};
+use super::queue::{PendingTake, Queue};
+use super::settings::Settings;
+use super::transport::Transport;
+use crate::breaker::{Breaker, Change};
+use crate::error::StoreError;
+use crate::events::{Event, EventSink, RunningGateway};
+use crate::fallback::FallbackShare;
+use crate::store_clock::StoreClock;
+use crate::worker::Worker;
+use base::host_name::host_name;
+use base::time::{Clock, Micros, Timestamp};
+
+/// The maximum length of the queue. The last requests of a longer one would not be answered in time anyway.
+const QUEUE: usize = 4096;
+
+/// What all connections of a store share.
+#[derive(Clone, Debug)]
+pub struct StoreState {
+    pub deny_cache: Arc<DenyCache>,
+    pub breaker: Arc<Breaker>,
+    pub fallback: Arc<FallbackShare>,
+    pub store_clock: Arc<StoreClock>,
+    pub this_gateway: Arc<Mutex<RunningGateway>>,
+    /// Under which this gateway is counted. Random, so that no operator has to name gateways.
+    pub gateway_name: [u8; 8],
+    pub hooks: Hooks,
+}
+
+impl StoreState {
+    pub fn new(settings: &Settings, clock: &Clock, hooks: Hooks) -> StoreState {
+        let store_clock = Arc::new(StoreClock::default());
+        StoreState {
+            deny_cache: Arc::new(DenyCache::new()),
+            breaker: Arc::new(Breaker::new(settings.breaker)),
+            fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
+            store_clock,
+            this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
+            // The only randomness of the standard library that two machines cannot have in common.
+            gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
+            hooks,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Connection<T> {
+    worker: Worker,
+    transport: Arc<T>,
+    /// The longest that a decision waits.
+    timeout: Micros,
+    clock: Clock,
+    events: EventSink,
+    shared: StoreState,
+    /// Only the first connection of a gateway that is up sends heartbeats.
+    heartbeat: Heartbeat,
+    /// Why it cannot be used; `None` while it is up.
+    down: Mutex<Option<StoreError>>,
+    /// When it was made last, as a [`Timestamp`].
+    connected_at: AtomicU64,
+    queue: mpsc::Sender<PendingTake>,
+    /// Notified when a request arrives and a further call may leave, although one is under way.
+    further: Notify,
+    /// From when on that is, as a [`Timestamp`], unless so many requests are queued that it does not matter.
+    further_from: AtomicU64,
+    /// Taken by [`Connection::run`].
+    waiting: Mutex<Option<Queue>>,
+}
+
+impl<T: Transport> Connection<T> {
+    pub fn new(
+        worker: Worker,
+        transport: Arc<T>,
+        timeout: Micros,
+        clock: Clock,
+        events: EventSink,
+        shared: StoreState,
+        connected: Arc<ConnectedWorkers>,
+    ) -> Connection<T> {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let heartbeat = Heartbeat::new(
+            worker,
+            connected,
+            shared.gateway_name,
+            Arc::clone(&shared.this_gateway),
+            Arc::clone(&shared.fallback),
+            events.clone(),
+        );
+        Connection {
+            worker,
+            transport,
+            timeout,
+            clock,
+            events,
+            shared,
+            heartbeat,
+            down: Mutex::new(Some(StoreError::Unreachable)),
+            connected_at: AtomicU64::new(0),
+            queue,
+            further: Notify::new(),
+            further_from: AtomicU64::new(u64::MAX),
+            waiting: Mutex::new(Some(Queue::new(waiting))),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// Why the connection is down, if it is.
+    pub fn usable(&self) -> Result<(), StoreError> {
+        self.down.lock().map_or(Ok(()), Err)
+    }
+
+    /// When it was made last.
+    pub fn connected_at(&self) -> Timestamp {
+        Timestamp(self.connected_at.load(Ordering::Relaxed))
+    }
+
+    /// Queues a request. Only for a usable connection.
+    ///
+    /// # Errors
+    ///
+    /// When the queue is full, or the connection went down just now.
+    pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
+        let since = waiting.since;
+        self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
+        // One notice is enough: a call that may leave looks at the queue itself.
+        let is_long = self.queue.max_capacity() - self.queue.capacity() == T::CALLS.charges;
+        if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
+            self.further.notify_one();
+        }
+        // If the connection went down just now, the queue may have been drained before this request was added.
+        self.usable()
+    }
+
+    /// Answers the queued requests whose deadline has passed. Returns since when the first of the others has been waiting.
+    fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
+        let (unsent, first) = queue.answer_overdue(now, self.timeout);
+        self.report_unsent(unsent);
+        first
+    }
+
+    fn report_unsent(&self, requests: usize) {
+        if requests > 0 {
+            self.events.send(Event::Unsent { requests, node: None });
+        }
+    }
+
+    fn publish(&self, change: Change) {
+        match change {
+            Change::Opened => self.events.send(Event::BreakerOpened),
+            Change::Closed => self.events.send(Event::BreakerClosed),
+            Change::None => {}
+        }
+    }
+}

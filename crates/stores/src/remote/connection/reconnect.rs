@@ -1,0 +1,156 @@
+//! Keeps the connection up: connects, serves, and after a fault waits a growing, randomised pause before the next attempt.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::Connection;
+use super::lanes::{Lanes, Session};
+use super::round_trip::RoundTrip;
+use crate::error::{Fault, StoreError};
+use crate::events::Event;
+use crate::remote::queue::Queue;
+use crate::remote::transport::{Connected, DrivenLink, Transport};
+use base::time;
+use base::time::Micros;
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl<T: Transport> Connection<T> {
+    /// Drives the connection, forever; `tried` gets a permit after the first attempt.
+    pub async fn run(&self, tried: &Semaphore) {
+        // A second driver would have nothing to do.
+        let Some(mut queue) = self.waiting.lock().take() else { return };
+        let mut pause = SHORTEST_PAUSE;
+        let mut first = true;
+        let (mut ended_by, mut last_server) = (None, None);
+        loop {
+            let connected = self.connect(&mut queue).await;
+            let up = connected.is_ok();
+            *self.down.lock() = connected.as_ref().err().map(|fault| fault.error);
+            if up {
+                let now = self.clock.now();
+                self.connected_at.store(now.0, Ordering::Relaxed);
+                self.shared.deny_cache.invalidate();
+                let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
+                // That one server hangs says nothing of another one.
+                match T::CONNECTED {
+                    _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
+                        self.shared.breaker.probe_soon(now);
+                    }
+                    Connected::Decides => self.publish(self.shared.breaker.reset()),
+                    Connected::Answers => self.shared.breaker.begin_again(now),
+                }
+                last_server.clone_from(&server);
+                self.events.send(Event::Up { worker: self.worker, server });
+            }
+            if std::mem::take(&mut first) {
+                tried.add_permits(1);
+            }
+            let since = self.clock.now();
+            let fault = match connected {
+                Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
+                Err(fault) => fault,
+            };
+            // A connection that lasted was good even if it was not used, so there is no reason to back off.
+            if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
+                pause = SHORTEST_PAUSE;
+            }
+            *self.down.lock() = Some(fault.error);
+            // An attempt that failed since then says nothing about whether the server decides.
+            if up {
+                ended_by = Some(fault.error);
+            }
+            // The place of a server that worked was taken by another one, which may be ready: what has not run may reach it.
+            let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
+            if !is_replaced {
+                // A request that was not sent has not run, and need not wait for its deadline.
+                while let Some(mut waiting) = queue.try_next() {
+                    waiting.answer.send(Err(fault.error));
+                }
+            }
+            self.events.send(Event::Down { worker: self.worker, fault });
+            if is_replaced {
+                // One that takes all calls and loses its place at once is not connected to without a pause again and again.
+                pause *= 2;
+                continue;
+            }
+            tokio::select! {
+                // Jittered, so that gateways that lost their server together do not reconnect at the same time.
+                () = tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)) => {}
+                () = self.transport.found_again() => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Connects, while requests that another server returned wait until their deadline.
+    async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
+        let mut connecting = std::pin::pin!(self.transport.connect());
+        loop {
+            let now = self.clock.now();
+            let Some(oldest) = self.answer_overdue(queue, now) else { return connecting.await };
+            let left = Micros(self.timeout.0.saturating_sub(now.since(oldest).0));
+            tokio::select! {
+                biased;
+                connected = &mut connecting => return connected,
+                () = time::sleep_precisely(left.into()) => {}
+            }
+        }
+    }
+
+    /// Makes calls until the connection is no longer usable.
+    async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
+        let DrivenLink { link, mut driver, .. } = connected;
+        let _connected = self.heartbeat.connected();
+        let heartbeat = async {
+            let transport = &*self.transport;
+            let watching = async {
+                self.heartbeat.turn().await;
+                transport.watch(link.clone(), &self.events).await;
+                std::future::pending::<Fault>().await
+            };
+            tokio::select! {
+                fault = self.heartbeat.keep(transport, link.clone()) => fault,
+                fault = watching => fault,
+            }
+        };
+        let session = Session::new(RoundTrip::new(self.timeout, T::CALLS.at_once));
+        let fault = {
+            let lane = |lane| self.calls(lane, &session, link.clone());
+            let mut lanes = Lanes::new(&session, (0..T::CALLS.at_once).map(lane));
+            let mut feed = std::pin::pin!(self.feed(&session, queue));
+            // In this order: calls write first, and the driver then sends it in the same poll.
+            let fault = tokio::select! {
+                biased;
+                fault = lanes.run(feed.as_mut()) => fault,
+                fault = heartbeat => fault,
+                fault = &mut driver => fault,
+            };
+            if fault.error == StoreError::Replica {
+                // Whatever else is under way has not run either, but for that its answers have to be seen.
+                let rest = async {
+                    tokio::select! {
+                        biased;
+                        () = lanes.finish() => {}
+                        _ = &mut driver => {}
+                    }
+                };
+                let _ = time::timeout(self.timeout.into(), rest).await;
+            }
+            fault
+        };
+        if session.answered.load(Ordering::Relaxed) {
+            *pause = SHORTEST_PAUSE;
+        }
+        queue.put_back(session.returned.into_inner());
+        fault
+    }
+}
+
+/// Whether a connection ended because another server accepts the writes now. Nothing has run that this error answers.
+fn is_elsewhere(error: StoreError) -> bool {
+    matches!(error, StoreError::Replica | StoreError::Moved)
+}

@@ -1,0 +1,143 @@
+//! Measures how long calls on one connection usually take, which decides when a further one may leave while one is under way, and
+//! whether `timeout` has room for them.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use base::time::Micros;
+
+/// A call that is under way for no longer than this keeps the next one from leaving, however fast calls usually are.
+const SHORTEST_GAP: Micros = Micros(1_000);
+/// From the fastest of so many calls one after the other it is concluded that `timeout` has no room for calls.
+const SLOW_CALLS: u32 = 8;
+
+/// The calls of one connection. Before the first answer a call is assumed to take as long as `timeout` has room for.
+#[derive(Debug)]
+pub struct RoundTrip {
+    /// The longest that a decision waits.
+    timeout: Micros,
+    /// How many calls may be under way at once.
+    at_once: u64,
+    usual: AtomicU64,
+    /// How many calls without a faster one in between took longer than there is room for.
+    slow: AtomicU32,
+    /// The fastest of these.
+    fastest: AtomicU64,
+}
+
+/// `timeout` has no room for calls that take as long as these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// The fastest of the last calls.
+    pub fastest: Micros,
+    /// The `timeout` that such calls need.
+    pub needed: Micros,
+}
+
+impl RoundTrip {
+    pub fn new(timeout: Micros, at_once: usize) -> RoundTrip {
+        let (at_once, unknown) = (at_once as u64, AtomicU64::new(u64::MAX));
+        RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
+    }
+
+    /// A request waits for the end of the call under way, or for a gap between two calls, and then for its own call. So many
+    /// times a call is what it waits at most, in parts of `at_once - 1`.
+    fn parts(&self) -> (u64, u64) {
+        if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
+    }
+
+    /// The longest call for which `timeout` has room.
+    fn most(&self) -> u64 {
+        let (waited, call) = self.parts();
+        self.timeout.0 / waited * call
+    }
+
+    fn usual(&self) -> u64 {
+        self.usual.load(Ordering::Relaxed).min(self.most())
+    }
+
+    /// How long after a call a further one may leave, although that is under way.
+    pub fn gap(&self) -> Micros {
+        let (_, calls) = self.parts();
+        SHORTEST_GAP.max(Micros(self.usual() / calls))
+    }
+
+    /// Whether calls take so long that a further one will leave before they are answered.
+    pub fn is_long(&self) -> bool {
+        self.usual() >= SHORTEST_GAP.0
+    }
+
+    /// Notes how long a call took that was answered. Some number for each few calls that all took longer than there is room
+    /// for.
+    pub fn observe(&self, took: Micros) -> Option<TooLong> {
+        // A slower call counts at once, so that calls spread over the longer time. That faster ones follow needs no haste: a call
+        // that is answered holds nobody up.
+        let usual = self.usual.load(Ordering::Relaxed);
+        let usual = if usual == u64::MAX { took.0 } else { took.0.max(usual - usual / 8 + took.0 / 8) };
+        self.usual.store(usual, Ordering::Relaxed);
+        if took.0 <= self.most() {
+            if self.slow.load(Ordering::Relaxed) > 0 {
+                self.slow.store(0, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let slow = self.slow.load(Ordering::Relaxed) + 1;
+        let fastest = if slow == 1 { took.0 } else { took.0.min(self.fastest.load(Ordering::Relaxed)) };
+        self.slow.store(slow % SLOW_CALLS, Ordering::Relaxed);
+        self.fastest.store(fastest, Ordering::Relaxed);
+        let (waited, call) = self.parts();
+        let needed = Micros(fastest.div_ceil(call).saturating_mul(waited));
+        (slow == SLOW_CALLS).then_some(TooLong { fastest: Micros(fastest), needed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Micros = Micros(50_000);
+
+    fn redis() -> RoundTrip {
+        RoundTrip::new(TIMEOUT, 5)
+    }
+
+    #[test]
+    fn a_further_call_leaves_after_a_quarter_of_the_usual_time_and_a_millisecond() {
+        let round_trip = redis();
+        // Five calls that take as long as possible.
+        assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(10_000), true));
+        round_trip.observe(Micros(200));
+        assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));
+        round_trip.observe(Micros(30_000));
+        assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(7_500), true));
+        // One that took longer than anybody waits.
+        round_trip.observe(Micros(2_000_000));
+        assert_eq!(round_trip.gap(), Micros(10_000));
+        let calls = (1..100).find(|_| {
+            round_trip.observe(Micros(200));
+            !round_trip.is_long()
+        });
+        assert!(calls.is_some_and(|calls| calls < 80), "{calls:?}");
+    }
+
+    #[test]
+    fn what_is_needed_is_said_when_the_fastest_of_some_calls_took_too_long() {
+        let round_trip = redis();
+        let too_long =
+            |took: &[u64]| took.iter().filter_map(|took| round_trip.observe(Micros(*took))).collect::<Vec<_>>();
+        assert_eq!(too_long(&[40_000; 20]), []);
+        // One that there is room for in between.
+        assert_eq!(too_long(&[45_000, 46_000, 47_000, 48_000, 44_000, 43_000, 42_000, 39_000, 45_000]), []);
+        assert_eq!(too_long(&[40_000]), []);
+        let slow = [46_000, 47_000, 48_000, 44_000, 43_000, 44_000, 48_000, 48_000];
+        assert_eq!(too_long(&slow), [TooLong { fastest: Micros(43_000), needed: Micros(53_750) }]);
+        assert_eq!(too_long(&[80_000; 16]).len(), 2);
+    }
+
+    #[test]
+    fn where_one_call_is_made_at_a_time_there_is_room_for_two() {
+        let round_trip = RoundTrip::new(TIMEOUT, 1);
+        assert_eq!([25_000; 20].iter().filter_map(|took| round_trip.observe(Micros(*took))).count(), 0);
+        let too_long: Vec<_> = [30_000; 8].iter().filter_map(|took| round_trip.observe(Micros(*took))).collect();
+        assert_eq!(too_long, [TooLong { fastest: Micros(30_000), needed: Micros(60_000) }]);
+    }
+}

@@ -1,0 +1,121 @@
+//! Announces this gateway to the others through the store, and learns how many gateways are alive.
+//!
+//! No decision of the store depends on it: it is needed when the store gives no answer and each gateway grants its share.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::transport::{LiveGateways, Transport};
+use crate::error::{Fault, StoreError};
+use crate::events::{Event, EventSink, RunningGateway};
+use crate::fallback::FallbackShare;
+use crate::worker::Worker;
+use base::interval::fixed_interval;
+use base::time;
+
+/// Heartbeat interval. Other gateways take a new one into account at their own next heartbeat.
+const BEAT: Duration = Duration::from_secs(2);
+/// How long to wait for a reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The workers of this gateway that are connected to a server. The first of them sends the heartbeats.
+#[derive(Debug, Default)]
+pub struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
+
+/// One gateway among those that share a store, as one of its workers announces it.
+#[derive(Debug)]
+pub struct Heartbeat {
+    worker: Worker,
+    connected: Arc<ConnectedWorkers>,
+    name: [u8; 8],
+    this_gateway: Arc<Mutex<RunningGateway>>,
+    fallback: Arc<FallbackShare>,
+    events: EventSink,
+}
+
+/// While it exists its worker counts as connected.
+#[derive(Debug)]
+pub struct ConnectedWorker<'h>(&'h Heartbeat);
+
+impl Drop for ConnectedWorker<'_> {
+    fn drop(&mut self) {
+        self.0.connected.0.lock().remove(&self.0.worker.0);
+    }
+}
+
+impl Heartbeat {
+    pub fn new(
+        worker: Worker,
+        connected: Arc<ConnectedWorkers>,
+        name: [u8; 8],
+        this_gateway: Arc<Mutex<RunningGateway>>,
+        fallback: Arc<FallbackShare>,
+        events: EventSink,
+    ) -> Heartbeat {
+        Heartbeat { worker, connected, name, this_gateway, fallback, events }
+    }
+
+    pub fn connected(&self) -> ConnectedWorker<'_> {
+        self.connected.0.lock().insert(self.worker.0);
+        ConnectedWorker(self)
+    }
+
+    /// Waits until no earlier worker is connected.
+    pub async fn turn(&self) {
+        while self.connected.0.lock().first() != Some(&self.worker.0) {
+            time::sleep(interval()).await;
+        }
+    }
+
+    /// Sends heartbeats for as long as the connection lasts and no earlier worker is connected, and returns when the server accepts no writes any more: calls
+    /// that refuse would not notice. A timeout is not reported: takes on the same connection report it.
+    pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
+        loop {
+            self.turn().await;
+            let this_gateway = self.this_gateway.lock().clone();
+            match time::timeout(REPLY_TIMEOUT, transport.beat(&mut link, self.name, &this_gateway)).await {
+                Ok(Ok(Some(LiveGateways { alive, others }))) => {
+                    self.events.send(Event::Gateways { alive: self.fallback.set_gateways(alive), others });
+                }
+                Ok(Err(fault)) if fault.error == StoreError::Replica => return fault,
+                Ok(Err(fault)) => self.events.send(Event::HeartbeatError(fault)),
+                Ok(Ok(None)) | Err(_) => {}
+            }
+            time::sleep(interval()).await;
+        }
+    }
+}
+
+/// Jittered, so that gateways that lost their server together do not send at the same time.
+fn interval() -> Duration {
+    fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::Clock;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_worker_that_is_connected_sends_the_heartbeats() {
+        let connected: Arc<ConnectedWorkers> = Arc::default();
+        let heartbeats = [0, 1, 2].map(|worker| {
+            let fallback = Arc::new(FallbackShare::new(1, Clock::manual(Default::default()), Arc::default()));
+            let this_gateway =
+                Arc::new(Mutex::new(RunningGateway { host: String::new(), configuration: String::new() }));
+            let events = EventSink::new(|_| ());
+            Heartbeat::new(Worker(worker), Arc::clone(&connected), [0; 8], this_gateway, fallback, events)
+        });
+        let is_first = async |worker: usize| tokio::time::timeout(4 * BEAT, heartbeats[worker].turn()).await.is_ok();
+        let (one, two) = (heartbeats[1].connected(), heartbeats[2].connected());
+        assert!(is_first(1).await && !is_first(2).await);
+        let zero = heartbeats[0].connected();
+        assert!(is_first(0).await && !is_first(1).await);
+        drop((one, zero));
+        assert!(is_first(2).await);
+        drop(two);
+    }
+}

@@ -1,0 +1,118 @@
+//! Holds how connections to a store are secured: user, password, TLS. Files are read for every connection, so that another
+//! password or certificate needs no restart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::sync::Mutex as FairMutex;
+
+use crate::error::{Fault, StoreError};
+use base::secret::{Secret, SecretSource};
+use base::tls::client::Client;
+
+/// How connections are secured, as the configuration says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    pub username: Option<String>,
+    pub password: Option<SecretSource>,
+    /// `None`: no TLS.
+    pub tls: Option<Arc<Client>>,
+}
+
+/// What one connection uses.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    pub username: Option<String>,
+    /// Never empty.
+    pub password: Option<Secret>,
+    pub tls: Option<Tls>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub config: Arc<ClientConfig>,
+    /// `None`: the host that is connected to.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// The login in force, which a reload replaces.
+#[derive(Debug)]
+pub struct CurrentLogin {
+    login: ArcSwap<Login>,
+    /// Files are read by one connection after the other: those on a file system that hangs occupy one thread, not one for each
+    /// attempt.
+    reading: Arc<FairMutex<()>>,
+}
+
+impl Login {
+    /// Whether there was a password when the configuration was loaded.
+    pub fn has_password(&self) -> bool {
+        let password = self.password.as_ref().and_then(SecretSource::loaded);
+        password.is_some_and(|password| !password.reveal().is_empty())
+    }
+
+    fn has_files(&self) -> bool {
+        matches!(self.password, Some(SecretSource::File(_))) || self.tls.as_ref().is_some_and(|tls| tls.has_files())
+    }
+
+    /// May block.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or used.
+    fn credentials(&self) -> Result<Credentials, Fault> {
+        let unusable = |detail: String| Fault::new(StoreError::UnusableFile, detail);
+        let password = self.password.as_ref().map(SecretSource::read).transpose();
+        let password = password.map_err(|error| unusable(format!("password_file {error}")))?;
+        let tls = |client: &Arc<Client>| match client.config() {
+            Ok(config) => Ok(Tls { config, server_name: client.settings().server_name.clone() }),
+            Err(error) => Err(unusable(format!("tls: {}", client.describe(&error)))),
+        };
+        Ok(Credentials {
+            username: self.username.clone(),
+            password: password.filter(|password| !password.reveal().is_empty()),
+            tls: self.tls.as_ref().map(tls).transpose()?,
+        })
+    }
+}
+
+impl CurrentLogin {
+    pub fn new(login: Login) -> CurrentLogin {
+        CurrentLogin { login: ArcSwap::from_pointee(login), reading: Arc::default() }
+    }
+
+    /// Connections that are up stay as they are.
+    pub fn replace(&self, login: &Login) {
+        if **self.login.load() != *login {
+            self.login.store(Arc::new(login.clone()));
+        }
+    }
+
+    /// Reads the files, away from the thread that serves requests, for this long at most.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read or used, or takes too long to read.
+    pub async fn read(&self, most: Duration) -> Result<Credentials, Fault> {
+        let login = self.login.load_full();
+        if !login.has_files() {
+            return login.credentials();
+        }
+        let reading = async {
+            let turn = Arc::clone(&self.reading).lock_owned().await;
+            let read = move || {
+                let credentials = login.credentials();
+                drop(turn);
+                credentials
+            };
+            let failed = |_| Fault::new(StoreError::UnusableFile, "reading the files of `store` was interrupted");
+            tokio::task::spawn_blocking(read).await.map_err(failed)?
+        };
+        let late = format!("reading the files of `store` took longer than {most:?}");
+        let overdue = |_| Fault::new(StoreError::UnusableFile, late);
+        tokio::time::timeout(most, reading).await.map_err(overdue)?
+    }
+}

@@ -1,0 +1,225 @@
+//! Stores buckets on a server that many gateways share: everything that does not depend on the kind of server.
+//!
+//! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself
+//! and reserves nothing that another gateway could need. A request that cannot be paid in any case is refused without a
+//! call. Each worker has one connection and one queue, or shares one with others where the server bears no more: requests that
+//! arrive during a call are sent together in the next one, so no request waits for a timer.
+//!
+//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
+//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing,
+//! unless it is the probe of an open breaker.
+
+mod call_timer;
+pub(super) mod connection;
+pub(super) mod deny_cache;
+#[cfg(test)]
+mod fake_transport;
+pub mod fault_injection;
+mod heartbeat;
+pub mod login;
+mod pending_reply;
+mod queue;
+mod settings;
+pub mod transport;
+mod undone_charges;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::breaker::{Breaker, Permit};
+use super::caller::Caller;
+use super::error::StoreError;
+use super::events::{EventSink, RunningGateway};
+use super::fallback::FallbackShare;
+use super::reply::{Source, TakeReply};
+use super::store_clock::StoreClock;
+use super::worker::Worker;
+use base::time::{Clock, Micros, Timestamp};
+use connection::Connection;
+pub use connection::StoreState;
+use deny_cache::DenyCache;
+use fault_injection::Hooks;
+use heartbeat::ConnectedWorkers;
+use ledger::charge::Plan;
+use pending_reply::PendingReply;
+pub use pending_reply::WaitPeriod;
+use queue::{Attempt, PendingTake, ReplySender};
+pub use settings::Settings;
+use transport::Transport;
+
+/// How long a start waits for connections that are still being made.
+const LONGEST_START: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+pub struct Remote<T> {
+    /// The kind of server.
+    pub transport: Arc<T>,
+    /// Decides while the store gives no answer.
+    pub fallback: Arc<FallbackShare>,
+    connections: Box<[Connection<T>]>,
+    /// One permit for each connection that has been attempted.
+    first_attempts: Semaphore,
+    /// What is announced of this gateway to the others.
+    this_gateway: Arc<Mutex<RunningGateway>>,
+    deny_cache: Arc<DenyCache>,
+    breaker: Arc<Breaker>,
+    clock: Clock,
+    store_clock: Arc<StoreClock>,
+    events: EventSink,
+}
+
+impl<T: Transport> Remote<T> {
+    /// A store on this kind of server with this number of connections, and with the faults that a test injects.
+    pub fn new(
+        transport: T,
+        settings: Settings,
+        hooks: Hooks,
+        connections: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Remote<T> {
+        let state = StoreState::new(&settings, &clock, hooks);
+        Remote::sharing(state, transport, settings, connections, clock, events)
+    }
+
+    /// A store that shares what it knows with others.
+    pub fn sharing(
+        shared: StoreState,
+        transport: T,
+        settings: Settings,
+        connections: usize,
+        clock: Clock,
+        events: EventSink,
+    ) -> Remote<T> {
+        let transport = Arc::new(transport);
+        let connected: Arc<ConnectedWorkers> = Arc::default();
+        let connection = |worker| {
+            let (transport, shared) = (Arc::clone(&transport), shared.clone());
+            let (clock, events, connected) = (clock.clone(), events.clone(), Arc::clone(&connected));
+            Connection::new(Worker(worker), transport, settings.timeout, clock, events, shared, connected)
+        };
+        let connections = (0..connections).map(connection).collect();
+        let StoreState { deny_cache, breaker, fallback, store_clock, this_gateway, .. } = shared;
+        Remote {
+            transport,
+            fallback,
+            connections,
+            first_attempts: Semaphore::new(0),
+            this_gateway,
+            deny_cache,
+            breaker,
+            clock,
+            store_clock,
+            events,
+        }
+    }
+
+    /// Drives the connection of a worker that has one of its own.
+    pub async fn run(&self, worker: Worker) {
+        let Some(connection) = self.connections.get(worker.0) else { return };
+        let connected = connection.run(&self.first_attempts);
+        if worker == Worker(0) {
+            tokio::join!(self.transport.run(&self.events), connected);
+        } else {
+            connected.await;
+        }
+    }
+
+    pub async fn first_attempt(&self) {
+        let connections = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        // It is never closed; and if it were, there would be nothing to wait for.
+        let attempts = self.first_attempts.acquire_many(connections);
+        drop(tokio::time::timeout(LONGEST_START, attempts).await);
+    }
+
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is waited for `answer_within`, if that
+    /// is shorter than the store's timeout.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
+    pub async fn take(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        answer_within: Option<Micros>,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let connection = self.connection(worker)?;
+        // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
+        connection.usable()?;
+        let now = self.clock.now();
+        if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
+            return Ok(Some(TakeReply { now, settlement, evicted: 0, source: Source::Cached }));
+        }
+        let waiting = WaitPeriod { since: now, until: answer_within.map(|most| now.plus(most)) };
+        self.query_on(connection, plan, caller, waiting).await
+    }
+
+    /// Asks the server about a plan that has been waiting for a while.
+    ///
+    /// # Errors
+    /// As [`Remote::take`].
+    pub async fn query(
+        &self,
+        worker: Worker,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        waiting: WaitPeriod,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let connection = self.connection(worker)?;
+        connection.usable()?;
+        self.query_on(connection, plan, caller, waiting).await
+    }
+
+    /// Whether a worker's connection can be used.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
+        self.connection(worker)?.usable()
+    }
+
+    /// The connection of a worker, which it shares with others if there are fewer than workers.
+    fn connection(&self, worker: Worker) -> Result<&Connection<T>, StoreError> {
+        let index = worker.0.checked_rem(self.connections.len()).ok_or(StoreError::Unreachable)?;
+        self.connections.get(index).ok_or(StoreError::Unreachable)
+    }
+
+    async fn query_on(
+        &self,
+        connection: &Connection<T>,
+        plan: &Plan,
+        caller: Option<Arc<dyn Caller>>,
+        WaitPeriod { since, until }: WaitPeriod,
+    ) -> Result<Option<TakeReply>, StoreError> {
+        let permit = self.breaker.acquire(since);
+        if permit == Permit::Refused {
+            return Err(StoreError::BreakerOpen);
+        }
+        let Remote { breaker, clock, events, .. } = self;
+        let connected = connection.connected_at();
+        let mut pending = PendingReply { breaker, clock, events, permit, connected, result: None };
+        let (answer, result) = ReplySender::new();
+        let plan = Box::new(plan.clone());
+        connection.ask(PendingTake { plan, answer, caller, since, attempt: Attempt::First })?;
+        pending.result = Some(result);
+        pending.wait(until).await
+    }
+
+    pub fn announce(&self, configuration: &str) {
+        configuration.clone_into(&mut self.this_gateway.lock().configuration);
+    }
+
+    /// What the store's clock shows when ours shows `ours`, by its last reply.
+    pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
+        self.store_clock.at(ours)
+    }
+
+    /// Drops the cached levels: the store is asked about every bucket again.
+    pub fn invalidate(&self) {
+        self.deny_cache.invalidate();
+    }
+}

@@ -1,0 +1,102 @@
+//! Waits for the answer to one request, and reports the answer to a probe of the breaker, also when the request itself waits
+//! no longer: its client may have disconnected, or wanted an answer sooner than the store's `timeout`.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::queue::TakeResult;
+use crate::breaker::{Breaker, CallResult, Change, Permit};
+use crate::error::StoreError;
+use crate::events::{Event, EventSink};
+use base::time::{Clock, Timestamp, timeout_precisely};
+
+/// How long a request waits for its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitPeriod {
+    pub since: Timestamp,
+    /// `None`: for as long as the store's `timeout` says.
+    pub until: Option<Timestamp>,
+}
+
+/// A request that holds the breaker's permit. Calls are recorded by their connection; a request only as a probe.
+pub struct PendingReply<'r> {
+    pub breaker: &'r Arc<Breaker>,
+    pub clock: &'r Clock,
+    pub events: &'r EventSink,
+    pub permit: Permit,
+    /// When the connection was made on which it is asked.
+    pub connected: Timestamp,
+    /// `None` before the request is queued, and after its answer.
+    pub result: Option<oneshot::Receiver<TakeResult>>,
+}
+
+impl PendingReply<'_> {
+    /// Waits for the answer, until this moment if there is one.
+    ///
+    /// # Errors
+    /// Says why the store has not decided.
+    pub async fn wait(mut self, until: Option<Timestamp>) -> TakeResult {
+        let Some(result) = &mut self.result else { return Err(StoreError::Closed) };
+        let received = match until {
+            None => result.await,
+            // What is rare is on the heap, so that it does not enlarge every request's task.
+            Some(until) => {
+                let left = until.since(self.clock.now());
+                let Some(received) = Box::pin(timeout_precisely(left.into(), result)).await else {
+                    return Err(StoreError::Timeout);
+                };
+                received
+            }
+        };
+        self.result = None;
+        // The connection reports a timeout itself. Without any report it was lost while the call was under way.
+        let taken = received.unwrap_or(Err(StoreError::Closed));
+        if self.permit == Permit::Probe {
+            self.permit = Permit::Granted;
+            conclude(self.breaker, self.clock, self.events, self.connected, &taken);
+        }
+        taken
+    }
+}
+
+impl Drop for PendingReply<'_> {
+    fn drop(&mut self) {
+        if self.permit != Permit::Probe {
+            return;
+        }
+        // Otherwise requests that wait less long than the store takes could keep it open for those that wait longer. Without a
+        // runtime the process is ending.
+        let runtime = Handle::try_current();
+        if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
+            let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());
+            let connected = self.connected;
+            runtime.spawn(async move {
+                let taken = result.await.unwrap_or(Err(StoreError::Closed));
+                conclude(&breaker, &clock, &events, connected, &taken);
+            });
+        } else {
+            self.breaker.release(Permit::Probe);
+        }
+    }
+}
+
+/// Reports how a probe ended.
+fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
+    let result = match taken {
+        // It was not sent, because its client had disconnected: that says nothing about the store.
+        Ok(None) => return breaker.release(Permit::Probe),
+        Ok(Some(_)) => CallResult::Success,
+        Err(error) if error.is_answer() => CallResult::Success,
+        // It shows neither that the store decides nor that it does not.
+        Err(error) if error.is_refusal() => return breaker.release(Permit::Probe),
+        Err(_) if breaker.is_outdated(connected) => return breaker.release(Permit::Probe),
+        Err(_) => CallResult::Failure,
+    };
+    match breaker.record(Permit::Probe, result, clock.now()) {
+        Change::Opened => events.send(Event::BreakerOpened),
+        Change::Closed => events.send(Event::BreakerClosed),
+        Change::None => {}
+    }
+}

@@ -1,0 +1,148 @@
+//! Requests that wait for an answer: in a connection's queue, or in a call that is under way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::caller::Caller;
+use crate::error::StoreError;
+use crate::reply::TakeReply;
+use base::time::{Micros, Timestamp};
+use ledger::charge::Plan;
+
+/// After this long in the queue, check whether the client is still connected.
+const LONG: Micros = Micros(1_000);
+
+/// `None` for a request whose client had disconnected before it was sent.
+pub type TakeResult = Result<Option<TakeReply>, StoreError>;
+
+/// A request on its way.
+#[derive(Debug)]
+pub struct PendingTake {
+    /// On the heap, because it is moved several times.
+    pub plan: Box<Plan>,
+    pub answer: ReplySender,
+    pub caller: Option<Arc<dyn Caller>>,
+    pub since: Timestamp,
+    pub attempt: Attempt,
+}
+
+/// How often a request has been sent. Only one that a call left out, without charging it, is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    First,
+    Second,
+}
+
+/// Sends the answer to a request. Only the first answer counts.
+#[derive(Debug)]
+pub struct ReplySender(Option<oneshot::Sender<TakeResult>>);
+
+/// The requests that are not part of a call yet, in the order of arrival.
+#[derive(Debug)]
+pub struct Queue {
+    receiver: mpsc::Receiver<PendingTake>,
+    /// Already received, and put back, in the order of arrival.
+    put_back: VecDeque<PendingTake>,
+}
+
+impl PendingTake {
+    /// Returns the request, unless nobody waits for its answer any more or its deadline has passed, which is added to `unsent`.
+    /// The client's connection is checked only if the request has waited long enough for a client to disconnect.
+    pub fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
+        if self.answer.is_closed() {
+            return None;
+        }
+        if now.since(self.since) >= most {
+            *unsent += 1;
+            self.answer.send(Err(StoreError::Unsent));
+            return None;
+        }
+        if now.since(self.since) > LONG && self.caller.as_ref().is_some_and(|caller| caller.has_left()) {
+            self.answer.send(Ok(None));
+            return None;
+        }
+        Some(self)
+    }
+}
+
+impl ReplySender {
+    pub fn new() -> (ReplySender, oneshot::Receiver<TakeResult>) {
+        let (sender, receiver) = oneshot::channel();
+        (ReplySender(Some(sender)), receiver)
+    }
+
+    pub fn send(&mut self, result: TakeResult) {
+        if let Some(sender) = self.0.take() {
+            // A client that disconnected meanwhile has been charged: the call was already under way.
+            let _ = sender.send(result);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+impl Queue {
+    pub fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
+        Queue { receiver, put_back: VecDeque::new() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.receiver.len() + self.put_back.len()
+    }
+
+    /// Waits for a request, and leaves it in the queue.
+    pub async fn arrival(&mut self) {
+        if self.put_back.is_empty() {
+            match self.receiver.recv().await {
+                Some(first) => self.put_back.push_back(first),
+                // The sender lives as long as the connection.
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// `None` when the queue is empty.
+    pub fn try_next(&mut self) -> Option<PendingTake> {
+        self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
+    }
+
+    /// Removes the first request if it has waited for `most`.
+    ///
+    /// # Errors
+    /// Returns since when the first one has been waiting, `None` if the queue is empty.
+    fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
+        let first = self.try_next().ok_or(None)?;
+        if now.since(first.since) >= most {
+            return Ok(first);
+        }
+        let since = first.since;
+        self.put_back.push_front(first);
+        Err(Some(since))
+    }
+
+    /// Puts requests before all others: a call that did not run had them.
+    pub fn put_back(&mut self, requests: Vec<PendingTake>) {
+        for request in requests.into_iter().rev() {
+            self.put_back.push_front(request);
+        }
+    }
+
+    /// Answers the requests that have waited for `most`. Returns how many of them somebody still waited for, and since when the
+    /// first of the others has been waiting.
+    pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
+        let mut unsent = 0;
+        loop {
+            match self.overdue(now, most) {
+                Ok(mut late) => {
+                    unsent += usize::from(!late.answer.is_closed());
+                    late.answer.send(Err(StoreError::Unsent));
+                }
+                Err(first) => return (unsent, first),
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Remembers when charges to buckets were undone: what a call that was sent before shows of a bucket is less than it holds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use base::time::{Micros, Timestamp};
+use ledger::bucket_key::BucketKey;
+
+/// How long one is remembered: no call that was sent before is under way for longer.
+const REMEMBERED: Micros = Micros(3_000_000);
+/// The number of buckets from which on those that are no longer needed are looked for, each time there are twice as many as
+/// were left before: looking at all of them at every call would take long.
+const MANY: usize = 1_024;
+
+/// Shared by all workers.
+#[derive(Debug, Default)]
+pub struct UndoneCharges {
+    /// Whether there has ever been one; otherwise nothing need be locked.
+    any: AtomicBool,
+    last: Mutex<LastUndone>,
+}
+
+#[derive(Debug, Default)]
+struct LastUndone {
+    by_bucket: HashMap<BucketKey, Timestamp>,
+    /// How many were left when they were last looked through.
+    left: usize,
+}
+
+impl UndoneCharges {
+    pub fn add(&self, key: BucketKey, now: Timestamp) {
+        self.any.store(true, Ordering::Release);
+        let mut last = self.last.lock();
+        if last.by_bucket.len() >= MANY.max(2 * last.left) {
+            last.by_bucket.retain(|_, undone| now.since(*undone) <= REMEMBERED);
+            last.left = last.by_bucket.len();
+        }
+        last.by_bucket.insert(key, now);
+    }
+
+    /// Whether a charge to this bucket was undone after a call was sent at this time.
+    pub fn contain(&self, key: &BucketKey, sent: Timestamp) -> bool {
+        self.any.load(Ordering::Acquire) && self.last.lock().by_bucket.get(key).is_some_and(|undone| *undone >= sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_call_shows_is_outdated_if_a_charge_was_undone_since() {
+        let charges = UndoneCharges::default();
+        let (one, other) = (BucketKey([1; 16]), BucketKey([2; 16]));
+        assert!(!charges.contain(&one, Timestamp(1)));
+        charges.add(one, Timestamp(10));
+        assert!(charges.contain(&one, Timestamp(10)) && !charges.contain(&one, Timestamp(11)));
+        assert!(!charges.contain(&other, Timestamp(1)));
+    }
+
+    #[test]
+    fn what_was_undone_long_ago_is_forgotten() {
+        let charges = UndoneCharges::default();
+        for number in 0..10_000_u32 {
+            let key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+            charges.add(key, Timestamp(u64::from(number) * 10_000));
+        }
+        assert!(charges.last.lock().by_bucket.len() <= MANY);
+    }
+
+    #[test]
+    fn they_are_looked_through_seldom_however_many_are_remembered() {
+        let charges = UndoneCharges::default();
+        let mut looked = 0;
+        for number in 0..200_000_u32 {
+            let key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
+            let left = charges.last.lock().left;
+            // 10 000 a second: 30 000 are remembered at any time.
+            charges.add(key, Timestamp(u64::from(number) * 100));
+            looked += usize::from(charges.last.lock().left != left);
+        }
+        assert!((1..30).contains(&looked), "{looked}");
+        let most = charges.last.lock().by_bucket.len();
+        assert!((30_000..=60_002).contains(&most), "{most}");
+    }
+}

@@ -1,0 +1,33 @@
+//! Defines what a store returns: its answer to a plan, and the states of buckets from which an operator gave back.
+
+use base::time::Timestamp;
+use ledger::algorithm::State;
+use ledger::charge::Settlement;
+
+/// The states of a bucket from which an operator gave back; `None` for a full one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenBack {
+    pub before: Option<State>,
+    pub after: Option<State>,
+}
+
+/// A store's answer to a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakeReply {
+    /// The time of the decision, on the store's own clock.
+    pub now: Timestamp,
+    pub settlement: Settlement,
+    /// How many buckets were evicted to make room although they were not full again.
+    pub evicted: u64,
+    pub source: Source,
+}
+
+/// Where an answer comes from, by which metrics and the access log distinguish it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Store,
+    /// From levels seen earlier; the store would have refused too.
+    Cached,
+    /// From this gateway's share of the limits: the store gave no answer.
+    Fallback,
+}

@@ -1,0 +1,203 @@
+//! Which store to open, and with which settings.
+
+use std::fmt;
+
+use super::error::{Fault, StoreError};
+use super::inspector::Inspector;
+use super::memory::bucket_file::BucketFileSettings;
+use super::redis::Target;
+use super::redis::cluster::Place;
+use super::remote::login::Login;
+use super::{memory, postgres, redis};
+use base::host_port::HostPort;
+
+/// The settings of one store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settings {
+    Memory(memory::Settings),
+    Redis(redis::Settings),
+    Postgres(postgres::Settings),
+}
+
+/// Where a shared store is, and the part of it that holds the buckets.
+#[derive(Clone, Copy, Debug)]
+pub enum Endpoint<'s> {
+    Redis {
+        target: &'s Target,
+        prefix: &'s str,
+    },
+    Postgres {
+        /// At least one; one of them accepts writes.
+        hosts: &'s [HostPort],
+        database: &'s str,
+        table: &'s str,
+    },
+}
+
+impl fmt::Display for Endpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Endpoint::Redis { target: Target::Address { address, .. }, .. } => write!(f, "Redis at {address}"),
+            Endpoint::Redis { target, .. } => write!(f, "Redis {target}"),
+            Endpoint::Postgres { hosts, .. } => {
+                let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                write!(f, "PostgreSQL at {}", hosts.join(","))
+            }
+        }
+    }
+}
+
+impl Settings {
+    /// The store's name in gateway.yaml and in metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Settings::Memory(_) => "memory",
+            Settings::Redis(_) => "redis",
+            Settings::Postgres(_) => "postgres",
+        }
+    }
+
+    /// Whether several gateways share the buckets.
+    pub fn is_shared(&self) -> bool {
+        self.endpoint().is_some()
+    }
+
+    /// How many connections a gateway with so many workers has to a shared store.
+    pub fn connections(&self, workers: usize) -> usize {
+        match self {
+            Settings::Memory(_) => 0,
+            Settings::Redis(_) => workers,
+            Settings::Postgres(_) => postgres::connections(workers),
+        }
+    }
+
+    /// The least number of gateways that share the buckets; 1 where they are not shared.
+    pub fn gateways(&self) -> u64 {
+        match self {
+            Settings::Memory(_) => 1,
+            Settings::Redis(redis) => redis.gateways,
+            Settings::Postgres(postgres) => postgres.gateways,
+        }
+    }
+
+    /// Where a shared store is; `None` for buckets in this process.
+    pub fn endpoint(&self) -> Option<Endpoint<'_>> {
+        match self {
+            Settings::Memory(_) => None,
+            Settings::Redis(redis::Settings { target, prefix, .. }) => Some(Endpoint::Redis { target, prefix }),
+            Settings::Postgres(postgres::Settings { hosts, database, table, .. }) => {
+                Some(Endpoint::Postgres { hosts, database, table: table.as_str() })
+            }
+        }
+    }
+
+    /// Whether both lead to the same buckets, as far as the settings can tell.
+    pub fn has_same_buckets(&self, other: &Settings) -> bool {
+        match (self.endpoint(), other.endpoint()) {
+            (
+                Some(Endpoint::Redis { target, prefix }),
+                Some(Endpoint::Redis { target: other_target, prefix: other_prefix }),
+            ) => prefix == other_prefix && target.is_same_server(other_target),
+            (
+                Some(Endpoint::Postgres { hosts, database, table }),
+                Some(Endpoint::Postgres { hosts: other_hosts, database: other_database, table: other_table }),
+            ) => (hosts, database, table) == (other_hosts, other_database, other_table),
+            (one, other) => one.is_none() && other.is_none(),
+        }
+    }
+
+    /// How buckets are distributed over the nodes of the cluster that both name, if that differs.
+    pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
+        let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
+            (self.endpoint()?, other.endpoint()?)
+        else {
+            return None;
+        };
+        let (Target::Cluster(cluster), Target::Cluster(other)) = (target, other) else { return None };
+        let is_same = cluster.is_same_cluster(other) && prefix == other_prefix;
+        (is_same && cluster.place != other.place).then_some((cluster.place, other.place))
+    }
+
+    /// How a connection to a shared store is secured.
+    pub fn login(&self) -> Option<&Login> {
+        match self {
+            Settings::Memory(_) => None,
+            Settings::Redis(redis) => Some(&redis.login),
+            Settings::Postgres(postgres) => Some(&postgres.login),
+        }
+    }
+
+    /// The file in which buckets are kept over a restart of this process.
+    pub fn bucket_file(&self) -> Option<&BucketFileSettings> {
+        match self {
+            Settings::Memory(memory) => memory.file.as_ref(),
+            Settings::Redis(_) | Settings::Postgres(_) => None,
+        }
+    }
+
+    /// Whether the buckets end with this process.
+    pub fn is_forgotten_at_restart(&self) -> bool {
+        !self.is_shared() && self.bucket_file().is_none()
+    }
+
+    /// These settings with the login, the sentinels and the cluster's nodes of `newer`: what can change without a restart. A login for another
+    /// place is left out.
+    #[must_use]
+    pub fn with_login_of(&self, newer: &Settings) -> Settings {
+        match (self, newer) {
+            (Settings::Redis(redis), Settings::Redis(other)) if self.has_same_buckets(newer) => {
+                let (target, login) = (other.target.clone(), other.login.clone());
+                Settings::Redis(redis::Settings { target, login, ..redis.clone() })
+            }
+            (Settings::Postgres(postgres), Settings::Postgres(other)) if self.has_same_buckets(newer) => {
+                Settings::Postgres(postgres::Settings { login: other.login.clone(), ..postgres.clone() })
+            }
+            _ => self.clone(),
+        }
+    }
+
+    /// Connects to a shared store to read buckets without a gateway. Must run on a tokio runtime, which moves the bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the store cannot be reached or refuses the user, and always for buckets in a gateway's memory, which only
+    /// that gateway can read.
+    pub async fn inspect(&self) -> Result<Inspector, Fault> {
+        match self {
+            Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),
+            Settings::Redis(redis) => match &redis.target {
+                Target::Cluster(cluster) => {
+                    redis::cluster::inspect::Inspector::open(cluster, redis).await.map(Inspector::Cluster)
+                }
+                Target::Address { .. } | Target::Sentinel(_) => {
+                    redis::inspect::Inspector::open(redis).await.map(Inspector::Redis)
+                }
+            },
+            Settings::Postgres(postgres) => postgres::inspect::Inspector::open(postgres).await.map(Inspector::Postgres),
+        }
+    }
+}
+
+impl From<memory::Settings> for Settings {
+    fn from(settings: memory::Settings) -> Settings {
+        Settings::Memory(settings)
+    }
+}
+
+impl From<redis::Settings> for Settings {
+    fn from(settings: redis::Settings) -> Settings {
+        Settings::Redis(settings)
+    }
+}
+
+impl From<postgres::Settings> for Settings {
+    fn from(settings: postgres::Settings) -> Settings {
+        Settings::Postgres(settings)
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings::Memory(memory::Settings::default())
+    }
+}

@@ -1,0 +1,126 @@
+//! Keeps the clock of a remote store, as its last reply showed it: decisions that depend on the date use that clock.
+//!
+//! Of a store on several servers each has a clock of its own. For the shares that a gateway grants in place of some of them,
+//! there is one clock, that of the server that has ever been furthest ahead, also if that is behind ours. It never steps back
+//! to the clock of another server: a share would then refill a second time for the same period.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use base::time::Timestamp;
+
+/// What is stored before the first reply. Every reply shows a larger difference.
+const UNKNOWN: i64 = i64::MIN;
+
+/// A remote store's clock. Before the first reply it is assumed to show the same time as ours.
+#[derive(Debug)]
+pub struct StoreClock {
+    /// By how many microseconds it is ahead of ours; or [`UNKNOWN`].
+    ahead: AtomicI64,
+    /// The clock of all servers, if this is that of one of several.
+    whole: Option<Arc<StoreClock>>,
+}
+
+impl Default for StoreClock {
+    fn default() -> StoreClock {
+        StoreClock { ahead: AtomicI64::new(UNKNOWN), whole: None }
+    }
+}
+
+impl StoreClock {
+    /// The clock of one of several servers.
+    pub fn of_part(whole: Arc<StoreClock>) -> StoreClock {
+        StoreClock { whole: Some(whole), ..StoreClock::default() }
+    }
+
+    /// The store's clock showed `theirs` when ours showed something from `started` to `ended`: while a call was under way.
+    /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late. Returns when
+    /// that was on ours, as far as it is known: a moment from `started` to `ended`.
+    pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
+        let (least, most) = (difference(theirs, ended), difference(theirs, started));
+        let ahead = self.ahead().min(most).max(least);
+        self.ahead.store(ahead, Ordering::Relaxed);
+        if let Some(whole) = &self.whole
+            && whole.ahead.load(Ordering::Relaxed) < ahead
+        {
+            whole.ahead.fetch_max(ahead, Ordering::Relaxed);
+        }
+        Timestamp(theirs.0.saturating_add_signed(-ahead))
+    }
+
+    /// What the store's clock shows when ours shows `ours`.
+    pub fn at(&self, ours: Timestamp) -> Timestamp {
+        Timestamp(ours.0.saturating_add_signed(self.ahead()))
+    }
+
+    fn ahead(&self) -> i64 {
+        match self.ahead.load(Ordering::Relaxed) {
+            UNKNOWN => 0,
+            ahead => ahead,
+        }
+    }
+}
+
+/// By how much one moment is later than another, in microseconds.
+fn difference(theirs: Timestamp, ours: Timestamp) -> i64 {
+    let difference = i64::try_from(theirs.0.abs_diff(ours.0)).unwrap_or(i64::MAX);
+    if theirs < ours { -difference } else { difference }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_continues_from_the_last_reply() {
+        let clock = StoreClock::default();
+        assert_eq!(clock.at(Timestamp(100)), Timestamp(100));
+        clock.observe(Timestamp(7_000), Timestamp(1_000), Timestamp(1_000));
+        assert_eq!(clock.at(Timestamp(1_500)), Timestamp(7_500));
+        clock.observe(Timestamp(500), Timestamp(2_000), Timestamp(2_000));
+        assert_eq!((clock.at(Timestamp(3_000)), clock.at(Timestamp(1_000))), (Timestamp(1_500), Timestamp(0)));
+    }
+
+    #[test]
+    fn the_clock_of_several_servers_never_steps_back_to_that_of_another_one() {
+        let whole = Arc::new(StoreClock::default());
+        let parts = [(); 2].map(|()| StoreClock::of_part(Arc::clone(&whole)));
+        let show = |part: usize, theirs: u64, ours: u64| {
+            parts[part].observe(Timestamp(theirs), Timestamp(ours), Timestamp(ours));
+            (parts[part].at(Timestamp(ours)), whole.at(Timestamp(ours)))
+        };
+        assert_eq!(show(0, 13_000, 1_000), (Timestamp(13_000), Timestamp(13_000)));
+        assert_eq!(show(1, 1_500, 1_100), (Timestamp(1_500), Timestamp(13_100)));
+        assert_eq!(show(0, 13_200, 1_200), (Timestamp(13_200), Timestamp(13_200)));
+    }
+
+    #[test]
+    fn the_clock_of_several_servers_is_behind_ours_if_all_of_them_are() {
+        let whole = Arc::new(StoreClock::default());
+        let parts = [(); 2].map(|()| StoreClock::of_part(Arc::clone(&whole)));
+        assert_eq!(whole.at(Timestamp(9_000)), Timestamp(9_000));
+        let show = |part: usize, theirs: u64, ours: u64| {
+            parts[part].observe(Timestamp(theirs), Timestamp(ours), Timestamp(ours));
+            whole.at(Timestamp(ours))
+        };
+        assert_eq!(show(0, 1_000, 9_000), Timestamp(1_000));
+        assert_eq!(show(1, 1_500, 9_100), Timestamp(1_500));
+        assert_eq!(show(0, 1_200, 9_200), Timestamp(1_600));
+    }
+
+    #[test]
+    fn a_late_reply_does_not_set_the_clock_back() {
+        let (clock, moment) = (StoreClock::default(), Timestamp(1_000_000));
+        clock.observe(Timestamp(9_000_010), moment, Timestamp(1_000_020));
+        let ahead = clock.at(moment).since(moment).0;
+        assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
+        // It was decided at once, and took a second to come back; or was on its way for a second before.
+        for theirs in [9_000_010, 9_999_980] {
+            let decided = clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
+            assert_eq!((clock.at(moment).since(moment).0, decided), (ahead, Timestamp(theirs - ahead)));
+        }
+        // A clock that was set is followed.
+        clock.observe(Timestamp(500), moment, Timestamp(1_000_020));
+        assert_eq!(clock.at(moment), Timestamp(500));
+    }
+}

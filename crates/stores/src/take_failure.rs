@@ -1,0 +1,67 @@
+//! Defines what is known of a plan that a store has not decided: why, and what some of its servers have granted.
+
+use std::fmt;
+
+use super::error::StoreError;
+use super::reply::TakeReply;
+use super::reply_in_parts::{PartPositions, ReplyInParts};
+use ledger::charge::Plan;
+
+/// Why a plan was not decided.
+#[derive(Debug)]
+pub struct TakeFailure {
+    pub error: StoreError,
+    /// Where buckets are on several servers: what others have granted. `None`: nothing is known to be charged.
+    pub partial: Option<Box<PartialTake>>,
+}
+
+/// A plan of which some servers have granted their part, and others gave no answer. Dropped, it gives back what was
+/// charged; what was not answered counts as spent.
+#[derive(Debug)]
+pub struct PartialTake {
+    unanswered: Plan,
+    positions: PartPositions,
+    reply: ReplyInParts,
+    granted: Box<dyn ProvisionalCharges>,
+}
+
+/// Charges that are given back when this is dropped.
+pub trait ProvisionalCharges: fmt::Debug + Send {
+    /// They stay.
+    fn keep(self: Box<Self>);
+}
+
+impl PartialTake {
+    /// `unanswered` are the charges without an answer, at these positions of the whole plan; `reply` has the others.
+    pub fn new(
+        unanswered: Plan,
+        positions: PartPositions,
+        reply: ReplyInParts,
+        granted: Box<dyn ProvisionalCharges>,
+    ) -> PartialTake {
+        PartialTake { unanswered, positions, reply, granted }
+    }
+
+    /// The enforced charges without an answer.
+    pub fn unanswered(&self) -> &Plan {
+        &self.unanswered
+    }
+
+    /// The reply for the whole plan, once the rest was decided elsewhere. If that refuses, what was charged is given back.
+    pub fn settle(self, plan: &Plan, rest: &TakeReply) -> TakeReply {
+        let PartialTake { positions, mut reply, granted, .. } = self;
+        if rest.settlement.is_granted() {
+            granted.keep();
+        } else {
+            reply.refuse(plan);
+        }
+        reply.add(&positions, rest);
+        reply.into_reply()
+    }
+}
+
+impl From<StoreError> for TakeFailure {
+    fn from(error: StoreError) -> TakeFailure {
+        TakeFailure { error, partial: None }
+    }
+}
