@@ -16,8 +16,8 @@ use stores::{Event, EventSink, Settings, Store, Worker};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::Failure;
 use super::server::Server;
+use super::{Failure, Fleet};
 
 const MANY: u64 = 10_000;
 const WARMING_UP: Duration = Duration::from_millis(500);
@@ -130,34 +130,37 @@ pub async fn measure_function(
     Ok(Measurement::of(latencies, lasting, calls))
 }
 
-/// The store, with as many connections as a gateway has threads; here one thread drives all of them.
+/// The stores of some gateways; here one thread drives all of their connections.
 pub async fn measure_store(
     server: &Server,
     durability: Durability,
     keys: Keys,
-    (callers, connections): (usize, usize),
+    (callers, Fleet { gateways, connections }): (usize, Fleet),
     lasting: Duration,
 ) -> Result<Measurement, Failure> {
     let calls = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&calls);
-    let events = EventSink::new(move |event| {
-        if let Event::CallEnded(_) = event {
-            counted.fetch_add(1, Ordering::Relaxed);
-        }
-    });
     let settings = Settings::Postgres(server.settings(durability));
-    let store = Arc::new(Store::open(&settings, connections, Clock::system(), events));
-    let mut drivers = JoinSet::new();
-    for worker in 0..connections {
-        let driven = Arc::clone(&store);
-        drivers.spawn(async move { driven.run(Worker(worker)).await });
+    let (mut stores, mut drivers) = (Vec::new(), JoinSet::new());
+    for _ in 0..gateways {
+        let counted = Arc::clone(&calls);
+        let events = EventSink::new(move |event| {
+            if let Event::CallEnded(_) = event {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let store = Arc::new(Store::open(&settings, connections, Clock::system(), events));
+        for worker in 0..connections {
+            let driven = Arc::clone(&store);
+            drivers.spawn(async move { driven.run(Worker(worker)).await });
+        }
+        store.first_attempt().await;
+        stores.push(store);
     }
-    store.first_attempt().await;
     let rate = Rate { amount: Cost::from_tokens(1_000_000), period: Micros(1_000_000) };
     let bucket = TokenBucket::new(rate, 60_000_000).map_err(|_| "impossible numbers")?;
     let mut tasks = Vec::new();
     for caller in 0..callers {
-        let (store, worker) = (Arc::clone(&store), Worker(caller % connections));
+        let (store, worker) = (Arc::clone(&stores[caller % gateways]), Worker(caller / gateways % connections));
         tasks.push(tokio::spawn(async move {
             ask(lasting, || async {
                 let mut key = [0; 16];

@@ -2,7 +2,7 @@
 //! `cargo bench --bench postgres`.
 //!
 //! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. The function has
-//! a connection for each caller, the store one for each thread of a gateway: one, and two as on a machine with two cores. Every
+//! a connection for each caller, the store those of a gateway with one thread and with more, and of sixteen gateways. Every
 //! round measures everything once; what is printed are medians over rounds.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
@@ -26,8 +26,18 @@ use server::Server;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// How many the store has: one for each thread of a gateway.
-const CONNECTIONS: [usize; 2] = [1, 2];
+/// Gateways, and how many connections each has.
+#[derive(Clone, Copy, Debug)]
+pub struct Fleet {
+    pub gateways: usize,
+    pub connections: usize,
+}
+
+const FLEETS: [Fleet; 3] = [
+    Fleet { gateways: 1, connections: 1 },
+    Fleet { gateways: 1, connections: 2 },
+    Fleet { gateways: 16, connections: 2 },
+];
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -55,27 +65,29 @@ async fn main() -> Result<(), Failure> {
     let (mut lines, mut budgets) = (Vec::new(), Vec::new());
     for durability in [Durability::Sync, Durability::Async] {
         for keys in [Keys::Hot, Keys::Many] {
-            let (mut ours, mut theirs) = (CONNECTIONS.map(|_| Vec::new()), Vec::new());
+            let (mut ours, mut theirs) = (FLEETS.map(|_| Vec::new()), Vec::new());
             for round in 1..=rounds {
                 eprintln!("{} {keys:?}: round {round} of {rounds}", durability.name());
                 server.initialize(durability).await?;
                 theirs.push(measure_function(&server, durability, keys, callers, lasting).await?);
-                for (connections, ours) in CONNECTIONS.iter().zip(&mut ours) {
-                    ours.push(measure_store(&server, durability, keys, (callers, *connections), lasting).await?);
+                for (fleet, ours) in FLEETS.into_iter().zip(&mut ours) {
+                    server.initialize(durability).await?;
+                    ours.push(measure_store(&server, durability, keys, (callers, fleet), lasting).await?);
                 }
             }
             let theirs = Measurement::median(theirs);
-            for (connections, ours) in CONNECTIONS.iter().zip(ours) {
+            for (Fleet { gateways, connections }, ours) in FLEETS.into_iter().zip(ours) {
                 let ours = Measurement::median(ours);
                 let (speed, p99) =
                     (ours.per_second as f64 / theirs.per_second as f64, ours.p99 as f64 / theirs.p99 as f64);
-                if *connections == 1 {
+                if gateways * connections == 1 {
                     budgets.extend(budget_rows(durability, keys, speed, p99));
                 }
                 lines.push(format!(
-                    "| {} | {} | {connections} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
+                    "| {} | {} | {} | {} | {} | {:.1}× | {} | {} | {:.2}× | {:.4} |",
                     durability.name(),
                     keys.name(),
+                    gateways * connections,
                     ours.per_second,
                     theirs.per_second,
                     speed,
