@@ -1,79 +1,10 @@
-//! Transactions that the server rolls back because of others are tried once more; a gateway that hangs in one holds its rows
-//! for `timeout` at most.
+//! Transactions wait for each other for `timeout` at most, and a gateway that hangs in one holds its rows no longer.
 
 use std::time::Duration;
 
-use stores::remote::fault_injection::Combining;
 use tempfile::TempDir;
 
-use super::histories::nothing_is_granted_too_much_or_withheld;
 use crate::support::{Certificates, Gateway, Lateness, PgBouncer, Postgres, Upstream, eventually, now, print_measured};
-
-/// Serializable by default, as Tollgate's transactions are not.
-const SERIALIZABLE: &str = "default_transaction_isolation = 'serializable'";
-
-/// The first attempt of every transaction fails, the second succeeds. A lock of the session outlives a rollback.
-const FAIL_ONCE: &str = "
-CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-  IF current_setting('conflict.passed', true) = pg_current_xact_id()::text THEN RETURN NULL; END IF;
-  IF EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) THEN
-    PERFORM pg_advisory_unlock_all();
-    PERFORM set_config('conflict.passed', pg_current_xact_id()::text, true);
-    RETURN NULL;
-  END IF;
-  PERFORM pg_advisory_lock(pg_backend_pid());
-  RAISE EXCEPTION 'a made-up conflict' USING ERRCODE = '40001';
-END $$;";
-
-#[track_caller]
-fn are_exact_in_spite_of_conflicts(trigger: &str) {
-    let postgres = Postgres::start_with(SERIALIZABLE);
-    let settings = postgres.settings();
-    postgres.sql(&format!("{FAIL_ONCE} CREATE {trigger} EXECUTE FUNCTION conflict()"));
-    nothing_is_granted_too_much_or_withheld(&postgres, &settings, Combining::On);
-    let conflicts = postgres.log().matches("a made-up conflict").count();
-    print_measured(&format!("PostgreSQL: {conflicts} serialization failures"));
-    assert!(conflicts > 100, "{conflicts}");
-}
-
-#[test]
-fn writes_that_fail_once_are_repeated_exactly() {
-    are_exact_in_spite_of_conflicts("TRIGGER conflict BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT");
-}
-
-#[test]
-fn commits_that_fail_once_are_repeated_exactly() {
-    are_exact_in_spite_of_conflicts(
-        "CONSTRAINT TRIGGER conflict AFTER UPDATE ON tollgate_bucket DEFERRABLE INITIALLY DEFERRED FOR EACH ROW",
-    );
-}
-
-#[test]
-fn a_transaction_that_always_fails_is_tried_twice() {
-    let (postgres, upstream) = (Postgres::start_with(SERIALIZABLE), Upstream::start());
-    postgres.settings();
-    postgres.sql(
-        "CREATE SEQUENCE attempts; GRANT USAGE ON attempts TO tollgate;
-         CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           PERFORM nextval('attempts');
-           RAISE EXCEPTION 'a made-up conflict' USING ERRCODE = '40001';
-         END $$;
-         CREATE TRIGGER conflict BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT EXECUTE FUNCTION conflict()",
-    );
-    let rules = "rules:\n  - {name: one, limit_keys: [], algorithm_config: {rate: 1000/day}}\n";
-    let gateway = Gateway::start(&upstream, &(postgres.store("deny") + rules));
-    gateway.expect("rate_limiter_store_up", &[], 1.0);
-    let mut client = gateway.client();
-    for _ in 0..3 {
-        assert_eq!(client.get("/", &[]).status, 503);
-    }
-    assert_eq!(postgres.sql("SELECT last_value FROM attempts"), "6");
-    gateway.expect("rate_limiter_store_errors_total", &["kind=\"busy\""], 3.0);
-    postgres.sql("DROP TRIGGER conflict ON tollgate_bucket");
-    eventually("it decides again", || client.get("/", &[]).status == 200);
-    // The connection was good all the time.
-    assert!(!gateway.errors().contains("store is down"), "{}", gateway.errors());
-}
 
 /// The number of sessions that a test holds. The server's own processes may have the name of the administrator too.
 const HOLDS: &str = "SELECT count(*) FROM pg_stat_activity \

@@ -1,12 +1,14 @@
 //! Of several hosts the one that accepts writes is used: gateways under load follow a replica that is promoted, and what they
 //! grant once more is what its `durability` says.
 
+use std::time::Duration;
+
 use stores::postgres::{Durability, Settings, schema};
 
 use crate::exactness::failover::{Back, Failover};
 use crate::exactness::history::{Numbers, Sample, rules};
 use crate::redis::faults_under_load::pause;
-use crate::support::{Gateway, Postgres, Upstream, eventually, short_or_long};
+use crate::support::{Gateway, Postgres, Upstream, eventually, now, print_measured, short_or_long};
 
 /// So slow that a bucket is far from full after an outage: what a replica has forgotten is seen.
 const RATE: u64 = 10;
@@ -111,4 +113,32 @@ fn a_primary_that_hangs_delays_nobody_who_looks_for_its_successor() {
             pause(2_500);
         });
     }
+}
+
+/// However many threads it has, and connections that wait.
+#[test]
+fn one_watch_of_a_gateway_logs_in_while_no_server_accepts_writes() {
+    // Between two of its attempts.
+    const SHORTEST: Duration = Duration::from_millis(125);
+    const LOGINS: u32 = 24;
+    let (mut primary, upstream) = (Postgres::start_with("log_connections = on"), Upstream::start());
+    primary.settings();
+    let replica = primary.replica();
+    let url = format!("postgres://tollgate@127.0.0.1:{},127.0.0.1:{}/limits", replica.port, primary.port);
+    let text = format!(
+        "store: {{postgres: {{url: \"{url}\", timeout: 2s}}}}\non_store_failure: deny\nthreads: 16\n\
+         rules:\n  - {{name: one, limit_keys: [], algorithm_config: {{rate: 1000/day}}}}\n"
+    );
+    let gateway = Gateway::start(&upstream, &text);
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    primary.stop("immediate");
+    let logins = || replica.log().matches("connection authorized: user=tollgate").count();
+    let (begin, before) = (now(), logins());
+    eventually("it looks for a primary", || logins() >= before + LOGINS as usize);
+    let took = begin.elapsed();
+    print_measured(&format!("PostgreSQL: {LOGINS} logins of a gateway with 16 threads at a replica in {took:?}"));
+    assert!(took >= SHORTEST * (LOGINS - 1), "{took:?}");
+    replica.promote();
+    let mut client = gateway.client();
+    eventually("the promoted server decides", || client.get("/", &[]).status == 200);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Gateway, Postgres, Upstream, eventually, print_measured};
+use crate::support::{Gateway, PgBouncer, Postgres, Upstream, eventually, now, print_measured};
 
 /// A bucket of all, and one for each user beside it.
 const RULES: &str = "\
@@ -96,14 +96,30 @@ fn rows_are_not_locked_while_a_commit_waits() {
     assert!(!gateway.errors().contains("INFO WARNING"), "{}", gateway.errors());
 }
 
-/// An answer that needs no commit does not show that commits succeed.
 #[test]
 fn refusals_do_not_close_the_breaker_while_no_commit_succeeds() {
+    let postgres = Postgres::start();
+    the_breaker_closes_after_a_commit(&postgres, postgres.port);
+}
+
+/// There a commit waits by itself.
+#[test]
+fn refusals_behind_a_pooler_do_not_close_the_breaker_while_no_commit_succeeds() {
+    let postgres = Postgres::start();
+    let pooler = PgBouncer::before(&postgres, 4);
+    the_breaker_closes_after_a_commit(&postgres, pooler.port);
+}
+
+/// An answer that needs no commit does not show that commits succeed.
+#[track_caller]
+fn the_breaker_closes_after_a_commit(postgres: &Postgres, port: u16) {
     const WAITS: Duration = Duration::from_secs(4);
-    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    let upstream = Upstream::start();
     postgres.settings();
-    let breaker = "}, breaker: {failures: 2, cooldown: 100ms, max_cooldown: 200ms";
-    let store = postgres.store_with(&format!(", timeout: 200ms, durability: sync{breaker}"), "deny");
+    let store = format!(
+        "store: {{postgres: {{url: \"postgres://tollgate@127.0.0.1:{port}/limits\", timeout: 200ms, durability: sync}}, \
+         breaker: {{failures: 2, cooldown: 100ms, max_cooldown: 200ms}}}}\non_store_failure: deny\n"
+    );
     let rules = "rules:\n  - {name: one, limit_keys: [header:x-user], algorithm_config: {rate: 2/day}}\n";
     let gateway = Gateway::start(&upstream, &format!("threads: 2\n{store}{rules}"));
     gateway.expect("rate_limiter_store_up", &[], 1.0);
@@ -120,7 +136,7 @@ fn refusals_do_not_close_the_breaker_while_no_commit_succeeds() {
         gateway.errors().contains("circuit breaker opened")
     };
     eventually("the breaker opens", &mut opened);
-    let (begin, mut user) = (crate::support::now(), 0);
+    let (begin, mut user) = (now(), 0);
     while begin.elapsed() < WAITS {
         user = (user + 1) % 20;
         ask(&user.to_string());
@@ -130,4 +146,28 @@ fn refusals_do_not_close_the_breaker_while_no_commit_succeeds() {
     postgres.set("synchronous_standby_names", "''");
     eventually("it decides again", || ask(&new.next().unwrap().to_string()) == 200);
     gateway.expect_logged("circuit breaker closed, the store answers again");
+}
+
+#[test]
+fn warnings_of_the_server_are_escaped_cut_and_throttled() {
+    let (postgres, upstream) = (Postgres::start(), Upstream::start());
+    postgres.settings();
+    postgres.sql(
+        "CREATE FUNCTION warns() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN RAISE WARNING E'one\\n\\x1b[31mtwo%', repeat('x', 1000); RETURN NULL; END $$;
+         CREATE TRIGGER warns BEFORE UPDATE ON tollgate_bucket FOR EACH STATEMENT EXECUTE FUNCTION warns()",
+    );
+    let gateway = Gateway::start(&upstream, &(postgres.store("deny") + RULES));
+    gateway.expect("rate_limiter_store_up", &[], 1.0);
+    let (begin, mut client) = (now(), gateway.client());
+    for _ in 0..100 {
+        assert_eq!(client.get("/", &[("X-All", "1")]).status, 200);
+    }
+    gateway.expect_logged("store warns");
+    let (errors, took) = (gateway.errors(), begin.elapsed().as_secs());
+    let lines: Vec<&str> = errors.lines().filter(|line| line.contains("[31mtwo")).collect();
+    let escaped =
+        |line: &&str| line.contains("store warns") && line.contains("one\\n\\u{1b}[31mtwox") && line.len() < 500;
+    assert!(lines.iter().all(escaped), "{lines:?}");
+    assert!((1..=took + 2).contains(&(lines.len() as u64)), "{} lines in {took} s", lines.len());
 }

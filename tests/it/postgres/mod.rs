@@ -1,6 +1,7 @@
 //! PostgreSQL as the store: its tables, its limits, and what happens when it fails.
 
 mod clean;
+mod conflicts;
 mod contention;
 mod crash;
 mod failover;
@@ -10,6 +11,7 @@ mod hot_bucket;
 mod initialization;
 mod moved_name;
 mod operators;
+mod other_servers;
 mod outage;
 mod prepared_statements;
 mod published_function;

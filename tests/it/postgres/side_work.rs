@@ -7,6 +7,7 @@ use base::time::Clock;
 use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
+use stores::postgres::Settings;
 use stores::{EventSink, Store, Worker};
 use tokio::task::JoinSet;
 
@@ -66,8 +67,13 @@ fn charge(bucket: u8, burst: u64) -> Charge {
 #[test]
 fn refused_requests_with_new_keys_leave_no_rows() {
     let postgres = Postgres::start();
-    let settings = postgres.settings().into();
-    let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| ())));
+    let settings = postgres.settings();
+    refused_requests_leave_no_rows(&postgres, settings);
+}
+
+#[track_caller]
+pub fn refused_requests_leave_no_rows(postgres: &Postgres, settings: Settings) {
+    let store = Arc::new(Store::open(&settings.into(), 1, Clock::system(), EventSink::new(|_| ())));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let granted = runtime.block_on(async {
         // Each of a client of its own, whose bucket is new, and all from a bucket that can pay three of them.

@@ -1,27 +1,31 @@
 //! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time, and measures the table.
 //!
-//! Nothing that changes is indexed, so all rows are visited in the order of their keys. A gateway that stops, because another
-//! one is at it or because of an error, goes on from the same key the next time: otherwise large tables would never be
-//! visited as a whole.
+//! Nothing that changes is indexed, so all rows are visited in the order of their keys. Which gateway is at it, how far it has come
+//! and when the next one may begin is in a row of the same table, whose key is empty: no bucket has that, and it comes before all
+//! rows that are visited. A gateway that stops for an error goes on from the same key the next time; if it does not come back,
+//! another one does.
 
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
 
-use super::connect::{Checks, connect};
+use super::connect::{Checks, STEP, connect};
 use super::errors::unexpected_reply;
+use super::primary_watch::PrimaryWatch;
 use super::settings::{Settings, TableName};
+use super::single_statement::{Parameter, single_statement};
 use super::table_size;
-use super::transaction::{Parameter, single_statement};
 use crate::error::Fault;
 use crate::events::{Event, EventSink, TableSize};
 use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
+/// How much of that is between the end of one removal and the beginning of the next at least, whichever gateways they are of. A
+/// gateway by itself is never too early: its pauses are longer.
+const SHORTEST_PAUSE: f64 = 0.75;
 /// Between two pieces, so that requests do not wait behind them.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How long one piece may take.
@@ -37,6 +41,12 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous
 /// How many rows are visited in one transaction.
 const PIECE: i64 = 2_000;
 
+/// The name of a gateway among those that remove rows.
+type CleanerName = [u8; 16];
+
+/// When none is at it.
+const NOBODY: CleanerName = [0; 16];
+
 /// What became of one piece.
 enum Piece {
     /// Another gateway is at it.
@@ -46,18 +56,18 @@ enum Piece {
     End,
 }
 
-/// Visits all rows again and again, for ever, and reports how large the table then is. What fails is tried again the next
+/// Removes old rows from time to time, for ever, and reports how large the table then is. What fails is tried again the next
 /// time: requests report the same causes.
-pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) {
-    // Random, so that gateways do not all visit the same rows.
-    let mut after = fastrand::u128(..).to_be_bytes().to_vec();
+pub async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
+    let name = fastrand::u128(1..).to_be_bytes();
     loop {
-        let every = fixed_interval("store_clean", EVERY);
         // Jittered, so that gateways that started together do not all try at the same time.
-        sleep(every.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
-        let Ok(connected) = connect(settings, login, Checks::Schema, events).await else { continue };
+        sleep(every().mul_f64(SHORTEST_PAUSE + fastrand::f64() / 2.0)).await;
+        let Some(endpoint) = primary.last_primary() else { continue };
+        let Ok(credentials) = login.read(STEP).await else { continue };
+        let Ok(connected) = connect(settings, &endpoint, &credentials, Checks::Schema, events).await else { continue };
         tokio::select! {
-            measured = clean_and_measure(&connected.client, &settings.table, &mut after) => {
+            measured = clean_and_measure(&connected.client, &settings.table, name) => {
                 if let Ok(size) = measured {
                     events.send(Event::TableMeasured(size));
                 }
@@ -67,38 +77,55 @@ pub async fn run(settings: &Settings, login: &CurrentLogin, events: &EventSink) 
     }
 }
 
-async fn clean_and_measure(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Result<TableSize, Fault> {
-    clean(client, table, after).await?;
-    let measured = timeout(PATIENCE, table_size::measure(client, table)).await;
-    measured.map_err(|_| unexpected_reply("the size of the table"))?
+fn every() -> Duration {
+    fixed_interval("store_clean", EVERY)
 }
 
-/// Visits the rows with keys after this one, and then those from the first key up to it: all of them once, unless another
-/// gateway is at it. `after` is then the key of the row that was visited last.
-async fn clean(client: &Client, table: &TableName, after: &mut Vec<u8>) -> Result<(), Fault> {
-    let (statement, lock) = (statement(table), lock_number(table));
-    let (begin, mut is_past_end) = (after.clone(), false);
-    loop {
-        let piece = timeout(PATIENCE, clean_piece(client, &statement, lock, after)).await;
-        match piece.map_err(|_| unexpected_reply("the removal of old rows"))?? {
-            Piece::Visited(key) => *after = key,
-            Piece::End if is_past_end => return Ok(()),
-            Piece::End => {
-                after.clear();
-                is_past_end = true;
-            }
-            Piece::Taken => return Ok(()),
-        }
-        if is_past_end && *after >= begin {
-            return Ok(());
-        }
+async fn clean_and_measure(client: &Client, table: &TableName, name: CleanerName) -> Result<TableSize, Fault> {
+    clean(client, table, name).await?;
+    patiently(table_size::measure(client, table)).await
+}
+
+/// Visits all rows once, unless another gateway is at it or was not long ago.
+async fn clean(client: &Client, table: &TableName, name: CleanerName) -> Result<(), Fault> {
+    let pause = i64::try_from(every().mul_f64(SHORTEST_PAUSE).as_micros()).unwrap_or(i64::MAX);
+    let begun = patiently(begin(client, &begin_statement(table), name, pause)).await?;
+    let Some(mut after) = begun else { return Ok(()) };
+    let statement = piece_statement(table);
+    while let Piece::Visited(key) = patiently(clean_piece(client, &statement, name, pause, &after)).await? {
+        after = key;
         sleep(PAUSE).await;
     }
+    Ok(())
 }
 
-/// One transaction: the lock ends with it, also behind a pooler.
-async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) -> Result<Piece, Fault> {
-    let parameters: [Parameter<'_>; 3] = [(&lock, Type::INT8), (&after, Type::BYTEA), (&PIECE, Type::INT8)];
+async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    timeout(PATIENCE, work).await.map_err(|_| unexpected_reply("the removal of old rows"))?
+}
+
+/// After which key this gateway is to begin; `None` if it is not its turn.
+async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) -> Result<Option<Vec<u8>>, Fault> {
+    let parameters: [Parameter<'_>; 2] = [(&&name[..], Type::BYTEA), (&pause, Type::INT8)];
+    let rows = single_statement(client, BEGIN, statement, &parameters).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
+}
+
+/// One transaction, so that it works behind a pooler too.
+async fn clean_piece(
+    client: &Client,
+    statement: &str,
+    name: CleanerName,
+    pause: i64,
+    after: &[u8],
+) -> Result<Piece, Fault> {
+    let parameters: [Parameter<'_>; 5] = [
+        (&&name[..], Type::BYTEA),
+        (&pause, Type::INT8),
+        (&after, Type::BYTEA),
+        (&PIECE, Type::INT8),
+        (&&NOBODY[..], Type::BYTEA),
+    ];
     let rows = single_statement(client, BEGIN, statement, &parameters).await?;
     let row = rows.first().ok_or_else(|| unexpected_reply("the removal of old rows"))?;
     let read = || Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Option<Vec<u8>>>(1).ok()?));
@@ -109,27 +136,52 @@ async fn clean_piece(client: &Client, statement: &str, lock: i64, after: &[u8]) 
     }
 }
 
-/// A row that a request has locked is skipped: it is about to be written.
-fn statement(table: &TableName) -> String {
-    let table = table.quoted();
+/// Runs each statement once, in a transaction that the caller rolls back.
+///
+/// # Errors
+///
+/// What the server answers.
+pub async fn try_statements(client: &Client, table: &TableName) -> Result<(), Error> {
+    let name = &[1_u8; 16][..];
+    let parameters: [Parameter<'_>; 5] =
+        [(&name, Type::BYTEA), (&1_i64, Type::INT8), (&name, Type::BYTEA), (&1_i64, Type::INT8), (&name, Type::BYTEA)];
+    client.query_typed(&begin_statement(table), &parameters[..2]).await?;
+    client.query_typed(&piece_statement(table), &parameters).await?;
+    Ok(())
+}
+
+/// Takes the turn of a gateway that has ended or that is not heard of any more, and returns how far that one had come. A moment that
+/// lies too far ahead was written before the clock was set back.
+fn begin_statement(table: &TableName) -> String {
     format!(
-        "\
-WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS mine),
-now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
-piece AS MATERIALIZED (
-  SELECT key, until FROM {table} WHERE (SELECT mine FROM turn) AND key > $2 ORDER BY key LIMIT $3
-),
-old AS MATERIALIZED (
-  SELECT key FROM {table} WHERE key = ANY(ARRAY(SELECT key FROM piece WHERE until < (SELECT now FROM now)))
-  AND until < (SELECT now FROM now) FOR UPDATE SKIP LOCKED
-),
-gone AS (DELETE FROM {table} WHERE key = ANY(ARRAY(SELECT key FROM old)))
-SELECT (SELECT mine FROM turn), (SELECT key FROM piece ORDER BY key DESC LIMIT 1)"
+        "INSERT INTO {} AS cleaning (key, state, until) \
+         VALUES (''::bytea, $1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + $2) \
+         ON CONFLICT (key) DO UPDATE SET state = $1 || coalesce(substring(cleaning.state FROM 17), ''::bytea), until = excluded.until \
+         WHERE cleaning.until NOT BETWEEN excluded.until - $2 AND excluded.until OR substring(cleaning.state FOR 16) = $1 \
+         RETURNING substring(state FROM 17)",
+        table.quoted()
     )
 }
 
-/// The number of the lock that gateways of this table share.
-fn lock_number(table: &TableName) -> i64 {
-    let hash = Sha256::digest(format!("tollgate clean {}", table.as_str()));
-    hash.first_chunk().map_or(0, |first| i64::from_be_bytes(*first))
+/// Visits the next rows, if it is still this gateway's turn, and notes how far it has come. A row that a request has locked is
+/// skipped: it is about to be written.
+fn piece_statement(table: &TableName) -> String {
+    let table = table.quoted();
+    format!(
+        "\
+WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
+piece AS (SELECT key, until FROM {table} WHERE key > $3 ORDER BY key LIMIT $4),
+last AS (SELECT key FROM piece ORDER BY key OFFSET $4 - 1),
+turn AS (
+  UPDATE {table} AS cleaning SET state = coalesce($1 || (SELECT key FROM last), $5), until = now + $2 FROM now
+  WHERE key = ''::bytea AND substring(state FOR 16) = $1 RETURNING true
+),
+old AS (
+  SELECT key FROM {table} WHERE EXISTS (SELECT FROM turn)
+  AND key = ANY(ARRAY(SELECT key FROM piece WHERE until < (SELECT now FROM now)))
+  AND until < (SELECT now FROM now) FOR UPDATE SKIP LOCKED
+),
+gone AS (DELETE FROM {table} WHERE key = ANY(ARRAY(SELECT key FROM old)))
+SELECT EXISTS (SELECT FROM turn), (SELECT key FROM last)"
+    )
 }

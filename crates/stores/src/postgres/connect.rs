@@ -1,7 +1,7 @@
-//! Connects to the server among several that accepts writes: files of the login, TCP, TLS, user, the schema and what the user
-//! may do with it.
+//! Connects to one server: TCP, TLS, user, the schema and what the user may do with it.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::Severity;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
@@ -22,17 +21,14 @@ use super::settings::Settings;
 use super::tls::Handshake;
 use crate::error::{Fault, StoreError};
 use crate::events::{Event, EventSink};
-use crate::remote::login::{Credentials, CurrentLogin, Tls};
+use crate::remote::login::{Credentials, Tls};
 use crate::remote::transport::Driver;
 use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
 /// How long one step may take: a server process is started, and a long way has several round trips in it.
-const STEP: Duration = Duration::from_secs(2);
-
-/// After which time a server that cannot be used is asked again, where there are several.
-pub const ASK_AGAIN: Duration = Duration::from_millis(250);
+pub const STEP: Duration = Duration::from_secs(2);
 
 /// How long sent bytes may stay unacknowledged before the system gives the connection up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
@@ -44,7 +40,7 @@ const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 pub struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
-    pub server: HostPort,
+    pub endpoint: Endpoint,
     pub ends: SocketAddresses,
     pub cancellation: Cancellation,
 }
@@ -58,66 +54,42 @@ pub enum Checks {
     Login,
 }
 
-/// Connects to the server that can be used. All are asked at once: only one of them accepts writes, and those that hang delay
-/// nothing. One that cannot be used is asked again until the others have answered too: it may be promoted meanwhile.
+/// A server: the host that leads to it, and the address that the host had then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    pub host: HostPort,
+    pub address: SocketAddr,
+}
+
+/// The addresses of a host.
 ///
 /// # Errors
 ///
-/// Why none of the servers can be used.
-pub async fn connect(
-    settings: &Settings,
-    login: &CurrentLogin,
-    checks: Checks,
-    events: &EventSink,
-) -> Result<ReadyConnection, Fault> {
-    let credentials = login.read(STEP).await?;
-    if let [host] = &settings.hosts[..] {
-        return connect_to(settings, host, &credentials, checks, events).await;
+/// When it has none, or that is not known in time.
+pub async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
+    let found = step("resolving the name", lookup_host((&*host.host, host.port))).await?;
+    let addresses: Vec<SocketAddr> = found.map_err(unreachable)?.collect();
+    if addresses.is_empty() {
+        Err(Fault::new(StoreError::Unreachable, "the name has no address"))
+    } else {
+        Ok(addresses)
     }
-    let mut attempts = JoinSet::new();
-    let attempt = |attempts: &mut JoinSet<_>, host: HostPort, after: Duration| {
-        let (settings, credentials, events) = (settings.clone(), credentials.clone(), events.clone());
-        attempts.spawn(async move {
-            tokio::time::sleep(after).await;
-            let connected = connect_to(&settings, &host, &credentials, checks, &events).await;
-            connected.map_err(|fault| (host, fault))
-        });
-    };
-    settings.hosts.iter().for_each(|host| attempt(&mut attempts, host.clone(), Duration::ZERO));
-    let mut faults: Vec<(HostPort, Fault)> = Vec::new();
-    while let Some(attempted) = attempts.join_next().await {
-        // It was not cancelled, and does not panic.
-        let Ok(attempted) = attempted else { continue };
-        let (host, fault) = match attempted {
-            Ok(connection) => return Ok(connection),
-            Err(failed) => failed,
-        };
-        faults.retain(|(other, _)| *other != host);
-        faults.push((host.clone(), fault));
-        if settings.hosts.iter().all(|host| faults.iter().any(|(failed, _)| failed == host)) {
-            break;
-        }
-        attempt(&mut attempts, host, ASK_AGAIN);
-    }
-    // A server that answered says more than one that did not.
-    let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
-    let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
-    Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
 }
 
-async fn connect_to(
+/// Connects to one server.
+///
+/// # Errors
+///
+/// Why it cannot be used.
+pub async fn connect(
     settings: &Settings,
-    host: &HostPort,
+    Endpoint { host, address }: &Endpoint,
     credentials: &Credentials,
     checks: Checks,
     events: &EventSink,
 ) -> Result<ReadyConnection, Fault> {
-    let unreachable = |error: std::io::Error| Fault::new(StoreError::Unreachable, error.to_string());
-    let stream = step("connecting", TcpStream::connect((&*host.host, host.port))).await?.map_err(unreachable)?;
-    let ends = SocketAddresses {
-        local: stream.local_addr().map_err(unreachable)?,
-        peer: stream.peer_addr().map_err(unreachable)?,
-    };
+    let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
+    let ends = SocketAddresses { local: stream.local_addr().map_err(unreachable)?, peer: *address };
     // A call is one small write: waiting for more to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
@@ -154,11 +126,16 @@ async fn connect_to(
     if checks == Checks::Schema {
         tokio::select! {
             biased;
-            checked = step("checking the schema", schema::check(&client, &settings.table, settings.durability)) => checked??,
+            checked = step("checking the schema", schema::check(&client, settings)) => checked??,
             fault = &mut driver => return Err(fault),
         }
     }
-    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), server: host.clone(), ends, cancellation })
+    let endpoint = Endpoint { host: host.clone(), address: *address };
+    Ok(ReadyConnection { client, driver: cancellation.keep_open(driver), endpoint, ends, cancellation })
+}
+
+fn unreachable(error: io::Error) -> Fault {
+    Fault::new(StoreError::Unreachable, error.to_string())
 }
 
 /// Runs one step of the beginning of a connection, for at most `STEP`.

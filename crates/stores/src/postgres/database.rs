@@ -8,8 +8,9 @@ use tokio::sync::Mutex as FairMutex;
 
 use super::cancellation::Cancellation;
 use super::cleaner;
-use super::connect::{ASK_AGAIN, Checks, ReadyConnection, connect, step};
+use super::connect::{Checks, ReadyConnection, STEP, connect, step};
 use super::gateway_heartbeat;
+use super::primary_watch::PrimaryWatch;
 use super::session::Session;
 use super::settings::Settings;
 use super::transaction::{NewRows, Statements};
@@ -25,6 +26,7 @@ use ledger::charge::Plan;
 pub struct Database {
     pub login: CurrentLogin,
     pub settings: Settings,
+    primary: PrimaryWatch,
     statements: Statements,
     heartbeat: String,
     /// Begins the transaction of a heartbeat.
@@ -48,6 +50,7 @@ impl Database {
             statements: Statements::new(&settings),
             heartbeat: gateway_heartbeat::statement(&settings.table),
             begin_heartbeat: gateway_heartbeat::begin(&settings),
+            primary: PrimaryWatch::new(),
             settings,
             clock,
             events,
@@ -66,15 +69,17 @@ impl Transport for Database {
     const CONNECTED: Connected = Connected::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
-        let ReadyConnection { client, mut driver, server, ends, cancellation } =
-            connect(&self.settings, &self.login, Checks::Schema, &self.events).await?;
+        let primary = self.primary.primary().await?;
+        let credentials = self.login.read(STEP).await?;
+        let ReadyConnection { client, mut driver, endpoint, ends, cancellation } =
+            connect(&self.settings, &primary, &credentials, Checks::Schema, &self.events).await?;
         let session = tokio::select! {
             biased;
             session = step("preparing statements", Session::begin(client, ends, Arc::clone(&self.statements.texts))) => session??,
             fault = &mut driver => return Err(fault),
         };
         let link = Link { session: Arc::new(session), turn: Arc::default(), cancellation: Arc::new(cancellation) };
-        Ok(DrivenLink { link, driver, server: Some(server) })
+        Ok(DrivenLink { link, driver, server: Some(endpoint.host) })
     }
 
     async fn take(&self, link: &mut Link, plans: &[&Plan], _near: Timestamp) -> Result<CallReply, Fault> {
@@ -99,17 +104,13 @@ impl Transport for Database {
         gateway_heartbeat::beat(&link.session.client, begin, statement, name, this_gateway).await.map(Some)
     }
 
-    /// One of several servers may be promoted at any moment.
     async fn found_again(&self) {
-        if self.settings.hosts.len() < 2 {
-            std::future::pending::<()>().await;
-        }
-        // Jittered, as every pause before connecting is.
-        tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
+        self.primary.found_again().await;
     }
 
     async fn run(&self, events: &EventSink) {
-        cleaner::run(&self.settings, &self.login, events).await;
+        let watching = self.primary.run(&self.settings, &self.login, events);
+        tokio::join!(watching, cleaner::run(&self.settings, &self.login, &self.primary, events));
     }
 }
 

@@ -31,6 +31,11 @@ pub fn proves_rollback(error: &Error) -> bool {
     error.code().is_some_and(|code| conflict.contains(code))
 }
 
+/// Whether the server could not order the transaction among others, and rolled it back without a wait.
+pub fn is_serialization_failure(error: &Error) -> bool {
+    error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+}
+
 fn kind(code: &SqlState) -> StoreError {
     match code.code() {
         "28000" | "28P01" => StoreError::Unauthorized,

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
 
 use super::errors::unexpected_reply;
 use super::settings::{Settings, TableName};
-use super::transaction::{self, Parameter, single_statement};
+use super::single_statement::{Parameter, single_statement};
+use super::transaction;
 use crate::error::Fault;
 use crate::events::{RunningGateway, gateway_ttl};
 use crate::remote::transport::LiveGateways;
@@ -21,7 +22,7 @@ pub fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
         "\
-WITH now AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
+WITH now AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now),
 old AS (
   SELECT name FROM {gateways} WHERE abs(seen - (SELECT now FROM now)) > $4 FOR UPDATE SKIP LOCKED
 ),
@@ -32,6 +33,19 @@ beat AS (
 )
 SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELECT now FROM now)) <= $4"
     )
+}
+
+/// Runs the statement once, in a transaction that the caller rolls back.
+///
+/// # Errors
+///
+/// What the server answers.
+pub async fn try_statement(client: &Client, table: &TableName) -> Result<(), Error> {
+    let (name, text) = (&[1_u8; 8][..], "trial");
+    let parameters: [Parameter<'_>; 4] =
+        [(&name, Type::BYTEA), (&text, Type::TEXT), (&text, Type::TEXT), (&1_i64, Type::INT8)];
+    client.query_typed(&statement(table), &parameters).await?;
+    Ok(())
 }
 
 /// Begins its transaction. Takes wait for it, so it must not wait for a lock on the table for long.

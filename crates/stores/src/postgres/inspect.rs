@@ -8,10 +8,12 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::batch::{pack, unpack};
-use super::connect::{Checks, connect};
+use super::connect::Checks;
 use super::errors::unexpected_reply;
+use super::primary_search::connect_to_primary;
 use super::settings::Settings;
-use super::transaction::{CLOCK, Parameter, begin, lock, moment, stored};
+use super::single_statement::Parameter;
+use super::transaction::{CLOCK, begin, lock, moment, stored};
 use crate::error::{Fault, StoreError};
 use crate::events::EventSink;
 use crate::remote::login::CurrentLogin;
@@ -45,7 +47,8 @@ impl Inspector {
     ///
     /// When no server can be reached, or none that has the tables lets the user in.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
-        let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Schema, &nobody()).await?;
+        let login = CurrentLogin::new(settings.login.clone());
+        let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
         // An operator waits for locks as long as for anything else.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
@@ -165,7 +168,8 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
 ///
 /// When no server can be reached, or it refuses a statement.
 pub async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
-    let ready = connect(settings, &CurrentLogin::new(settings.login.clone()), Checks::Login, &nobody()).await?;
+    let login = CurrentLogin::new(settings.login.clone());
+    let ready = connect_to_primary(settings, &login, Checks::Login, &nobody()).await?;
     tokio::spawn(ready.driver);
     let ran = tokio::time::timeout(Duration::from_secs(60), ready.client.batch_execute(statements)).await;
     ran.map_err(|_| unexpected_reply("the statements of the schema"))??;

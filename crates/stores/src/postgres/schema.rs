@@ -6,14 +6,18 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::errors::unexpected_reply;
-use super::settings::{Durability, Settings, TableName};
+use super::other_servers::try_statements;
+use super::settings::{Settings, TableName};
 use crate::error::{Fault, StoreError};
 
 /// Changes whenever the tables or what is in them change.
 pub const VERSION: u32 = 1;
 
-/// The oldest server, as `server_version_num` says it.
+/// The oldest PostgreSQL that can do all that is needed, as `server_version_num` says it.
 const OLDEST_SERVER: i32 = 140_000;
+
+/// What the version of YugabyteDB has in it, as 11.2-YB-2.25 and 15.2-YB-2025.1 do.
+const YUGABYTE: &str = "-YB-";
 
 /// The comment on the table begins with this, and ends with the version.
 const COMMENT: &str = "Tollgate's buckets, schema ";
@@ -51,17 +55,26 @@ CREATE {unlogged}TABLE IF NOT EXISTS {buckets} (
   -- The row can be removed from this moment on, in microseconds since 1970.
   until bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
-ALTER TABLE {buckets} SET {logged};
-ALTER TABLE {buckets} SET (
-  autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
-  autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0
-);
-CREATE UNLOGGED TABLE IF NOT EXISTS {gateways} (
-  name bytea PRIMARY KEY,
-  host text NOT NULL,
-  configuration text NOT NULL,
-  seen bigint NOT NULL
-) WITH (fillfactor = 50);
+DO $$ BEGIN
+  IF (SELECT relpersistence FROM pg_class WHERE oid = to_regclass({name})) <> '{persistence}' THEN
+    ALTER TABLE {buckets} SET {logged};
+  END IF;
+END $$;
+DO $$ BEGIN
+  ALTER TABLE {buckets} SET (
+    autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_vacuum_cost_delay = 0
+  );
+-- YugabyteDB and PostgreSQL before 13 do not have all of them.
+EXCEPTION WHEN feature_not_supported OR invalid_parameter_value THEN
+  RAISE NOTICE 'the server has no such settings of autovacuum';
+END $$;
+DO $$ BEGIN
+  CREATE UNLOGGED TABLE IF NOT EXISTS {gateways} {heartbeats};
+-- YugabyteDB before 2024.2 has none.
+EXCEPTION WHEN feature_not_supported THEN
+  CREATE TABLE IF NOT EXISTS {gateways} {heartbeats};
+END $$;
 COMMENT ON TABLE {buckets} IS {comment};
 
 -- All that a gateway may do.
@@ -72,6 +85,10 @@ GRANT {permissions} ON {buckets}, {gateways} TO {user};
         user_name = literal(settings.user()),
         unlogged = if durability.is_logged() { "" } else { "UNLOGGED " },
         logged = if durability.is_logged() { "LOGGED" } else { "UNLOGGED" },
+        persistence = if durability.is_logged() { "p" } else { "u" },
+        heartbeats = "(
+    name bytea PRIMARY KEY, host text NOT NULL, configuration text NOT NULL, seen bigint NOT NULL
+  ) WITH (fillfactor = 50)",
         comment = literal(&format!("{COMMENT}{VERSION}")),
         permissions = PERMISSIONS.join(", "),
     );
@@ -84,7 +101,8 @@ GRANT {permissions} ON {buckets}, {gateways} TO {user};
 
 /// What one query says about the server and the tables.
 struct Findings {
-    server: i32,
+    server: String,
+    version: i32,
     read_only: bool,
     persistence: Option<i8>,
     comment: Option<String>,
@@ -96,13 +114,10 @@ struct Findings {
 /// # Errors
 ///
 /// What does not hold, and how to change it.
-pub async fn check(client: &Client, table: &TableName, durability: Durability) -> Result<(), Fault> {
-    let Findings { server, read_only, persistence, comment, missing } = query(client, table).await?;
+pub async fn check(client: &Client, settings: &Settings) -> Result<(), Fault> {
+    let Settings { table, durability, .. } = settings;
+    let Findings { server, version, read_only, persistence, comment, missing } = query(client, table).await?;
     let name = table.as_str();
-    if server < OLDEST_SERVER {
-        let what = format!("the server is PostgreSQL {}, and must be 14 or later", server / 10_000);
-        return Err(Fault::new(StoreError::Refused, what));
-    }
     if read_only {
         return Err(Fault::new(StoreError::Replica, "the server accepts no writes"));
     }
@@ -110,8 +125,8 @@ pub async fn check(client: &Client, table: &TableName, durability: Durability) -
     let Some(persistence) = persistence else {
         return wrong(format!("there is no table `{name}`: run `tollgate store init`"));
     };
-    let version = comment.as_deref().and_then(|comment| comment.strip_prefix(COMMENT)?.parse::<u32>().ok());
-    match version {
+    let schema = comment.as_deref().and_then(|comment| comment.strip_prefix(COMMENT)?.parse::<u32>().ok());
+    match schema {
         Some(VERSION) => {}
         Some(newer @ VERSION..) => {
             return wrong(format!("the schema of `{name}` is {newer}, newer than {VERSION}: update this gateway"));
@@ -134,14 +149,18 @@ pub async fn check(client: &Client, table: &TableName, durability: Durability) -
         let what = format!("the user lacks {}: run `tollgate store init`", missing.join(", "));
         return Err(Fault::new(StoreError::Forbidden, what));
     }
-    Ok(())
+    if version < OLDEST_SERVER || server.contains(YUGABYTE) {
+        try_statements(client, settings, &server).await
+    } else {
+        Ok(())
+    }
 }
 
 async fn query(client: &Client, table: &TableName) -> Result<Findings, Fault> {
     let (buckets, gateways) = (table.quoted(), table.gateways_quoted());
     let permissions = PERMISSIONS.map(str::to_owned).to_vec();
     let text = "\
-SELECT current_setting('server_version_num')::int,
+SELECT current_setting('server_version'), current_setting('server_version_num')::int,
   pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
   (SELECT relpersistence FROM pg_class WHERE oid = to_regclass($1)),
   obj_description(to_regclass($1), 'pg_class'),
@@ -158,10 +177,11 @@ SELECT current_setting('server_version_num')::int,
     let read = || {
         Ok::<_, tokio_postgres::Error>(Findings {
             server: row.try_get(0)?,
-            read_only: row.try_get(1)?,
-            persistence: row.try_get(2)?,
-            comment: row.try_get(3)?,
-            missing: row.try_get(4)?,
+            version: row.try_get(1)?,
+            read_only: row.try_get(2)?,
+            persistence: row.try_get(3)?,
+            comment: row.try_get(4)?,
+            missing: row.try_get(5)?,
         })
     };
     read().map_err(|_| unexpected_reply("the query of the schema"))

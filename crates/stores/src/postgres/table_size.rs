@@ -5,7 +5,7 @@ use tokio_postgres::{Client, Row};
 
 use super::errors::unexpected_reply;
 use super::settings::TableName;
-use super::transaction::Parameter;
+use super::single_statement::Parameter;
 use crate::error::Fault;
 use crate::events::TableSize;
 

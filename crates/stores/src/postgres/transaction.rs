@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::{Error, Row};
 
 use super::batch::{Batch, BatchDecision, StoredBucket, Writes};
 use super::errors::{proves_rollback, unexpected_reply};
@@ -230,16 +230,18 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), Undone> {
         let Writes { keys, states, until, unused } = writes;
-        if keys.is_empty() {
-            session.client.batch_execute("ROLLBACK").await?;
-            // Unlike a commit it does not wait for the disk.
-            if self.in_doubt.load(Ordering::Relaxed) {
-                self.committed(self.flush(session)).await?;
-                self.in_doubt.store(false, Ordering::Relaxed);
-            }
-            return Ok(());
+        // Unlike a commit a rollback does not wait for the disk. The rows were locked, which is logged: so their transaction can be
+        // committed in its place.
+        if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
+            return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
         let parameters: [&(dyn ToSql + Sync); 3] = [keys, states, until];
+        let written = async {
+            if keys.is_empty() {
+                return Ok(0);
+            }
+            session.execute(CallStatement::Write, &parameters).await
+        };
         // A refused request stores nothing.
         let removed = async {
             if unused.is_empty() {
@@ -250,7 +252,7 @@ impl Statements {
         let all = async {
             tokio::join!(
                 biased;
-                session.execute(CallStatement::Write, &parameters),
+                written,
                 removed,
                 session.client.batch_execute("COMMIT"),
                 self.flush(session),
@@ -327,33 +329,6 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \
          SET LOCAL idle_in_transaction_session_timeout = {timeout}; SET LOCAL synchronous_commit = {commit}; SET LOCAL jit = off{planner}"
     )
-}
-
-/// A value, and the type of the parameter for which it is sent.
-pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
-
-/// Runs one statement in a transaction of its own that this text begins, and returns its rows. Whatever the transaction sets or
-/// locks ends with it, also behind a pooler.
-///
-/// # Errors
-/// When the connection ends, or the server refuses the transaction or the statement.
-pub async fn single_statement(
-    client: &Client,
-    begin: &str,
-    statement: &str,
-    parameters: &[Parameter<'_>],
-) -> Result<Vec<Row>, Error> {
-    // Sent in this order, without waiting for each other's answers.
-    let (begun, rows, committed) = tokio::join!(
-        biased;
-        client.batch_execute(begin),
-        client.query_typed(statement, parameters),
-        client.batch_execute("COMMIT"),
-    );
-    begun?;
-    let rows = rows?;
-    committed?;
-    Ok(rows)
 }
 
 /// Locks the rows with these keys, in the order of the keys.

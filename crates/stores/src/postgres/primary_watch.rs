@@ -1,0 +1,89 @@
+//! Knows which server accepts writes, for all connections of a gateway: while none does, only the watch logs in at the hosts, however
+//! many connections wait for it.
+
+use tokio::sync::{Notify, watch};
+
+use super::connect::{Checks, Endpoint};
+use super::primary_search::{ASK_AGAIN, connect_to_primary};
+use super::settings::Settings;
+use crate::error::{Fault, StoreError};
+use crate::events::EventSink;
+use crate::remote::login::CurrentLogin;
+
+#[derive(Debug)]
+pub struct PrimaryWatch {
+    search: watch::Sender<Search>,
+    /// Notified by a connection that needs the primary while no search is under way.
+    wanted: Notify,
+}
+
+/// The last search for the server that accepts writes.
+#[derive(Debug)]
+struct Search {
+    /// How many have ended.
+    ended: u64,
+    /// Whether the next one is under way, or follows after a pause.
+    under_way: bool,
+    found: Result<Endpoint, Fault>,
+}
+
+impl PrimaryWatch {
+    pub fn new() -> PrimaryWatch {
+        let nothing = Fault::new(StoreError::Unreachable, "no server was asked");
+        let search = Search { ended: 0, under_way: false, found: Err(nothing) };
+        PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
+    }
+
+    /// Searches whenever a connection needs the primary, until it is found; forever.
+    pub async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
+        loop {
+            self.wanted.notified().await;
+            loop {
+                self.search.send_modify(|search| search.under_way = true);
+                let found = connect_to_primary(settings, login, Checks::Schema, events).await;
+                let found = found.map(|connection| connection.endpoint);
+                let under_way = found.is_err();
+                self.search.send_modify(|search| *search = Search { ended: search.ended + 1, under_way, found });
+                if !under_way {
+                    break;
+                }
+                // Jittered, so that gateways that lost their server together do not log in at the same time.
+                tokio::time::sleep(ASK_AGAIN.mul_f64(0.5 + fastrand::f64())).await;
+            }
+        }
+    }
+
+    /// Searches for the server that accepts writes, together with all who do so at this time.
+    ///
+    /// # Errors
+    ///
+    /// Why none can be used.
+    pub async fn primary(&self) -> Result<Endpoint, Fault> {
+        let mut searches = self.search.subscribe();
+        let (ended, under_way) = {
+            let search = searches.borrow_and_update();
+            (search.ended, search.under_way)
+        };
+        if !under_way {
+            self.wanted.notify_one();
+        }
+        // It is never closed: the sender is here.
+        let search = searches.wait_for(|search| search.ended > ended).await;
+        search
+            .map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |search| search.found.clone())
+    }
+
+    /// The server that was found last.
+    pub fn last_primary(&self) -> Option<Endpoint> {
+        self.search.borrow().found.as_ref().ok().cloned()
+    }
+
+    /// Returns when the primary was found after now.
+    pub async fn found_again(&self) {
+        let mut searches = self.search.subscribe();
+        let ended = searches.borrow_and_update().ended;
+        if searches.wait_for(|search| search.ended > ended && search.found.is_ok()).await.is_err() {
+            std::future::pending().await
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Runs one statement as a transaction of its own.
+
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Error, Row};
+
+use super::errors::is_serialization_failure;
+
+/// A value, and the type of the parameter for which it is sent.
+pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
+
+/// Runs one statement in a transaction of its own that this text begins, and returns its rows. Whatever the transaction sets or
+/// locks ends with it, also behind a pooler. After a serialization failure it is tried once more.
+///
+/// # Errors
+/// When the connection ends, or the server refuses the transaction or the statement.
+pub async fn single_statement(
+    client: &Client,
+    begin: &str,
+    statement: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Error> {
+    match run_statement(client, begin, statement, parameters).await {
+        Err(error) if is_serialization_failure(&error) => run_statement(client, begin, statement, parameters).await,
+        ran => ran,
+    }
+}
+
+async fn run_statement(
+    client: &Client,
+    begin: &str,
+    statement: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Vec<Row>, Error> {
+    // Sent in this order, without waiting for each other's answers.
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        client.batch_execute(begin),
+        client.query_typed(statement, parameters),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    let rows = rows?;
+    committed?;
+    Ok(rows)
+}
