@@ -84,7 +84,7 @@ const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
 type ReadAttributes = fn(Field<'_>, LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
 
 const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
-    text: "list of [attributes](#attributes), at most 16",
+    text: "list of attributes, at most 16",
     schema: || {
         let attribute = json!({
             "type": "string",
@@ -98,7 +98,7 @@ const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
 };
 
 const VALUES: ValueKind<ReadAttributes> = ValueKind {
-    text: "list of [attributes](#attributes), at most 16, none of them a credential",
+    text: "list of attributes, at most 16, none of them a credential",
     schema: || {
         let attribute = json!({
             "type": "string",
@@ -115,27 +115,10 @@ pub static ACCESS_LOG: Mapping = Mapping {
     heading: Some("key in `access_log`"),
     definition: None,
     keys: &[
-        Key::required(
-            "to",
-            TO.declared(),
-            "Where lines go. A file is appended to. A missing file is created for its owner and group alone (0640); its \
-             folder must exist.",
-        ),
+        Key::required("to", TO.declared(), "Where lines go. A missing file is created with mode 0640."),
         Key::default("when", WHEN.declared(), "all", "Which requests are logged."),
-        Key::default(
-            "attributes",
-            ATTRIBUTES.declared(),
-            "[]",
-            "Attributes whose values a line has as pseudonyms: the keyed hashes that `hash_key` makes.",
-        ),
-        Key::default(
-            "values",
-            VALUES.declared(),
-            "[]",
-            "Attributes whose values a line has as they are, escaped and at most 256 bytes of each. Not those that are, or come from, \
-             a credential: claims, cookies, `header:authorization` and its like, what `jwt` and `api_keys` read, and of `key:` all \
-             but `key:id` and `key:plan`.",
-        ),
+        Key::default("attributes", ATTRIBUTES.declared(), "[]", "Attributes that a line has as pseudonyms."),
+        Key::default("values", VALUES.declared(), "[]", "Attributes that a line has as they are."),
     ],
     constraints: unconstrained,
 };

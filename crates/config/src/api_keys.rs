@@ -44,23 +44,18 @@ pub static API_KEYS: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::required("from", FROM.declared(), "Where a request carries its key."),
-        Key::required(
-            "file",
-            PATH,
-            "The [keys that are known](#the-file-of-keys), relative to the folder of this file. A change takes effect while the gateway runs.",
-        ),
+        Key::required("file", PATH, "The file of keys."),
         Key::default(
             "on_invalid",
             Type::Choice(&names(&ON_INVALID)),
             "reject",
-            "What happens to a request whose key is not known. `reject`: 401, reason [`key_invalid`](reasons.md#key_invalid), \
-             and nothing is charged. `anonymous`: it is treated as a request without a key.",
+            "With an unknown key. `reject`: 401 `key_invalid`. `anonymous`: as a request without a key.",
         ),
         Key::default(
             "max_shrink",
             PERCENT.declared(),
             "50%",
-            "How many of its keys the file may lose at once. One that has lost more is taken for damaged, and changes nothing.",
+            "How much of the file may be lost at once; if more is lost, nothing changes.",
         ),
     ],
     constraints: unconstrained,

@@ -29,11 +29,7 @@ pub const BALANCE: Type =
 pub static HASH: Mapping = Mapping {
     heading: Some("key in `balance`"),
     definition: None,
-    keys: &[Key::required(
-        "hash",
-        TEXT,
-        "An [attribute](#attributes), as in `limit_keys`. Requests with the same value of it go to the same endpoint.",
-    )],
+    keys: &[Key::required("hash", TEXT, "An attribute, as in `limit_keys`, whose value decides.")],
     constraints: unconstrained,
 };
 

@@ -11,7 +11,7 @@ pub static CHECK: Mapping = Mapping {
         "allow",
         Type::Choices { names: &names(&LINTS), least: 0 },
         "[]",
-        "Names of [warnings](warnings.md) that are accepted, and not reported.",
+        "Warnings that are accepted.",
     )],
     constraints: unconstrained,
 };

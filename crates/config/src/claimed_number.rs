@@ -18,9 +18,9 @@ pub static CLAIMED: Mapping = Mapping {
         Key::required(
             "from",
             Type::Defined { name: "verified_attribute", text: "`jwt:<claim>`, `key:<column>`" },
-            "The claim of the verified token, or the column of the [file of keys](#the-file-of-keys), that holds it.",
+            "The claim or the column that holds it.",
         ),
-        Key::required("default", FROM_ZERO, "The number of a request without it, or with one that cannot be read."),
+        Key::required("default", FROM_ZERO, "The number of a request without it."),
         Key::default("min", FROM_ZERO, "0", "A smaller number is raised to this."),
         Key::required(
             "max",

@@ -13,7 +13,7 @@ pub static CLIENT_IP: Mapping = Mapping {
             "ipv6_prefix",
             Type::Whole { least: 1, most: 128 },
             "64",
-            "How many bits of an IPv6 address identify one client.",
+            "Bits of an IPv6 address that identify one client.",
         ),
     ],
     constraints: unconstrained,

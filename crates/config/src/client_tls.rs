@@ -17,23 +17,17 @@ pub static CLIENT_TLS: Mapping = Mapping {
             "ca_file",
             PATH,
             "the authorities that the system trusts",
-            "PEM: the authorities that are trusted, and no others.",
+            "PEM: the only authorities that are trusted.",
         ),
         Key::depends(
             "server_name",
             TEXT,
             "the host that is connected to",
-            "The host name or IP address that the server's certificate must have.",
+            "The name or address in the server's certificate.",
         ),
-        Key::optional("cert_file", PATH, "PEM: the certificate that the gateway presents, with its chain."),
+        Key::optional("cert_file", PATH, "PEM: the certificate of the gateway, with its chain."),
         Key::optional("key_file", PATH, "PEM: the private key of `cert_file`."),
-        Key::default(
-            "verify",
-            BOOLEAN,
-            "true",
-            "Whether the server's certificate is verified. With `false` any server can pass for it: \
-             [a warning](warnings.md#unverified_server).",
-        ),
+        Key::default("verify", BOOLEAN, "true", "`false` accepts any certificate."),
     ],
     constraints: || json!({"dependencies": {"cert_file": ["key_file"], "key_file": ["cert_file"]}}),
 };

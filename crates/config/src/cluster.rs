@@ -32,24 +32,18 @@ pub static CLUSTER: Mapping = Mapping {
     heading: Some("key in `cluster`"),
     definition: None,
     keys: &[
-        Key::required(
-            "nodes",
-            NODES.declared(),
-            "Nodes to ask for the others, at least one. Without a port it is 6379.",
-        ),
+        Key::required("nodes", NODES.declared(), "Nodes to ask for the others; port 6379 by default."),
         Key::default(
             "place",
             Type::Choice(&names(&PLACES)),
             "spread",
-            "Where the buckets of one request are: with `spread` each on the node that its key leads to, with `together` all \
-             buckets of all requests on one node.",
+            "Where buckets are. `spread`: each on the node that its key leads to. `together`: all on one node.",
         ),
         Key::default(
             "hash_tags",
             Type::Whole { least: 1, most: MOST_HASH_TAGS },
             "16",
-            "With `spread`: under how many hash tags the buckets are, which lie on the masters in equal parts. At least five \
-             for each master.",
+            "With `spread`: the number of hash tags. At least five for each master.",
         ),
     ],
     constraints: || {

@@ -57,43 +57,22 @@ pub static CORS: Mapping = Mapping {
     heading: Some("key of an entry of `cors`"),
     definition: None,
     keys: &[
-        Key::optional(
-            "match",
-            CONDITIONS,
-            "[Conditions](#match) on what a preflight has in common with the request that follows it: not on credentials, headers, \
-             cookies or the method. Without the key every request matches.",
-        ),
-        Key::required(
-            "origins",
-            ORIGINS.declared(),
-            "The origins whose pages may send requests and read the responses. `\"*\"` is any.",
-        ),
-        Key::default(
-            "methods",
-            METHODS.declared(),
-            "[GET, HEAD, POST]",
-            "What such pages may send. Browsers send GET, HEAD and POST without asking if nothing else needs permission.",
-        ),
+        Key::optional("match", CONDITIONS, "Conditions, not on credentials, headers, cookies or the method."),
+        Key::required("origins", ORIGINS.declared(), "The origins of these pages. `\"*\"`: any."),
+        Key::default("methods", METHODS.declared(), "[GET, HEAD, POST]", "What such pages may send."),
         Key::default(
             "headers",
             HEADERS.declared(),
             "[]",
-            "The headers that such pages may set: `authorization`, `content-type` for JSON, `x-api-key`. `\"*\"` is any but \
-             `authorization`.",
+            "Headers that such pages may set. `\"*\"`: any but `authorization`.",
         ),
         Key::default(
             "credentials",
             BOOLEAN,
             "false",
-            "Whether such pages may send cookies. Then nothing may be `\"*\"`. A token that a page sets in a header by itself does not \
-             need it.",
+            "Whether such pages may send cookies; then nothing may be `\"*\"`.",
         ),
-        Key::default(
-            "max_age",
-            DURATION,
-            "10m",
-            "How long a browser may remember the answer to a preflight: at most `1d`.",
-        ),
+        Key::default("max_age", DURATION, "10m", "How long a browser may remember the answer: at most `1d`."),
     ],
     constraints: || {
         let without_any = json!({"not": {"contains": {"const": ANY}}});

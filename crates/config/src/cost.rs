@@ -11,8 +11,8 @@ use ledger::cost::Cost;
 use request::attribute::Attribute;
 use rules::rule::Price;
 
-/// A cost that is not above the most that a bucket holds, as the file calls it.
-pub const UP_TO_BURST: Type = Type::Defined { name: "amount", text: "above 0, at most `burst`" };
+/// A cost. Its reader compares it with the most that a limit can hold.
+const AMOUNT: Type = Type::Defined { name: "amount", text: "above 0" };
 
 const SOURCE_SHAPE: &str = "be fixed, header:<name> or query:<name>";
 
@@ -32,16 +32,10 @@ const SOURCE: ValueKind<ReadField<Option<Attribute>>> = ValueKind {
 
 pub const COST_SOURCE: Key =
     Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
-pub const fn fixed_cost(kind: Type) -> Key {
-    Key::default("fixed_cost", kind, "1", "The cost, if it is fixed.")
-}
-pub const fn default_cost(kind: Type) -> Key {
-    let doc = "The cost, if the header or parameter is missing, or is not a plain decimal above 0.";
-    Key::default("default_cost", kind, "1", doc)
-}
-pub const fn min_cost(kind: Type) -> Key {
-    Key::default("min_cost", kind, "1", "A smaller requested cost is raised to this.")
-}
+pub const FIXED_COST: Key =
+    Key::default("fixed_cost", AMOUNT, "1", "The cost, if it is fixed. No cost may be more than the limit can hold.");
+pub const DEFAULT_COST: Key = Key::default("default_cost", AMOUNT, "1", "The cost, if the request names none.");
+pub const MIN_COST: Key = Key::default("min_cost", AMOUNT, "1", "A smaller requested cost is raised to this.");
 pub const MAX_COST: Key = Key::optional(
     "max_cost",
     Type::Defined { name: "amount", text: "at least `min_cost`" },

@@ -90,35 +90,36 @@ const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> = ValueKind {
 pub const DECIDE: Key = Key::optional(
     "decide",
     Type::Choices { names: &names(&DOORS), least: 1 },
-    "[Decides](edges.md) for other proxies, in place of proxying. `http`: they ask with a request to `/decide`. `ext_authz`, `rls`: Envoy asks by gRPC, about a request or about descriptors.",
+    "Decides for other proxies, and proxies nothing. `http`: they send requests to `/decide`. `ext_authz`, `rls`: \
+     Envoy asks by gRPC.",
 );
 
 pub const CLIENTS: Key = Key::depends(
     "clients",
     networks(1),
     "those with a certificate, if `client_auth` is `required`",
-    "With `decide`: the proxies that may ask. What they say of a client is believed; the connections of others are closed.",
+    "With `decide`: the proxies that may ask. They are believed; other connections are closed.",
 );
 
 pub const ORIGINAL_REQUEST_KEY: Key = Key::depends(
     "original_request",
     Type::Choice(&names(&ORIGINAL_REQUEST)),
     "required with `decide: [http]`",
-    "Where a call of `/decide` has [the request that it asks about](edges.md#the-original-request).",
+    "Where a call of `/decide` has the request that it asks about.",
 );
 
 pub const REFUSE_WITH_KEY: Key = Key::depends(
     "refuse_with",
     REFUSE_WITH.declared(),
     "the status of the decision",
-    "With `decide: [http]`, for proxies that know no other refusal: 401 stays, and all others are 403 with `X-Tollgate-Status`.",
+    "With `decide: [http]`: all refusals but 401 become 403.",
 );
 
 pub const ANSWER_WITHIN: Key = Key::depends(
     "answer_within",
     POSITIVE_DURATION,
     "15ms for `ext_authz` and `rls`, for `http` the `timeout` of the store",
-    "With `decide`: how long a decision may wait for the store. After that `on_store_failure` decides.",
+    "With `decide`: how long a decision may wait for the store.",
 );
 
 /// The keys that have no meaning without `decide`.

@@ -58,8 +58,7 @@ pub static FILE: Mapping = Mapping {
             "listen",
             LISTEN_ADDRESS.declared(),
             "0.0.0.0:8080",
-            "Where requests arrive. Port 0 picks a free port, which is printed at the start. `unix:PATH` is a [Unix domain \
-             socket](#unix-domain-sockets), like `unix:/run/tollgate.sock`.",
+            "Where requests arrive. Port 0 picks a free port, which is printed at the start.",
         ),
         Key::optional(
             "listeners",
@@ -69,32 +68,24 @@ pub static FILE: Mapping = Mapping {
         Key::optional(
             "admin",
             SOCKET_ADDRESS,
-            "Where `/metrics`, `/livez` and `/readyz` are served, without a password. Without the key there is no such \
-             listener.",
+            "Serves `/metrics`, `/livez`, `/readyz` and the status page, without a password.",
         ),
-        Key::default(
-            "threads",
-            THREADS.declared(),
-            "auto",
-            "How many threads proxy. `auto` is one for each core that the process may use.",
-        ),
+        Key::default("threads", THREADS.declared(), "auto", "Threads that proxy. `auto`: one for each core."),
         Key::depends(
             "upstream",
             UPSTREAM.declared(),
             "`upstreams` and `routes` instead; none where every listener has `decide`",
-            "Where requests go: `http://HOST`, `http://HOST:PORT` or the same with `https`, without a path. The default port is \
-             80, or 443. A name is looked up again every 30 seconds, and requests go to each of its addresses in turn. `unix:PATH` is \
-             a Unix domain socket, like `unix:/run/api.sock`.",
+            "The one upstream: `http://HOST:PORT` or `https://…`, without a path, or `unix:PATH`.",
         ),
         Key::optional(
             "upstreams",
             Type::Named(&UPSTREAM_ENTRY),
-            "[Several upstreams](#upstreams-and-routes), by name, or one of several servers.",
+            "Several upstreams, by name. A name is made like that of a rule.",
         ),
         Key::optional(
             "routes",
             Type::List { of: &ROUTE, least: 1 },
-            "Which of `upstreams` a request goes to. The first route that matches is taken; where none does, the answer is 404.",
+            "Which upstream a request goes to: the first route that matches decides.",
         ),
         Key::default("upstream_timeouts", Type::Mapping(&UPSTREAM_TIMEOUTS), "{}", "How long the upstream may take."),
         Key::default(
@@ -107,91 +98,53 @@ pub static FILE: Mapping = Mapping {
             "on_store_failure",
             ON_STORE_FAILURE,
             "local",
-            "What happens to a request [when the store does not answer](#when-the-store-fails). `local`: it is charged in \
-             this gateway's memory, to its share of the limit. `allow`: it passes. `deny`: 503.",
+            "When the store does not answer. `local`: this gateway's share is charged in memory. `allow`: the request \
+             passes. `deny`: 503.",
         ),
         Key::default(
             "client_ip",
             Type::Mapping(&CLIENT_IP),
             "{}",
-            "Which address is the client's: the attribute `ip:address`.",
+            "The address of a client: the attribute `ip:address`.",
         ),
-        Key::optional(
-            "jwt",
-            Type::Mapping(&JWT),
-            "How JSON Web Tokens are verified. Their claims are the attributes `jwt:<claim>`.",
-        ),
-        Key::optional(
-            "api_keys",
-            Type::Mapping(&API_KEYS),
-            "Which API keys are known, and who has them: the attributes `key:id` and `key:plan`.",
-        ),
+        Key::optional("jwt", Type::Mapping(&JWT), "JSON Web Tokens. Their claims are the attributes `jwt:<claim>`."),
+        Key::optional("api_keys", Type::Mapping(&API_KEYS), "API keys, for the attributes `key:…`."),
         Key::optional(
             "cors",
             Type::List { of: &CORS, least: 1 },
-            "[Pages of other origins](#cors) that may send requests and read the responses. The first entry that matches a request decides.",
+            "Web pages of other origins that may send requests. The first entry that matches decides.",
         ),
         Key::optional(
             "error_pages",
             Type::List { of: &ERROR_PAGE, least: 1 },
-            "[Own texts](#error_pages) for responses of the gateway. The first entry that matches a request and its status is used; \
-             without one it is a problem document.",
+            "Own bodies for the gateway's responses. The first entry that matches is used.",
         ),
-        Key::default(
-            "exempt",
-            EXEMPT.declared(),
-            "[]",
-            "Requests that [pay nothing](#exempt): one entry that holds is enough. A `deny` still refuses them.",
-        ),
+        Key::default("exempt", EXEMPT.declared(), "[]", "Requests that pay nothing."),
         Key::optional(
             "rules",
             Type::List { of: &RULE, least: 0 },
-            "The rules of a single policy, which is named `default`. The first rule that applies decides.",
+            "The rules of one policy, `default`. The first that applies decides.",
         ),
-        Key::optional(
-            "policies",
-            Type::List { of: &POLICY, least: 0 },
-            "[Policies](#policies): named, ordered lists of rules. Every policy counts. All that they charge is taken together, \
-             or nothing is.",
-        ),
+        Key::optional("policies", Type::List { of: &POLICY, least: 0 }, "Named lists of rules. Every policy counts."),
         Key::default(
             "headers",
             HEADERS,
             "[ratelimit, legacy]",
-            "Which rate-limit fields responses carry; `[]` for none.",
+            "Which rate-limit fields responses have; `[]` for none.",
         ),
         Key::default(
             "retry_after_jitter",
             Type::Mapping(&RETRY_AFTER_JITTER),
             "{}",
-            "How far `Retry-After` is spread, so that clients do not all return at once.",
+            "How far `Retry-After` is spread.",
         ),
-        Key::default(
-            "limits",
-            Type::Mapping(&LIMITS),
-            "{}",
-            "What a client may send, how long it may take, and how many connections may be open.",
-        ),
+        Key::default("limits", Type::Mapping(&LIMITS), "{}", "Bounds of requests and connections."),
         Key::default("drain", Type::Mapping(&DRAIN), "{}", "How the process shuts down."),
         Key::default("log", Type::Mapping(&LOG), "{}", "Diagnostics on standard error."),
-        Key::optional(
-            "access_log",
-            Type::Mapping(&ACCESS_LOG),
-            "One line of JSON for each request: see [the access log](#the-access-log). Without the key nothing is logged.",
-        ),
-        Key::default(
-            "check",
-            Type::Mapping(&CHECK),
-            "{}",
-            "What `tollgate check` reports about this file: see [errors](#errors).",
-        ),
-        Key::optional(
-            "hash_key",
-            TEXT,
-            "A secret of at least 16 bytes. It makes the pseudonyms of buckets and clients in logs and reports. Better from \
-             the environment.",
-        ),
-        Key::optional("hash_key_file", PATH, "A file that holds the same secret. Line ends after it are ignored."),
+        Key::optional("access_log", Type::Mapping(&ACCESS_LOG), "One line of JSON for each request."),
+        Key::default("check", Type::Mapping(&CHECK), "{}", "What `tollgate check` reports about this file."),
+        Key::optional("hash_key", TEXT, "The key of pseudonyms in logs and reports: a secret of at least 16 bytes."),
+        Key::optional("hash_key_file", PATH, "A file that holds the secret."),
     ],
     constraints: || {
         json!({"anyOf": [{"required": ["upstream"]}, {"required": ["upstreams", "routes"]}, {

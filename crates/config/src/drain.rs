@@ -21,7 +21,7 @@ pub static DRAIN: Mapping = Mapping {
             "delay",
             DURATION,
             "0s",
-            "At SIGTERM, the time between `/readyz` turning 503 and the listeners closing. SIGINT has no delay.",
+            "At SIGTERM, the time from `/readyz` turning 503 to the closing of listeners.",
         ),
         Key::default("timeout", DURATION, "25s", "The longest wait for requests in flight after that."),
     ],

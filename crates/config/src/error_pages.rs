@@ -43,26 +43,15 @@ pub static ERROR_PAGE: Mapping = Mapping {
         Key::optional(
             "match",
             CONDITIONS,
-            "[Conditions](#match), which may not read credentials, as for routes: `path`, `host`, `header:accept`. Without the key every \
-             request matches.",
+            "Conditions, which may not read credentials: `path`, `host`, `header:accept`.",
         ),
-        Key::optional(
-            "status",
-            STATUSES.declared(),
-            "For responses with these statuses. Without the key it is for all.",
-        ),
+        Key::optional("status", STATUSES.declared(), "The statuses. Without the key: all."),
         Key::required(
             "body_file",
             PATH,
-            "The file that holds the text, of at most 1MiB. It is read with this file. `{status}`, `{request_id}` and `{retry_after}` in \
-             it are filled in.",
+            "The body, at most 1MiB. `{status}`, `{request_id}` and `{retry_after}` are filled in.",
         ),
-        Key::default(
-            "content_type",
-            TEXT,
-            "text/html; charset=utf-8",
-            "The `Content-Type`. What is filled in is escaped for it.",
-        ),
+        Key::default("content_type", TEXT, "text/html; charset=utf-8", "The `Content-Type`."),
         Key::default("headers", HEADERS.declared(), "{}", "Further header fields, by name."),
     ],
     constraints: super::key::unconstrained,

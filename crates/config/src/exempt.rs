@@ -10,7 +10,7 @@ use rules::rule::Condition;
 type ReadExempt = fn(Field<'_>, ConditionReader<'_>) -> Option<Vec<Vec<Condition>>>;
 
 pub const EXEMPT: ValueKind<ReadExempt> = ValueKind {
-    text: "list of [conditions](#match)",
+    text: "list of conditions",
     schema: || json!({"type": "array", "items": {"allOf": [{"$ref": "#/definitions/conditions"}], "minProperties": 1}}),
     read: exempt,
 };

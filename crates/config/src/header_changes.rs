@@ -39,8 +39,7 @@ pub static HEADER_CHANGES: Mapping = Mapping {
             "set",
             SET.declared(),
             "{}",
-            "Fields, by name, in place of all fields of that name. A value may have [attributes](#attributes) in it, in braces: \
-             `{jwt:org}`.",
+            "Fields that replace those of that name. A value may have attributes: `{jwt:org}`.",
         ),
         Key::default("remove", REMOVE.declared(), "[]", "Names of fields."),
     ],

@@ -148,16 +148,11 @@ pub static HEALTH: Mapping = Mapping {
     heading: Some("key in `health`"),
     definition: None,
     keys: &[
-        Key::optional(
-            "path",
-            PATH.declared(),
-            "The path of the requests, with a query if one is needed. Either this or `grpc` must be there.",
-        ),
+        Key::optional("path", PATH.declared(), "The path of the checks, or `grpc` in its place."),
         Key::optional(
             "grpc",
             TEXT,
-            "In place of `path`: the service whose health is asked for by gRPC's health protocol; empty for the whole server. \
-             Needs `protocol: h2` or `h2c`.",
+            "The service, or empty for the server, to check by gRPC's health protocol over HTTP/2.",
         ),
         Key::default("expect", EXPECTED_STATUS.declared(), "2xx", "The statuses of a healthy endpoint."),
         Key::default("interval", POSITIVE_DURATION, "5s", "The time between the checks of an endpoint."),
@@ -165,27 +160,22 @@ pub static HEALTH: Mapping = Mapping {
             "timeout",
             POSITIVE_DURATION,
             "`1s`, or `interval` if that is shorter",
-            "For a whole check, from the connection to the status. Not longer than `interval`.",
+            "For a whole check, from the connection to the status.",
         ),
         Key::default(
             "fall",
             Type::Whole { least: 1, most: 1000 },
             "3",
-            "After so many failed checks in a row an endpoint is down.",
+            "Failed checks in a row after which an endpoint is down.",
         ),
         Key::default(
             "rise",
             Type::Whole { least: 1, most: 1000 },
             "2",
-            "After so many passed checks in a row an endpoint that is down is up again.",
+            "Passed checks in a row after which it is up again.",
         ),
         Key::depends("host", HOST.declared(), "the host of the endpoint's `url`", "`Host` of the requests."),
-        Key::depends(
-            "port",
-            Type::Whole { least: 1, most: 65_535 },
-            "that of the endpoint",
-            "The port that is checked in place of the endpoint's own.",
-        ),
+        Key::depends("port", Type::Whole { least: 1, most: 65_535 }, "that of the endpoint", "The port to check."),
     ],
     constraints: || {
         json!({"anyOf": [{"required": ["path"]}, {"required": ["grpc"]}], "dependencies": {

@@ -49,25 +49,13 @@ const BOUNDED_LEEWAY: ValueKind<ReadField<Micros>> = ValueKind {
     },
 };
 
-const ISSUER: Key = Key::optional(
-    "issuer",
-    ISSUER_NAME.declared(),
-    "The exact value that `iss` must have. Without the key `iss` is not checked.",
-);
-const AUDIENCE: Key = Key::optional(
-    "audience",
-    AUDIENCES.declared(),
-    "What `aud` must be, or have one of. Without the key `aud` is not checked.",
-);
+const ISSUER: Key = Key::optional("issuer", ISSUER_NAME.declared(), "The value that `iss` must have.");
+const AUDIENCE: Key = Key::optional("audience", AUDIENCES.declared(), "What `aud` must be, or contain one of.");
 const ACCEPTED: Type = Type::Choices { names: &names(&ALGORITHMS), least: 1 };
-const ACCEPTED_DOC: &str = "The algorithms that are accepted. No other is.";
-const KEYS_DOC: &str = "The keys that signatures are verified with: exactly one source.";
-const LEEWAY: Key = Key::default(
-    "leeway",
-    BOUNDED_LEEWAY.declared(),
-    "30s",
-    "How far the issuer's clock may differ from ours, for `exp` and `nbf`.",
-);
+const ACCEPTED_DOC: &str = "The only algorithms that are accepted.";
+const KEYS_DOC: &str = "The keys of signatures: exactly one source.";
+const LEEWAY: Key =
+    Key::default("leeway", BOUNDED_LEEWAY.declared(), "30s", "How far the issuer's clock may differ from ours.");
 
 const CARRIER: &str = "be header:<name> or cookie:<name>";
 
@@ -97,32 +85,26 @@ pub static JWT: Mapping = Mapping {
             "token_from",
             TOKEN_FROM.declared(),
             "[header:authorization]",
-            "Where a token is looked for. The first of these that the request has is used.",
+            "Where a token is looked for. The first that the request has is used.",
         ),
         Key::default(
             "on_invalid",
             Type::Choice(&names(&ON_INVALID)),
             "reject",
-            "What happens to a request whose token is invalid: `reject` is 401, `anonymous` goes on without claims.",
+            "With an invalid token. `reject`: 401. `anonymous`: no claims.",
         ),
-        Key::default(
-            "on_missing",
-            Type::Choice(&names(&ON_MISSING)),
-            "anonymous",
-            "What happens to a request without a token: `reject` is 401, `anonymous` goes on without claims.",
-        ),
+        Key::default("on_missing", Type::Choice(&names(&ON_MISSING)), "anonymous", "The same without a token."),
         // Far more than honest clients need, and far less than it takes to keep a core busy.
         Key::default(
             "invalid_limit",
             Type::Mapping(&NUMBERS),
             "{rps: 50, burst: 500}",
-            "How many invalid tokens are examined for each client address. Beyond: 429.",
+            "Invalid tokens that are examined for each client address. Beyond: 429.",
         ),
         Key::optional(
             "issuers",
             Type::List { of: &ISSUERS, least: 1 },
-            "Several issuers, chosen by the token's `iss`. Then `issuer`, `audience`, `algorithms`, `keys` and `leeway` belong to \
-             them and not to `jwt`.",
+            "Several issuers, each with `issuer`, `audience`, `algorithms`, `keys` and `leeway`.",
         ),
     ],
     constraints: jwt_constraints,

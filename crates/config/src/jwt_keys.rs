@@ -46,21 +46,19 @@ pub static KEYS: Mapping = Mapping {
         DeclaredKey::optional(
             "jwks_url",
             JWKS_URL.declared(),
-            "A JWK set under a URL: https, or http to this machine. It is fetched and kept fresh.",
+            "A JWK set under a URL: https, or http to this machine.",
         ),
         DeclaredKey::optional(
             "public_key_file",
             PATH,
-            "PEM, of a public key or a certificate: an RSA key of at least 2048 bits, an EC key on P-256 or P-384, or an \
-             Ed25519 key.",
+            "PEM: a public key or a certificate; RSA from 2048 bits, P-256, P-384, Ed25519.",
         ),
         DeclaredKey::optional(
             "secret",
             TEXT,
-            "The shared secret for HS256, HS384 and HS512, as text; at least as long as the hash: 32, 48 or 64 bytes. Better from the environment: \
-             `\"${JWT_SECRET}\"`.",
+            "The shared secret, of at least 32, 48 or 64 bytes for HS256, HS384 and HS512.",
         ),
-        DeclaredKey::optional("secret_file", PATH, "A file that holds the secret. Line ends after it are ignored."),
+        DeclaredKey::optional("secret_file", PATH, "A file that holds the secret."),
     ],
     constraints: || json!({"minProperties": 1, "maxProperties": 1}),
 };

@@ -1,8 +1,8 @@
 //! Declares the keys of gateway.yaml: the one place where a key has its name, type, default and meaning.
 //!
 //! The file that reads a mapping declares it as a [`Mapping`]. [`super::reader::Section`] takes known names, bounds and
-//! defaults from the declaration, [`super::schema()`] emits the JSON Schema from it, and a test compares the tables of
-//! docs/configuration.md with it.
+//! defaults from the declaration, [`super::schema()`] emits the JSON Schema from it, and docs/configuration/keys.md
+//! lists them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use super::size;
 /// A mapping whose keys are all known by name.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The first cell of its table in the reference. `None`: its keys are those of another mapping, which has the table.
+    /// What its keys are, as in "key of a rule". `None`: the keys are those of another mapping, which has the heading.
     pub heading: Option<&'static str>,
     /// Its name among the schema's definitions, if it is the type of several keys.
     pub definition: Option<&'static str>,
@@ -172,6 +172,8 @@ impl Type {
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
+            // A long list has a page of its own.
+            Type::Choices { names, .. } if names.len() > 20 => "list of names".to_owned(),
             Type::Choices { names, .. } => format!("list of {}", quoted(names)),
             Type::Mapping(_) | Type::OneOf(_) => "mapping".to_owned(),
             Type::Switch(_) => "`true`, `false` or mapping".to_owned(),

@@ -108,63 +108,50 @@ pub static LIMITS: Mapping = Mapping {
             "header_timeout",
             POSITIVE_DURATION,
             "10s",
-            "From the first byte of a head to the last, however they arrive. Beyond: 408.",
+            "From the first byte of a head to the last. Beyond: 408.",
         ),
         Key::default(
             "idle_timeout",
             POSITIVE_DURATION,
             "60s",
-            "How long a connection is kept without a byte of a first, or of another, head. It is closed without a response.",
+            "How long a connection may be idle before a head. It is closed without a response.",
         ),
         Key::default(
             "body_timeout",
             POSITIVE_DURATION,
             "30s",
-            "The longest pause within a request body (beyond: 408), and the longest time for which a client may read \
-             nothing of its response (beyond: the connection is closed, or the stream of HTTP/2 reset).",
+            "The longest pause in a request body (408), or in which a client reads nothing of its response (closed).",
         ),
         Key::default(
             "stream_idle_timeout",
             POSITIVE_DURATION,
             "5m",
-            "The longest pause of a WebSocket, and of a gRPC call, in either direction, in place of `body_timeout`; and of \
-             its upstream, in place of `read` and `write` of `upstream_timeouts`. A call is a `POST` over HTTP/2 with `te: trailers`, \
-             as all clients of gRPC send it, to an upstream with `protocol: h2` or `h2c`.",
+            "The longest pause of a WebSocket, or of a gRPC call to an HTTP/2 upstream.",
         ),
-        Key::default(
-            "body_bytes",
-            BODY_BYTES.declared(),
-            UNLIMITED,
-            "Size of a request body. Beyond: 413, before anything is charged if the head gives the length.",
-        ),
+        Key::default("body_bytes", BODY_BYTES.declared(), UNLIMITED, "Size of a request body. Beyond: 413."),
         Key::default(
             "connections",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "20000",
-            "Open connections on all listeners together. Beyond: 503, or closed. Never more than the open-file limit allows. Those to \
-             listeners with `decide` are counted apart, up to the same number.",
+            "Open connections. Beyond: 503, or closed. Those to listeners with `decide` are counted apart.",
         ),
         Key::default(
             "connections_per_client",
             CONNECTIONS_PER_CLIENT.declared(),
             "1000",
-            "Open connections of one client address: the TCP peer's, or that in its PROXY protocol header; an IPv6 address by its \
-             [prefix](#clients). Of streams of HTTP/2, ten times as many beside one for each connection. Beyond: 503, or closed. \
-             Trusted proxies, and proxies that `clients` of a listener names, have no such bound, because they connect for many clients.",
+            "Open connections of one client; of HTTP/2 streams ten times as many. Beyond: 503, or closed.",
         ),
         Key::default(
             "handshakes_at_once",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "1000",
-            "Handshakes of [TLS](#tls) under way on all listeners together, of which one client has a tenth, or 8 if that is more. Beyond: \
-             closed. Trusted proxies, and those that `clients` of a listener names, are bounded in total only.",
+            "TLS handshakes under way; of one client a tenth, but at least 8. Beyond: closed.",
         ),
         Key::default(
             "extra_methods",
             EXTRA_METHODS.declared(),
             "[]",
-            "Methods that are forwarded although [IANA](https://www.iana.org/assignments/http-methods) has not registered them, \
-             with their case: `[PURGE]`. All others: 400. `TRACE` and `CONNECT` never are: 405.",
+            "Methods that are forwarded although IANA has not registered them: `[PURGE]`.",
         ),
     ],
     constraints: unconstrained,

@@ -24,7 +24,7 @@ pub static LIST_FILE: Mapping = Mapping {
             "max_shrink",
             PERCENT.declared(),
             "50%",
-            "How much of its entries a list may lose at once. One that has lost more is taken for damaged, and the file with it.",
+            "How much of the file may be lost at once; if more is lost, nothing changes.",
         ),
     ],
     constraints: || json!({}),

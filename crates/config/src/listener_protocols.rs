@@ -16,8 +16,7 @@ pub const LISTENER_PROTOCOLS: Key = Key::depends(
     "protocols",
     Type::Choices { names: &names(&PROTOCOLS), least: 1 },
     "`[h2, http/1.1]` with `tls`, else `[http/1.1]`, with `h2c` before it where Envoy asks",
-    "What is [spoken](#http2) here, the preferred one first. `h2`: HTTP/2, with `tls`. `h2c`: HTTP/2 without it, to clients \
-     that begin with it.",
+    "What is spoken, the preferred one first. `h2c`: HTTP/2 without TLS.",
 );
 
 /// What the schema says of both keys. Names in references to the environment are known only when they are read.

@@ -26,18 +26,13 @@ static CERTIFICATE: Mapping = Mapping {
     heading: Some("key in `certificates`"),
     definition: None,
     keys: &[
-        Key::required(
-            "cert_file",
-            PATH,
-            "PEM: the certificate, with its chain. Its names are those that clients ask for.",
-        ),
+        Key::required("cert_file", PATH, "PEM: the certificate, with its chain."),
         Key::required("key_file", PATH, "PEM: the private key of `cert_file`."),
         Key::optional("client_ca_file", PATH, "PEM: the authorities that may have signed a client's certificate."),
         Key::optional(
             "client_crl_file",
             PATH,
-            "PEM: the revocation lists of those authorities, and of every authority between them and a client. A list that \
-             is out of date revokes all that it speaks for.",
+            "PEM: revocation lists of all authorities up to the root. An outdated one revokes all that it speaks for.",
         ),
         Key::depends(
             "client_auth",
@@ -56,16 +51,16 @@ pub static LISTENER_TLS: Mapping = Mapping {
         Key::required(
             "certificates",
             Type::List { of: &CERTIFICATE, least: 1 },
-            "A client gets the certificate with the name that it asks for (SNI): the same name, else a wildcard of one label, \
-             else the first certificate. Changes of the files are [followed](#tls).",
+            "Chosen by the name that a client asks for (SNI): the same name, else a wildcard of one label, else the \
+             first.",
         ),
-        Key::default("min_version", MIN_VERSION.declared(), "\"1.2\"", "The oldest version of TLS that is spoken."),
+        Key::default("min_version", MIN_VERSION.declared(), "\"1.2\"", "The oldest version of TLS."),
         Key::default(
             "strict_sni",
             BOOLEAN,
             "false",
-            "Whether a client that asks for no name, or for one that no certificate has, is disconnected instead; and a \
-             request for another host than the certificate covers is answered 421.",
+            "Disconnects clients that ask for no known name; a request for another host than the certificate's is \
+             answered 421.",
         ),
     ],
     constraints: unconstrained,

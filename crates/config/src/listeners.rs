@@ -116,7 +116,7 @@ pub enum HeaderSenders {
 static PROXY_PROTOCOL: Mapping = Mapping {
     heading: Some("key in `proxy_protocol`"),
     definition: None,
-    keys: &[Key::required("from", networks(1), "The load balancers. The connections of other peers are closed.")],
+    keys: &[Key::required("from", networks(1), "The load balancers. Other connections are closed.")],
     constraints: unconstrained,
 };
 
@@ -128,27 +128,17 @@ pub static LISTENER: Mapping = Mapping {
             "name",
             NAME,
             "`http`, or the address if there are several",
-            "Its name in [rules](#attributes) and [metrics](metrics.md): unique, 1 to 64 of `A-Za-z0-9_.-`.",
+            "Its name in rules and metrics: unique, 1 to 64 of `A-Za-z0-9_.-`.",
         ),
-        Key::required(
-            "address",
-            LISTEN_ADDRESS.declared(),
-            "Where requests arrive. Two listeners must not have the same address, or one all \
-             addresses (`0.0.0.0`) of the other's port, unless that is 0, which picks a free one. `unix:PATH` is a [Unix domain socket](#unix-domain-sockets).",
-        ),
+        Key::required("address", LISTEN_ADDRESS.declared(), "Where requests arrive. Each needs its own."),
         SOCKET_MODE_KEY,
         Key::default(
             "proxy_protocol",
             Type::Switch(&PROXY_PROTOCOL),
             "false",
-            "Whether every connection begins with a PROXY protocol header, which names the client. `true` believes every \
-             host that reaches this address.",
+            "Requires a PROXY protocol header, which names the client. `true` believes every host.",
         ),
-        Key::optional(
-            "tls",
-            Type::Mapping(&LISTENER_TLS),
-            "[TLS](#tls), with these certificates. Without the key connections are not encrypted.",
-        ),
+        Key::optional("tls", Type::Mapping(&LISTENER_TLS), "Speaks TLS, with these certificates."),
         LISTENER_PROTOCOLS,
         DECIDE,
         CLIENTS,

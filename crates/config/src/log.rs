@@ -32,7 +32,7 @@ pub static LOG: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::default("level", Type::Choice(&names(&LEVELS)), "info", "The least important level that is logged."),
-        Key::default("format", Type::Choice(&names(&FORMATS)), "text", "The format; one line for each event in both."),
+        Key::default("format", Type::Choice(&names(&FORMATS)), "text", "The format."),
     ],
     constraints: unconstrained,
 };

@@ -15,13 +15,13 @@ use rules::rule::Condition;
 pub const STRIP_PREFIX: Key = Key::optional(
     "strip_prefix",
     PREFIX.declared(),
-    "Segments that are taken off the beginning of the path. Every path in the `match` must have them.",
+    "Segments taken off the path. Every path in the `match` must begin with them.",
 );
 
 pub const REPLACE_PREFIX: Key = Key::optional(
     "replace_prefix",
     PREFIX.declared(),
-    "What takes the place of the segments before `/*` in the `path` of the `match`, or of the only `path` there.",
+    "Replaces the segments before `/*` in the one `path` of the `match`.",
 );
 
 const PREFIX: ValueKind<ReadField<String>> = ValueKind {

@@ -18,15 +18,9 @@ pub static POLICY: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::required("name", NAME, "Like the name of a rule; unique among policies."),
-        Key::optional("match", CONDITIONS, "[Conditions](#match). Where they do not hold, the policy takes no part."),
-        Key::default("mode", MODE, "enforce", "The mode of all its rules; see [shadow](#shadow)."),
-        Key::default(
-            "otherwise",
-            Type::Choice(&names(&OTHERWISE)),
-            "allow",
-            "What happens when none of its rules applies. `allow`: no limit, counted in `rate_limiter_unmatched_total`. \
-             `deny`: 403.",
-        ),
+        Key::optional("match", CONDITIONS, "Conditions for the whole policy."),
+        Key::default("mode", MODE, "enforce", "The mode of all its rules."),
+        Key::default("otherwise", Type::Choice(&names(&OTHERWISE)), "allow", "If none of its rules applies."),
         Key::required(
             "rules",
             Type::List { of: &RULE, least: 0 },

@@ -42,19 +42,13 @@ pub static POSTGRES: Mapping = Mapping {
         Key::required(
             "url",
             URL.declared(),
-            "`postgres://USER@HOST/DATABASE`. `:PORT` (5432) may follow the host, and `:PASSWORD` the user, \
-             percent-encoded. Of several hosts, `a,b:5433`, the first that accepts writes is used.",
+            "`postgres://USER:PASSWORD@HOST:PORT/DATABASE`. Of several hosts, `a,b:5433`, the first that accepts \
+             writes is used.",
         ),
         PASSWORD,
         PASSWORD_FILE,
-        Key::default(
-            "tls",
-            Type::Switch(&CLIENT_TLS),
-            "false",
-            "Whether the connection is encrypted, and how. `true` is short for a mapping without keys. `sslmode` and its \
-             like have no place in `url`.",
-        ),
-        Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for PostgreSQL."),
+        Key::default("tls", Type::Switch(&CLIENT_TLS), "false", "Encrypts the connection. `url` has no `sslmode`."),
+        Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for PostgreSQL."),
         Key::default(
             "table",
             TABLE.declared(),
@@ -65,8 +59,8 @@ pub static POSTGRES: Mapping = Mapping {
             "durability",
             Type::Choice(&names(&DURABILITY)),
             "async",
-            "What a crash or a failover of the database may forget: with `none` everything, with `async` what was granted in \
-             the last moments, with `sync` nothing.",
+            "What a crash or a failover may forget: `none`: everything; `async`: what was granted in the last \
+             moments; `sync`: nothing.",
         ),
     ],
     constraints: || json!({"dependencies": one_password()}),

@@ -40,29 +40,24 @@ pub static REDIS: Mapping = Mapping {
         Key::optional(
             "url",
             URL.declared(),
-            "`redis://HOST`, or `rediss://HOST` for TLS. `:PORT` (6379) and `/DATABASE` (0) may follow. `USER:PASSWORD@` may \
-             precede the host, percent-encoded. Required without `sentinel` and `cluster`.",
+            "`redis://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://` for TLS; all but the host may be missing.",
         ),
         Key::optional(
             "sentinel",
             Type::Mapping(&SENTINEL),
-            "In place of `url`: the [sentinels](#sentinel) that say where the server is.",
+            "In place of `url`: the sentinels that say where the server is.",
         ),
-        Key::optional(
-            "cluster",
-            Type::Mapping(&CLUSTER),
-            "In place of `url`: a [Redis Cluster](#redis-cluster), whose nodes share the buckets.",
-        ),
-        Key::optional("username", TEXT, "The user who logs in; without a password, a user who needs none."),
+        Key::optional("cluster", Type::Mapping(&CLUSTER), "In place of `url`: a Redis Cluster."),
+        Key::optional("username", TEXT, "The user who logs in."),
         PASSWORD,
         PASSWORD_FILE,
         Key::depends(
             "tls",
             Type::Switch(&CLIENT_TLS),
             "`true` with `rediss://`, else `false`",
-            "Whether the connection is encrypted, and how. `true` is short for a mapping without keys.",
+            "Encrypts the connection.",
         ),
-        Key::default("timeout", POSITIVE_DURATION, "50ms", "The longest time that a decision waits for Redis."),
+        Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for Redis."),
         Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
     ],
     constraints: || {

@@ -24,7 +24,7 @@ pub static RETRY_AFTER_JITTER: Mapping = Mapping {
             "max_period",
             DURATION,
             "60s",
-            "The most that is added, in place of both, where a window of an hour or more has to end.",
+            "The most that is added instead, where a window of an hour or more has to end.",
         ),
     ],
     constraints: unconstrained,

@@ -50,12 +50,7 @@ pub static REDIRECT: Mapping = Mapping {
     heading: Some("key in `redirect`"),
     definition: None,
     keys: &[
-        Key::default(
-            "code",
-            CODE.declared(),
-            "308",
-            "The status. With 307 and 308 clients keep the method and the body.",
-        ),
+        Key::default("code", CODE.declared(), "308", "The status. With 307 and 308 clients keep method and body."),
         Key::depends("scheme", Type::Choice(&names(&SCHEMES)), "as in the request", "The scheme to go to."),
         Key::depends("host", HOST.declared(), "as in the request", "The host to go to, without a port."),
         Key::depends(
@@ -81,8 +76,8 @@ pub static RESPOND: Mapping = Mapping {
     definition: None,
     keys: &[
         Key::required("status", STATUS.declared(), "The status, other than 502 and 504."),
-        Key::default("body", TEXT, "''", "The body, of at most 1MiB. The statuses 204, 205 and 304 have no body."),
-        Key::optional("body_file", PATH, "A file that holds the body instead. It is read with this file."),
+        Key::default("body", TEXT, "''", "The body, at most 1MiB; none with 204, 205 and 304."),
+        Key::optional("body_file", PATH, "A file that holds the body instead."),
         Key::default("content_type", TEXT, "text/plain; charset=utf-8", "The `Content-Type` of a body."),
         Key::default("headers", HEADERS.declared(), "{}", "Further header fields, by name."),
     ],

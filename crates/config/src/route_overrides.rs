@@ -3,31 +3,31 @@
 use super::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use super::reader::{Field, Section};
 use super::size;
-use super::upstream_timeouts::TOTAL;
+use super::upstream_timeouts::{CONNECT_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use super::value_kind::{ReadField, ValueKind};
 use rules::route::overrides::{Overrides, Timeouts, TotalTimeout};
 
 const OF_UPSTREAM: &str = "as in the upstream";
 
 pub static ROUTE_TIMEOUTS: Mapping = Mapping {
-    heading: Some("key in `timeouts` of a route"),
+    heading: None,
     definition: None,
     keys: &[
-        Key::depends("connect", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
-        Key::depends("read", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
-        Key::depends("write", POSITIVE_DURATION, OF_UPSTREAM, "As in `upstream_timeouts`."),
-        Key::depends("total", TOTAL.declared(), OF_UPSTREAM, "As in `upstream_timeouts`."),
+        Key::depends("connect", POSITIVE_DURATION, OF_UPSTREAM, CONNECT_DOC),
+        Key::depends("read", POSITIVE_DURATION, OF_UPSTREAM, READ_DOC),
+        Key::depends("write", POSITIVE_DURATION, OF_UPSTREAM, WRITE_DOC),
+        Key::depends("total", TOTAL.declared(), OF_UPSTREAM, TOTAL_DOC),
     ],
     constraints: unconstrained,
 };
 
 pub static ROUTE_RETRIES: Mapping = Mapping {
-    heading: Some("key in `retries` of a route"),
+    heading: None,
     definition: None,
     keys: &[Key::required(
         "max",
         Type::Whole { least: 0, most: 7 },
-        "As in `retries` of the upstream, whose budget holds for these as well.",
+        "Retries of one request, at another endpoint if there is one.",
     )],
     constraints: unconstrained,
 };
@@ -47,16 +47,19 @@ const BODY_BYTES: ValueKind<ReadField<u64>> = ValueKind {
 pub const TIMEOUTS_OF_ROUTE: Key = Key::optional(
     "timeouts",
     Type::Mapping(&ROUTE_TIMEOUTS),
-    "How long the upstream may take for [these](#other-bounds) requests.",
+    "As `upstream_timeouts`, without `idle`. What is missing is that of the upstream.",
 );
 
-pub const RETRIES_OF_ROUTE: Key =
-    Key::optional("retries", Type::Mapping(&ROUTE_RETRIES), "How often [these](#other-bounds) are tried again.");
+pub const RETRIES_OF_ROUTE: Key = Key::optional(
+    "retries",
+    Type::Mapping(&ROUTE_RETRIES),
+    "`max` for these requests; the budget is that of the upstream.",
+);
 
 pub const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     "body_bytes",
     BODY_BYTES.declared(),
-    "Size of a request body, where it is to be smaller than in [`limits`](#bounds). Beyond: 413.",
+    "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
 
 /// What these keys of a route say. `None` after a problem.

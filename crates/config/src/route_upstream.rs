@@ -38,13 +38,13 @@ pub const UPSTREAM_OF_ROUTE: Key = Key::depends(
     "upstream",
     WEIGHTED.declared(),
     "`redirect` or `respond` instead",
-    "The name of one of `upstreams`; or several, each with the [share](#shares) of the requests that it gets: `{api: 95, canary: 5}`.",
+    "One of `upstreams`, or several with their shares: `{api: 95, canary: 5}`.",
 );
 
 pub const SPLIT_BY: Key = Key::optional(
     "split_by",
     Type::Defined { name: "limit_key", text: "attribute" },
-    "The attribute whose value decides to which of several upstreams a request goes. Without the key that is random.",
+    "The attribute that chooses among several upstreams. Without it: random.",
 );
 
 /// What these keys say. `None` after a problem.

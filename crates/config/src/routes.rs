@@ -32,30 +32,22 @@ pub static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
     definition: None,
     keys: &[
-        Key::required(
-            "name",
-            NAME,
-            "Like the name of a rule; unique among routes. It is the attribute `route`, and a label of metrics.",
-        ),
-        Key::optional(
-            "match",
-            CONDITIONS,
-            "[Conditions](#match), which may not read credentials. Without the key every request matches.",
-        ),
+        Key::required("name", NAME, "Like the name of a rule. It is the attribute `route`."),
+        Key::optional("match", CONDITIONS, "Conditions, which may not read credentials."),
         UPSTREAM_OF_ROUTE,
         SPLIT_BY,
-        Key::optional("redirect", Type::Mapping(&REDIRECT), "Sends the client [elsewhere](#answers-of-routes)."),
-        Key::optional("respond", Type::Mapping(&RESPOND), "A fixed [answer](#answers-of-routes)."),
-        Key::optional("rewrite", Type::Mapping(&REWRITE), "Another [path or host](#rewrites) for the upstream."),
+        Key::optional("redirect", Type::Mapping(&REDIRECT), "Redirects the client."),
+        Key::optional("respond", Type::Mapping(&RESPOND), "A fixed answer."),
+        Key::optional("rewrite", Type::Mapping(&REWRITE), "Another path or host for the upstream."),
         Key::optional(
             "request_headers",
             Type::Mapping(&HEADER_CHANGES),
-            "[Fields](#header-fields) that the upstream gets, or does not get.",
+            "Header fields that the upstream gets, or does not get.",
         ),
         Key::optional(
             "response_headers",
             Type::Mapping(&HEADER_CHANGES),
-            "[Fields](#header-fields) that clients get, or do not get, with the response of the upstream or of the route.",
+            "Header fields that clients get, or do not get, with the response.",
         ),
         TIMEOUTS_OF_ROUTE,
         RETRIES_OF_ROUTE,
@@ -63,7 +55,7 @@ pub static ROUTE: Mapping = Mapping {
         Key::optional(
             "forward_client_cert",
             BOOLEAN,
-            "Whether the upstream gets the client's certificate, if it has verified, as [`X-Forwarded-Client-Cert`](#tls).",
+            "Sends the client's verified certificate to the upstream, as `X-Forwarded-Client-Cert`.",
         ),
     ],
     constraints: || {

@@ -60,25 +60,12 @@ pub static OPERATORS: Mapping = Mapping {
         Key::optional(
             "regex",
             Type::Defined { name: "scalar", text: "pattern" },
-            "The pattern is found anywhere in the value; `^` and `$` anchor it. Matching takes linear time; there is no \
-             look-around and there are no back-references.",
+            "The pattern is found in the value; `^` and `$` anchor it. No look-around, no back-references.",
         ),
         Key::optional("present", BOOLEAN, "`true`: the attribute has a value. `false`: it has none."),
-        Key::optional(
-            "cidr",
-            CIDR.declared(),
-            "The client's whole address is in one of these networks; for `ip:address` only.",
-        ),
-        Key::optional(
-            "in_file",
-            LIST,
-            "The value is equal to an entry of [this file](#lists-in-files); not for `ip:address`.",
-        ),
-        Key::optional(
-            "cidr_file",
-            LIST,
-            "The client's whole address is in a network of [this file](#lists-in-files); for `ip:address` only.",
-        ),
+        Key::optional("cidr", CIDR.declared(), "The whole address is in one of these networks."),
+        Key::optional("in_file", LIST, "The value is equal to an entry of this file; not for `ip:address`."),
+        Key::optional("cidr_file", LIST, "The whole address is in a network of this file."),
     ],
     constraints: || json!({"minProperties": 1}),
 };

@@ -32,21 +32,12 @@ pub static SENTINEL: Mapping = Mapping {
     heading: Some("key in `sentinel`"),
     definition: None,
     keys: &[
-        Key::required("master", MASTER.declared(), "The name of the master in the sentinels' configuration."),
-        Key::required(
-            "nodes",
-            NODES.declared(),
-            "The sentinels to ask, at least one. Without a port it is 26379. The others are learnt from those that answer.",
-        ),
-        Key::optional("username", TEXT, "The user who logs in to the sentinels."),
-        Key::optional("password", TEXT, "The password for the sentinels. An empty one counts as missing."),
-        Key::optional("password_file", PATH, "A file that holds the password for the sentinels."),
-        Key::default(
-            "tls",
-            Type::Switch(&CLIENT_TLS),
-            "false",
-            "Whether connections to the sentinels are encrypted, and how.",
-        ),
+        Key::required("master", MASTER.declared(), "The name of the master."),
+        Key::required("nodes", NODES.declared(), "The sentinels to ask; port 26379 by default. They name the others."),
+        Key::optional("username", TEXT, "The user of the sentinels."),
+        Key::optional("password", TEXT, "The password for the sentinels; an empty one does not count."),
+        Key::optional("password_file", PATH, "A file that holds this password."),
+        Key::default("tls", Type::Switch(&CLIENT_TLS), "false", "Encrypts connections to the sentinels."),
     ],
     constraints: || json!({"dependencies": one_password()}),
 };

@@ -40,8 +40,7 @@ pub const SOCKET_MODE_KEY: Key = Key::depends(
     "socket_mode",
     SOCKET_MODE.declared(),
     "what the umask leaves",
-    "With `unix:PATH`: the permissions of its file. `600`: only the gateway's own user may connect, `660`: its group as well, `666`: \
-     everyone.",
+    "With `unix:PATH`: who may connect. `600`: the gateway's own user, `660`: its group as well, `666`: everyone.",
 );
 
 /// What the schema says of a listener that has the key.

@@ -20,21 +20,15 @@ pub static STORE: Mapping = Mapping {
     heading: Some("key in `store`"),
     definition: None,
     keys: &[
-        Key::optional("memory", Type::Mapping(&MEMORY), "Buckets live [in the process](#memory)."),
-        Key::optional("redis", Type::Mapping(&REDIS), "Buckets live [in a Redis](#redis)."),
-        Key::optional("postgres", Type::Mapping(&POSTGRES), "Buckets live [in a PostgreSQL](#postgresql)."),
-        Key::default(
-            "breaker",
-            Type::Mapping(&BREAKER),
-            "{}",
-            "When a shared store is [not asked for a while](#breaker).",
-        ),
+        Key::optional("memory", Type::Mapping(&MEMORY), "Buckets live in the process."),
+        Key::optional("redis", Type::Mapping(&REDIS), "Buckets live in a Redis."),
+        Key::optional("postgres", Type::Mapping(&POSTGRES), "Buckets live in a PostgreSQL."),
+        Key::default("breaker", Type::Mapping(&BREAKER), "{}", "When a shared store is not asked for a while."),
         Key::default(
             "gateways",
             Type::Whole { least: 1, most: MOST_GATEWAYS },
             "1",
-            "With `redis` or `postgres`: the least number of gateways that share the limits. [`local`](#when-the-store-fails) divides \
-             limits by it until this gateway has heard of more.",
+            "The least number of gateways that share the limits, by which `local` divides.",
         ),
     ],
     constraints: || {
@@ -58,19 +52,8 @@ static MEMORY: Mapping = Mapping {
             "1000000",
             "The largest number of buckets that are kept.",
         ),
-        Key::optional(
-            "file",
-            PATH,
-            "A file in which buckets are kept over [a restart and a crash](operations.md#buckets-in-a-file). Its folder must \
-             exist and be writable. Each gateway needs its own.",
-        ),
-        Key::default(
-            "save_every",
-            SAVE_EVERY,
-            "1m",
-            "With `file`: how often it is written, which is what a crash may forget. At the end of the process it is always \
-             written.",
-        ),
+        Key::optional("file", PATH, "Keeps buckets over a restart and a crash. Each gateway needs its own."),
+        Key::default("save_every", SAVE_EVERY, "1m", "How often `file` is written, which is what a crash may forget."),
     ],
     constraints: || json!({"dependencies": {"save_every": ["file"]}}),
 };
@@ -96,17 +79,12 @@ static BREAKER: Mapping = Mapping {
     heading: Some("key in `breaker`"),
     definition: None,
     keys: &[
-        Key::default(
-            "failures",
-            Type::Whole { least: 1, most: 1_000_000 },
-            "5",
-            "How many failed calls in a row open it: a call fails once when it is unanswered for `timeout` and once more for each further `timeout`, however many requests it carries. A reply within `timeout` ends the row, a later one does not. Calls of several connections that are unanswered at the same moment fail once together. It also opens if half of the last hundred calls failed, within 10 seconds and at five separate moments or more.",
-        ),
+        Key::default("failures", Type::Whole { least: 1, most: 1_000_000 }, "5", "Failed calls in a row that open it."),
         Key::default(
             "cooldown",
             POSITIVE_DURATION,
             "1s",
-            "The first pause, randomised by a quarter in both directions.",
+            "The first pause, random within a quarter in both directions.",
         ),
         Key::default("max_cooldown", POSITIVE_DURATION, "30s", "The longest pause; at least `cooldown`."),
     ],

@@ -12,17 +12,10 @@ use super::value_types::{or_reference, pattern};
 use base::secret::{Secret, SecretSource};
 use base::tls::client::Client;
 
-pub const PASSWORD: Key = Key::optional(
-    "password",
-    TEXT,
-    "The password. An empty one counts as missing. Better from the environment, or as `password_file`.",
-);
+pub const PASSWORD: Key = Key::optional("password", TEXT, "The password; an empty one does not count.");
 
-pub const PASSWORD_FILE: Key = Key::optional(
-    "password_file",
-    PATH,
-    "A file that holds the password. Line ends after it are ignored. It is read for every connection.",
-);
+pub const PASSWORD_FILE: Key =
+    Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
 /// What the schema says of the two: `dependencies`.
 pub fn one_password() -> Value {

@@ -37,32 +37,23 @@ pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind {
     },
 };
 
+// What the timeouts of all upstreams, of one, and of a route have in common.
+pub const CONNECT_DOC: &str = "To open a connection to one address.";
+pub const READ_DOC: &str =
+    "For the head of a response, and between two parts of it. Parts of a request body restart it.";
+pub const WRITE_DOC: &str = "Between two bytes to the upstream.";
+pub const IDLE_DOC: &str = "How long an unused connection is kept: less than the upstream keeps it.";
+pub const TOTAL_DOC: &str = "For a whole request with all attempts.";
+
 pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
     heading: Some("key in `upstream_timeouts`"),
     definition: None,
     keys: &[
-        Key::default("connect", POSITIVE_DURATION, "1s", "To open a connection to one address."),
-        Key::default(
-            "read",
-            POSITIVE_DURATION,
-            "30s",
-            "For the head of a response, and then between two parts of it. While a body is sent to the upstream, each \
-             part restarts this time; a second attempt has what is left of the first one's.",
-        ),
-        Key::default("write", POSITIVE_DURATION, "30s", "Between two bytes to the upstream."),
-        Key::default(
-            "idle",
-            POSITIVE_DURATION,
-            "4s",
-            "How long an unused connection is kept for another request. It must be shorter than the upstream's own idle \
-             timeout.",
-        ),
-        Key::default(
-            "total",
-            TOTAL.declared(),
-            "none",
-            "For a [whole request](#the-total-timeout), all attempts together, from the first one to the last byte of the response.",
-        ),
+        Key::default("connect", POSITIVE_DURATION, "1s", CONNECT_DOC),
+        Key::default("read", POSITIVE_DURATION, "30s", READ_DOC),
+        Key::default("write", POSITIVE_DURATION, "30s", WRITE_DOC),
+        Key::default("idle", POSITIVE_DURATION, "4s", IDLE_DOC),
+        Key::default("total", TOTAL.declared(), "none", TOTAL_DOC),
     ],
     constraints: unconstrained,
 };

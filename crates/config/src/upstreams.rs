@@ -14,7 +14,7 @@ use super::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
 use super::names::checked;
 use super::reader::{Field, Section, all};
 use super::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
-use super::upstream_timeouts::{TOTAL, UpstreamTimeouts};
+use super::upstream_timeouts::{CONNECT_DOC, IDLE_DOC, READ_DOC, TOTAL, TOTAL_DOC, UpstreamTimeouts, WRITE_DOC};
 use super::value_kind::{ReadField, ValueKind};
 use super::value_types::reference;
 use base::time::Micros;
@@ -91,21 +91,21 @@ pub static ENDPOINT: Mapping = Mapping {
             "weight",
             Type::Whole { least: 1, most: 1000 },
             "1",
-            "Its share of the requests, against the weights of the others. All addresses of a name share it.",
+            "Its share of the requests, with all addresses of its name.",
         ),
     ],
     constraints: unconstrained,
 };
 
 pub static TIMEOUTS: Mapping = Mapping {
-    heading: Some("key in `timeouts` of an upstream"),
+    heading: None,
     definition: None,
     keys: &[
-        Key::depends("connect", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
-        Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
-        Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
-        Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
-        Key::depends("total", TOTAL.declared(), "as in `upstream_timeouts`", "As in `upstream_timeouts`."),
+        Key::depends("connect", POSITIVE_DURATION, "as in `upstream_timeouts`", CONNECT_DOC),
+        Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", READ_DOC),
+        Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", WRITE_DOC),
+        Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", IDLE_DOC),
+        Key::depends("total", TOTAL.declared(), "as in `upstream_timeouts`", TOTAL_DOC),
     ],
     constraints: unconstrained,
 };
@@ -118,14 +118,9 @@ pub static RETRIES: Mapping = Mapping {
             "max",
             Type::Whole { least: 0, most: 7 },
             "1",
-            "How often one request is tried again, at another endpoint if there is one.",
+            "Retries of one request, at another endpoint if there is one.",
         ),
-        Key::default(
-            "budget",
-            PERCENT.declared(),
-            "20%",
-            "How many retries there may be, as a share of the requests. Ten are saved up.",
-        ),
+        Key::default("budget", PERCENT.declared(), "20%", "Retries, as a share of the requests. Ten are saved up."),
     ],
     constraints: unconstrained,
 };
@@ -138,20 +133,15 @@ pub static EJECTION: Mapping = Mapping {
             "consecutive",
             Type::Whole { least: 1, most: 1_000_000 },
             "5",
-            "After so many failures in a row an endpoint is ejected. A success in between starts the count again.",
+            "Failures in a row after which an endpoint is ejected.",
         ),
         Key::default(
             "for",
             POSITIVE_DURATION,
             "30s",
-            "For how long. Afterwards a single failure ejects it again, until a request has succeeded.",
+            "For how long. Then one failure ejects it again, until a request succeeds.",
         ),
-        Key::default(
-            "max_share",
-            PERCENT.declared(),
-            "50%",
-            "How many of the endpoints may be ejected at the same time, rounded down: of a single one, none.",
-        ),
+        Key::default("max_share", PERCENT.declared(), "50%", "Endpoints that may be ejected at once, rounded down."),
     ],
     constraints: unconstrained,
 };
@@ -168,53 +158,42 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
                 mapping: &ENDPOINT,
                 least: 1,
             },
-            "Its servers. Every address of a name is an endpoint; names are looked up again every 30 seconds. So is a socket, \
-             `unix:/run/api.sock`.",
+            "Its servers. Each address of a name is one; names are looked up every 30 seconds.",
         ),
         Key::default(
             "balance",
             BALANCE,
             "round_robin",
-            "Which endpoint a request goes to. `round_robin`: one after the other. `least_requests`: of two chosen at random, \
-             the one with fewer requests under way. A mapping: [by a value](#balance) of the request.",
+            "How an endpoint is chosen. `round_robin`: in turn. `least_requests`: of two at random, that with fewer \
+             requests. A mapping: by a value.",
         ),
         Key::default(
             "protocol",
             Type::Choice(&names(&PROTOCOLS)),
             "http/1.1",
-            "What is spoken to the endpoints. `h2`: HTTP/2 to `https` ones. `h2c`: HTTP/2 to `http` ones, without an upgrade.",
+            "`h2`: HTTP/2 to `https` endpoints. `h2c`: HTTP/2 to `http` ones, without an upgrade.",
         ),
         Key::depends(
             "tls",
             Type::Mapping(&CLIENT_TLS),
             "`{}` if an endpoint is `https`",
-            "How [`https` endpoints](#tls-to-upstreams) are verified, and what is presented to them.",
+            "How `https` endpoints are verified, and what is presented to them.",
         ),
-        Key::default("timeouts", Type::Mapping(&TIMEOUTS), "{}", "How long it may take."),
-        Key::default("retries", Type::Mapping(&RETRIES), "{}", "How often a request is [tried again](#retries)."),
+        Key::default("timeouts", Type::Mapping(&TIMEOUTS), "{}", "As `upstream_timeouts`, which has the defaults."),
+        Key::default("retries", Type::Mapping(&RETRIES), "{}", "How often a request is tried again."),
         Key::default(
             "ejection",
             Type::Switch(&EJECTION),
             "true",
-            "Whether an endpoint that fails gets no requests [for a while](#ejection).",
+            "Whether an endpoint that fails gets no requests for a while.",
         ),
-        Key::optional(
-            "health",
-            Type::Mapping(&HEALTH),
-            "How the endpoints are [checked](#health). Without the key they are not.",
-        ),
-        Key::default(
-            "panic_below",
-            PERCENT.declared(),
-            "0%",
-            "If less than this share of the endpoints is available, all are used. They are always used if none is.",
-        ),
+        Key::optional("health", Type::Mapping(&HEALTH), "How the endpoints are checked."),
+        Key::default("panic_below", PERCENT.declared(), "0%", "Below this share of available endpoints, all are used."),
         Key::default(
             "max_connections",
             MAX_CONNECTIONS.declared(),
             "unlimited",
-            "How many requests may be under way at one endpoint, each of which has a connection over HTTP/1.1. The next one goes \
-             to another endpoint, and if none has room it is refused: 503, [`upstream_busy`](reasons.md#upstream_busy).",
+            "Requests under way at one endpoint. If none has room: 503.",
         ),
     ],
     constraints: unconstrained,

@@ -332,7 +332,7 @@ routes: [{{name: all, upstream: api}}]",
         let after = counts();
         [0, 1, 2].map(|index| after[index] - before[index])
     };
-    // The bound that docs/configuration.md states: a fifth from a share.
+    // The bound that docs/configuration/upstreams.md states: a fifth from a share.
     let is_shared = |counts: [usize; 3]| {
         counts.iter().zip([300, 600, 300]).all(|(count, share)| count.abs_diff(share) <= share / 5)
     };

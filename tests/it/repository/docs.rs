@@ -25,7 +25,13 @@ pub const PAGES: &[&str] = &[
     "docs/exactness.md",
     "tests/exactness.md",
     "docs/concepts.md",
-    "docs/configuration.md",
+    "docs/configuration/README.md",
+    "docs/configuration/keys.md",
+    "docs/configuration/listeners.md",
+    "docs/configuration/upstreams.md",
+    "docs/configuration/identity.md",
+    "docs/configuration/rules.md",
+    "docs/configuration/store.md",
     "docs/alerts.md",
     "docs/algorithms.md",
     "docs/deploy.md",
@@ -140,39 +146,37 @@ fn the_readme_and_the_shipped_file_have_no_warnings() {
     assert_eq!(warnings("gateway.yaml", &read("gateway.yaml")), [""; 0]);
 }
 
-/// A row of docs/configuration.md that explains keys, or operators.
+/// The pages of the configuration, one after the other.
+pub fn configuration() -> String {
+    PAGES.iter().filter(|name| name.starts_with("docs/configuration/")).map(|name| read(name)).collect()
+}
+
+/// A row of docs/configuration/keys.md.
 pub struct Row {
-    pub keys: Vec<String>,
-    /// The table's column `default`, if it has one.
-    pub default: Option<String>,
+    pub key: String,
+    pub default: String,
 }
 
 pub fn rows_of_keys() -> Vec<Row> {
-    let page = read("docs/configuration.md");
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
-    let (mut rows, mut heads) = (Vec::new(), Vec::new());
-    for (before, line) in std::iter::once("").chain(page.lines()).zip(page.lines()) {
-        if !before.starts_with('|') {
-            heads = cells(line);
-        } else if line.starts_with("| `") && (heads[0].starts_with("key") || heads[0].starts_with("operator")) {
-            let cells = cells(line);
-            let keys: Vec<_> = cells[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
-            let default = heads.iter().position(|head| head == "default").map(|at| cells[at].clone());
-            rows.push(Row { keys, default });
-        }
-    }
-    rows
+    let page = read("docs/configuration/keys.md");
+    let rows = page.lines().filter(|line| line.starts_with("| [`"));
+    let row = |line: &str| {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let path = cells[0].split('`').nth(1).unwrap();
+        Row { key: path.rsplit('.').next().unwrap().to_owned(), default: cells[2].to_owned() }
+    };
+    rows.map(row).collect()
 }
 
 pub fn documented_keys() -> BTreeSet<String> {
-    rows_of_keys().into_iter().flat_map(|row| row.keys).collect()
+    rows_of_keys().into_iter().map(|row| row.key).collect()
 }
 
 #[test]
 fn every_attribute_is_documented() {
-    let page = read("docs/configuration.md");
+    let page = read("docs/configuration/rules.md");
     for spelling in SPELLINGS.iter().chain([&WORDS_SPELLING]) {
-        assert!(page.contains(&format!("`{spelling}`")), "docs/configuration.md does not explain `{spelling}`");
+        assert!(page.contains(&format!("`{spelling}`")), "docs/configuration/rules.md does not explain `{spelling}`");
     }
 }
 
@@ -201,13 +205,35 @@ fn every_variable_of_traces_is_documented() {
     }
 }
 
+/// The lines of a page outside of fenced blocks that are headings, with their anchors.
+fn headings(page: &str) -> Vec<(usize, &str, String)> {
+    let mut fenced = false;
+    let mut headings = Vec::new();
+    for (number, line) in page.lines().enumerate() {
+        fenced ^= line.starts_with("```");
+        if !fenced && line.starts_with('#') {
+            let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
+            headings.push((number, line, words.chars().filter(kept).collect()));
+        }
+    }
+    headings
+}
+
 /// The anchors of the headings of a page.
 fn anchors(page: &str) -> BTreeSet<String> {
-    // Every other part is a fenced block.
-    let lines = page.split("\n```").step_by(2).flat_map(str::lines).filter(|line| line.starts_with('#'));
-    let headings = lines.map(|line| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-"));
-    let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, '-' | '_');
-    headings.map(|heading| heading.chars().filter(kept).collect()).collect()
+    headings(page).into_iter().map(|(.., anchor)| anchor).collect()
+}
+
+/// The section of a page below a heading, with the sections within it.
+pub fn section(page: &str, anchor: &str) -> String {
+    let level = |line: &str| line.chars().take_while(|letter| *letter == '#').count();
+    let headings = headings(page);
+    let found = headings.iter().position(|(.., own)| own == anchor).unwrap_or_else(|| panic!("no section {anchor}"));
+    let (start, line, _) = headings[found];
+    let end = headings[found + 1..].iter().find(|(_, next, _)| level(next) <= level(line));
+    let lines = page.lines().take(end.map_or(usize::MAX, |(number, ..)| *number)).skip(start);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[test]

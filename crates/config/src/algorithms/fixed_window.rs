@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::windowed::{UP_TO_LIMIT, limit, limit_key, numbers, shadow};
+use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::claimed_number::NumberReader;
-use crate::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::duration;
 use crate::duration::UNITS;
 use crate::key::{Key, Mapping, Type, unconstrained};
@@ -46,34 +46,33 @@ pub static LIMIT: Mapping = Mapping {
                 text: "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
                 schema: window_values,
             },
-            "A duration is aligned to the Unix epoch; the others are periods of a calendar.",
+            "A duration from the Unix epoch on, or a period of a calendar.",
         ),
         Key::default(
             "timezone",
             Type::Own { text: "name of a zone", schema: text },
             "UTC",
-            "The [IANA](https://www.iana.org/time-zones) time zone of the calendar, as in `Europe/Berlin`.",
+            "The IANA time zone, as in `Europe/Berlin`.",
         ),
         Key::default(
             "at",
             Type::Own { text: "`hh:mm`", schema: text },
             "\"00:00\"",
-            "The local time at which a period of the calendar begins.",
+            "The local time at which a period begins.",
         ),
         Key::depends(
             "anchor",
             Type::Own {
-                text: "for a week `monday` to `sunday`, a month `1` to `31`, a year `mm-dd`; for a duration `first_request`",
+                text: "`monday` to `sunday`, `1` to `31`, `mm-dd`; for a duration `first_request`",
                 schema: text,
             },
             "`monday`, `1`, `01-01`; the Unix epoch",
-            "The day on which a period of the calendar begins: the last of a shorter month. `first_request`: a window \
-             begins with the first grant.",
+            "The first day of a week, month or year. `first_request`: a window begins with the first grant.",
         ),
         COST_SOURCE,
-        fixed_cost(UP_TO_LIMIT),
-        default_cost(UP_TO_LIMIT),
-        min_cost(UP_TO_LIMIT),
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
         MAX_COST,
         shadow(&NUMBERS),
     ],

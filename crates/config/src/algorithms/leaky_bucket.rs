@@ -3,7 +3,7 @@
 use super::token_bucket::{RATE, parse_rate_field};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::claimed_number::{CLAIMED, Number, NumberReader};
-use crate::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::key::{Key, Mapping, Type, unconstrained};
 use crate::reader::{Field, Section};
 use base::time::Micros;
@@ -17,22 +17,17 @@ const MAX_QUEUE: u64 = 1_000_000;
 
 const RPS: Key = Key::depends(
     "rps",
-    Type::DefinedOr {
-        name: "amount",
-        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
+    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
     "required, unless there is a `rate`",
-    "How many requests go on each second.",
+    "The rate per second.",
 );
 const QUEUE: Key =
     Key::required("queue", Type::Whole { least: 0, most: MAX_QUEUE }, "How many requests may wait. `0`: none does.");
 const MAX_WAIT: Key = Key::required(
     "max_wait",
     Type::Defined { name: "positive_duration", text: "duration above 0, at most `1h`" },
-    "The longest wait of a request. One that would have to wait longer is refused.",
+    "The longest wait; beyond: refused.",
 );
-const UP_TO_PLACES: Type = Type::Defined { name: "amount", text: "above 0, at most 1 + `delay_after` + `queue`" };
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `leaky_bucket`"),
@@ -48,18 +43,14 @@ pub static LIMIT: Mapping = Mapping {
             "delay_after",
             Type::Whole { least: 0, most: MAX_QUEUE },
             "0",
-            "With so many places ahead of it, or fewer, a request does not wait.",
+            "With at most so many places ahead, a request does not wait.",
         ),
         COST_SOURCE,
-        fixed_cost(UP_TO_PLACES),
-        default_cost(UP_TO_PLACES),
-        min_cost(UP_TO_PLACES),
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
         MAX_COST,
-        Key::optional(
-            "shadow",
-            Type::Mapping(&NUMBERS),
-            "[Numbers to try](#shadow) in addition to these: counted, never refusing and never delaying.",
-        ),
+        Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
     ],
     constraints: unconstrained,
 };

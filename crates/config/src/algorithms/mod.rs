@@ -38,19 +38,10 @@ const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 pub const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
 
 /// The algorithm of one of several limits.
-const ALGORITHM_OF_LIMIT: Key = Key::depends(
-    "algorithm",
-    NAME,
-    "that of the rule",
-    "The algorithm that counts, for one of [several limits](#several-limits).",
-);
+const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rule", "The algorithm that counts.");
 
 /// The meter of one of several limits.
-const METER_OF_LIMIT: Key = Key::optional(
-    "meter",
-    super::key::NAME,
-    "The [counter](#meters) that it shares with other rules, for one of [several limits](#several-limits).",
-);
+const METER_OF_LIMIT: Key = Key::optional("meter", super::key::NAME, "The counter that it shares with other rules.");
 
 /// What one limit of a rule may be.
 pub const LIMIT: &[&Mapping] =

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::windowed::{limit, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::claimed_number::{CLAIMED, NumberReader};
-use crate::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::duration;
 use crate::duration::UNITS;
 use crate::key::{Key, Mapping, Type, unconstrained};
@@ -19,14 +19,9 @@ use rules::rule::Price;
 
 const LIMIT_KEY: Key = Key::required(
     "limit",
-    Type::DefinedOr {
-        name: "log_limit",
-        text: "1 to 10000, or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
+    Type::DefinedOr { name: "log_limit", text: "1 to 10000, or from a credential", mapping: &CLAIMED },
     "What is granted in any window, at most.",
 );
-const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at least `limit` ÷ 10000, at most `limit`" };
 
 fn window_values() -> Value {
     let duration = json!({
@@ -47,12 +42,12 @@ pub static LIMIT: Mapping = Mapping {
         Key::required(
             "window",
             Type::Own { text: "duration from `1s` to `366d`", schema: window_values },
-            "How long a grant counts. It begins at any moment.",
+            "How long a grant counts.",
         ),
         COST_SOURCE,
-        fixed_cost(UP_TO_LIMIT),
-        default_cost(UP_TO_LIMIT),
-        min_cost(UP_TO_LIMIT),
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
         MAX_COST,
         shadow(&NUMBERS),
     ],

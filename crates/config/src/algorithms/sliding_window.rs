@@ -1,9 +1,9 @@
 //! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
 
-use super::windowed::{UP_TO_LIMIT, limit, limit_key, numbers, shadow};
+use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::claimed_number::NumberReader;
-use crate::cost::{COST_SOURCE, MAX_COST, default_cost, fixed_cost, min_cost};
+use crate::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::duration;
 use crate::key::{Key, Mapping, Type, unconstrained};
 use crate::reader::{Field, Section};
@@ -23,18 +23,18 @@ pub static LIMIT: Mapping = Mapping {
         Key::required(
             "window",
             Type::Defined { name: "positive_duration", text: "duration from `1s` to `31d`" },
-            "How long what was granted counts, at least.",
+            "How long a grant counts, at least.",
         ),
         Key::default(
             "steps",
             Type::Whole { least: LEAST_STEPS, most: MOST_STEPS },
             "10",
-            "Into how many steps the window is cut. What was granted counts at most one step too long.",
+            "Steps of the window. What was granted counts at most one step too long.",
         ),
         COST_SOURCE,
-        fixed_cost(UP_TO_LIMIT),
-        default_cost(UP_TO_LIMIT),
-        min_cost(UP_TO_LIMIT),
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
         MAX_COST,
         shadow(&NUMBERS),
     ],

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::claimed_number::{CLAIMED, Number, NumberReader};
-use crate::cost::{COST_SOURCE, MAX_COST, UP_TO_BURST, default_cost, fixed_cost, min_cost};
+use crate::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::duration;
 use crate::key::{Key, Mapping, Type};
 use crate::reader::{Field, Section};
@@ -16,36 +16,25 @@ use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
 const RPS: Key = Key::depends(
     "rps",
-    Type::DefinedOr {
-        name: "amount",
-        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
+    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
     "required, unless there is a `rate`",
-    "How many tokens come back each second.",
+    "The rate per second.",
 );
 const TOKENS_PER_SECOND: Key = Key::optional(
     "tokens_per_second",
-    Type::DefinedOr {
-        name: "amount",
-        text: "above 0, at most 3 decimals; or [from a credential](#numbers-from-credentials)",
-        mapping: &CLAIMED,
-    },
+    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
     "The same as `rps`, in full. If both are given, this one counts.",
 );
 pub(super) const RATE: Key = Key::optional(
     "rate",
-    Type::Defined {
-        name: "rate",
-        text: "`N/s`, `N/min`, `N/hour`, `N/day`, or N in any [duration](#durations): `100/15m`",
-    },
-    "Instead of `rps`. N is whole and above 0.",
+    Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`" },
+    "Instead of `rps`: `100/15m`. N is whole and above 0.",
 );
 const BURST: Key = Key::depends(
     "burst",
     Type::DefinedOr {
         name: "burst",
-        text: "whole, at least 1 and at least the rate per second; or [from a credential](#numbers-from-credentials)",
+        text: "whole, at least 1 and at least the rate per second; or from a credential",
         mapping: &CLAIMED,
     },
     "required with `rps`; N with `rate: N/…`",
@@ -53,7 +42,7 @@ const BURST: Key = Key::depends(
 );
 
 pub static LIMIT: Mapping = Mapping {
-    heading: Some("key of a limit"),
+    heading: Some("key of a `token_bucket`"),
     definition: Some("limit"),
     keys: &[
         ALGORITHM_OF_LIMIT,
@@ -63,15 +52,11 @@ pub static LIMIT: Mapping = Mapping {
         RATE,
         BURST,
         COST_SOURCE,
-        fixed_cost(UP_TO_BURST),
-        default_cost(UP_TO_BURST),
-        min_cost(UP_TO_BURST),
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
         MAX_COST,
-        Key::optional(
-            "shadow",
-            Type::Mapping(&NUMBERS),
-            "[Numbers to try](#shadow) in addition to these: counted, never refusing.",
-        ),
+        Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
     ],
     constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
 };

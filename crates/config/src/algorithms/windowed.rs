@@ -9,16 +9,13 @@ use rules::claimed_numbers::NumberKind;
 
 /// The key of a limit that is any amount which can be kept exactly.
 pub const fn limit_key(doc: &'static str) -> Key {
-    let text = "1 to 9007199254740, or [from a credential](#numbers-from-credentials)";
+    let text = "1 to 9007199254740, or from a credential";
     Key::required("limit", Type::DefinedOr { name: "window_limit", text, mapping: &CLAIMED }, doc)
 }
 
-/// What a request may cost.
-pub const UP_TO_LIMIT: Type = Type::Defined { name: "amount", text: "above 0, at most `limit`" };
-
 /// The key of other numbers that are tried.
 pub const fn shadow(numbers: &'static Mapping) -> Key {
-    let doc = "[Numbers to try](#shadow) in addition to these: counted, never refusing.";
+    let doc = "Numbers to try: counted, never refusing or delaying.";
     Key::optional("shadow", Type::Mapping(numbers), doc)
 }
 

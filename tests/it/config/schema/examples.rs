@@ -71,7 +71,7 @@ fn every_key_attribute_and_operator_has_an_example() {
     let schema = Schema::shipped();
     let mut used = Usage { schema: &schema, keys: BTreeSet::new(), attributes: Vec::new() };
     // Another test checks that they are valid.
-    for block in docs::blocks(&docs::read("docs/configuration.md"), "yaml") {
+    for block in docs::blocks(&docs::configuration(), "yaml") {
         used.record("", &serde_yaml::from_str(&docs::whole(block)).unwrap());
     }
     let mut missing = Vec::new();
@@ -88,5 +88,5 @@ fn every_key_attribute_and_operator_has_an_example() {
             missing.push((*spelling).to_owned());
         }
     }
-    assert!(missing.is_empty(), "docs/configuration.md has no example of\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "docs/configuration has no example of\n{}", missing.join("\n"));
 }
