@@ -12,6 +12,7 @@ use super::process::bucket_saver::BucketSaver;
 use super::process::reload::{Reload, Relog};
 use super::process::upgrade::{InheritedSockets, Upgrade};
 use super::runtime::fd_limit::FdBudget;
+use super::runtime::response_buffers::ResponseBuffers;
 use super::server::listener::{BindError, ListeningSockets};
 use super::state::GatewayState;
 use super::state::lifecycle::{AcceptPhase, Lifecycle};
@@ -186,7 +187,9 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
     let store = Store::open(&config.store, threads, clock.clone(), event_sink);
     store.announce(&config.hash);
     store.expect_undone_charges(config.limits_charged_beside_others());
-    Ok(GatewayState {
+    let response_buffers = ResponseBuffers::new(metrics.http.response_buffers(), clock.clone());
+    let bounds = config.bounds;
+    let state = GatewayState {
         store,
         store_health,
         snapshot: Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock))),
@@ -194,8 +197,11 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         access_logs,
         events,
         top_refused: TopRefused::new(threads),
+        response_buffers: Arc::new(response_buffers),
         clock,
         lifecycle: Lifecycle::default(),
         tracer,
-    })
+    };
+    state.bound_response_buffers(&bounds);
+    Ok(state)
 }

@@ -103,7 +103,8 @@ fn http_threads(
     accepting: &AcceptingSockets,
     conf: &Arc<ServerConf>,
 ) -> Vec<Thread> {
-    let (write_backpressure, logs) = (WriteBackpressure::default(), Arc::new(ProxyLogs::default()));
+    let write_backpressure = WriteBackpressure::new(Arc::clone(&gateway.response_buffers));
+    let logs = Arc::new(ProxyLogs::default());
     let proxy = |thread| {
         let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
         let proxy = Proxy { gateway, worker: Worker(thread), write_backpressure, logs: Arc::clone(&logs) };

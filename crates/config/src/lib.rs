@@ -103,7 +103,7 @@ pub use drain::Drain;
 pub use environment::Environment;
 pub use headers::HeaderFormat;
 pub use health::{Health, HealthCheck};
-pub use limits::Bounds;
+pub use limits::{Bounds, ResponseBufferSize};
 pub use listeners::{HeaderSenders, Listener};
 pub use log::{Log, LogFormat};
 pub use remarks::{ListSize, has_shrunk};

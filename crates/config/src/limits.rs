@@ -31,8 +31,18 @@ pub struct Bounds {
     pub connections: usize,
     /// Of one client address that no proxy has which connects for many. `None`: no bound but `connections`.
     pub connections_per_client: Option<usize>,
+    /// Of responses that clients do not read.
+    pub response_buffers: ResponseBufferSize,
     /// Of TLS, on all listeners together.
     pub handshakes_at_once: usize,
+}
+
+/// How many bytes of responses are held for clients that do not read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseBufferSize {
+    /// A share of the memory that there is.
+    Auto,
+    Bytes(u64),
 }
 
 impl Bounds {
@@ -71,6 +81,16 @@ const CONNECTIONS_PER_CLIENT: ValueKind<ReadField<Option<usize>>> = ValueKind {
         json!({"anyOf": [{"const": UNLIMITED}, number, reference()]})
     },
     read: connections_per_client,
+};
+
+/// More than one response holds.
+const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
+const AUTO: &str = "auto";
+
+const RESPONSE_BUFFERS: ValueKind<ReadField<ResponseBufferSize>> = ValueKind {
+    text: "size, at least 1024KiB, or `auto`",
+    schema: || json!({"anyOf": [{"const": AUTO}, {"$ref": "#/definitions/size"}]}),
+    read: response_buffers,
 };
 
 const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> = ValueKind {
@@ -142,6 +162,13 @@ pub static LIMITS: Mapping = Mapping {
             "Open connections of one client; of HTTP/2 streams ten times as many. Beyond: 503, or closed.",
         ),
         Key::default(
+            "response_buffers",
+            RESPONSE_BUFFERS.declared(),
+            AUTO,
+            "Bytes held for clients that do not read their responses. Beyond: the client that holds most loses its oldest. `auto`: a \
+             quarter of the memory.",
+        ),
+        Key::default(
             "handshakes_at_once",
             Type::Whole { least: 1, most: MOST_CONNECTIONS },
             "1000",
@@ -170,6 +197,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let body_bytes = section.value("body_bytes", BODY_BYTES.read);
     let connections = section.count("connections");
     let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
+    let response_buffers = section.value("response_buffers", RESPONSE_BUFFERS.read);
     let handshakes_at_once = section.count("handshakes_at_once");
     let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
     section.close();
@@ -184,6 +212,7 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         body_bytes: body_bytes?,
         connections: connections?,
         connections_per_client: connections_per_client?,
+        response_buffers: response_buffers?,
         handshakes_at_once: handshakes_at_once?,
     };
     Some((bounds, extra_methods?))
@@ -212,6 +241,18 @@ fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
         field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
     }
     Some(Some(size?))
+}
+
+fn response_buffers(field: Field<'_>) -> Option<ResponseBufferSize> {
+    let text = field.written()?;
+    if text == AUTO {
+        return Some(ResponseBufferSize::Auto);
+    }
+    let bytes = size::parse(text).filter(|bytes| *bytes >= FEWEST_RESPONSE_BUFFERS);
+    if bytes.is_none() {
+        field.must(format_args!("be a size of at least {}, or auto", size::print(FEWEST_RESPONSE_BUFFERS)));
+    }
+    bytes.map(ResponseBufferSize::Bytes)
 }
 
 fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {

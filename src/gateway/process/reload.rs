@@ -217,6 +217,7 @@ impl Reload {
         let config = &snapshot.config;
         if config.bounds != before_bounds {
             self.fd_budget.warn_if_clamped(&config.bounds);
+            self.gateway.bound_response_buffers(&config.bounds);
         }
         self.gateway.metrics.config.loaded(&config.hash, &self.gateway.clock);
         self.gateway.store.announce(&config.hash);

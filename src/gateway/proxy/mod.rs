@@ -420,7 +420,7 @@ impl ProxyHttp for Proxy {
                 failed_attempts: attempts::logged(exchange),
                 request_bytes: session.body_bytes_read(),
                 response_bytes: session.body_bytes_sent(),
-                detail: error.filter(|error| proxy_error::is_cut(error)).map(|_| "shutdown"),
+                detail: error.and_then(proxy_error::detail),
             };
             record.write(&end, session.req_header(), &self.gateway.clock);
             self.gateway.tracer.end(&exchange.trace, || EndedRequest {

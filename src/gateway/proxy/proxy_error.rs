@@ -7,6 +7,7 @@ use pingora::{Error, ErrorSource, ErrorType};
 
 use super::exchange::Exchange;
 use crate::gateway::runtime::log_throttle::LogThrottle;
+use crate::gateway::runtime::response_buffers::BuffersFull;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::server::session::is_waiting_for_client;
 use crate::gateway::server::tunnel_cut::ProcessExits;
@@ -115,9 +116,14 @@ pub fn is_upstream_timeout(error: &Error) -> bool {
     stream_error(error).is_some_and(|cause| cause.is::<UpstreamTimedOut>())
 }
 
-/// Whether a tunnel was cut because the process exits.
-pub fn is_cut(error: &Error) -> bool {
-    stream_error(error).is_some_and(|cause| cause.is::<ProcessExits>())
+/// What the access log says of a response that we have not finished: a tunnel was cut because the process exits, or unread
+/// responses took too much memory.
+pub fn detail(error: &Error) -> Option<&'static str> {
+    let cause = stream_error(error)?;
+    if cause.is::<ProcessExits>() {
+        return Some("shutdown");
+    }
+    cause.is::<BuffersFull>().then_some("response_buffers")
 }
 
 /// Whether the upstream has been waited for too long, on a connection to it.

@@ -3,7 +3,7 @@
 //!
 //! Each holds in memory what has been read of it: Pingora reads up to nine pieces ahead, each of at most what the upstream's
 //! socket has received. So above a threshold responses are read through a small receive window, and thousands that no client
-//! reads take little memory.
+//! reads take little memory. [`super::response_buffers`] bounds what all of them take.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Sleep;
+
+use super::response_buffers::{BuffersFull, HeldForClient, HeldResponse, ResponseBuffers};
 
 /// How many may stall while others are still read as fast as the upstream sends them.
 const THRESHOLD: usize = 64;
@@ -25,6 +27,10 @@ pub struct WriteBackpressure {
     all: Arc<AtomicUsize>,
     /// Of a connection of HTTP/2. Any other has one at most.
     own: Option<Arc<AtomicUsize>>,
+    /// `None`: the bytes of its responses are not bounded.
+    buffers: Option<Arc<ResponseBuffers>>,
+    /// `None`: the response is nobody else's.
+    client: Option<HeldForClient>,
 }
 
 /// One stalled response, counted until it is dropped.
@@ -33,34 +39,68 @@ pub struct WriteStall {
     counts: WriteBackpressure,
     /// Whether it is counted among all of them.
     is_counted: bool,
+    held: Option<HeldResponse>,
     deadline: Pin<Box<Sleep>>,
 }
 
+/// Why a stalled response is given up.
+#[derive(Clone, Copy, Debug)]
+pub enum StallEnd {
+    TimedOut,
+    BuffersFull(BuffersFull),
+}
+
 impl WriteBackpressure {
-    /// The same for the responses of one connection of HTTP/2.
-    #[must_use]
-    pub fn of_connection(&self) -> WriteBackpressure {
-        WriteBackpressure { all: Arc::clone(&self.all), own: Some(Arc::default()) }
+    pub fn new(buffers: Arc<ResponseBuffers>) -> WriteBackpressure {
+        WriteBackpressure { buffers: Some(buffers), ..WriteBackpressure::default() }
     }
 
-    /// Whether so many stall that little may be read ahead for each.
+    /// The same for the responses of a connection of this client, if one is known.
+    #[must_use]
+    pub fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
+        WriteBackpressure { client: client.cloned(), ..self.clone() }
+    }
+
+    /// The same for the responses of one connection of HTTP/2. Without a known client, the connection is one.
+    #[must_use]
+    pub fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
+        let client = client.cloned().unwrap_or_default();
+        WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
+    }
+
+    /// Whether so much stalls that little may be read ahead for each.
     pub fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
-        self.all.load(Ordering::Relaxed) >= THRESHOLD || has_share()
+        self.all.load(Ordering::Relaxed) >= THRESHOLD
+            || has_share()
+            || self.buffers.as_ref().is_some_and(|buffers| buffers.is_half_full())
     }
 
-    /// After a write that the client is not ready for: counts the response as stalled, in `stall`, and is ready when the
-    /// client has read nothing for `timeout`.
-    pub fn poll_stalled(&self, stall: &mut Option<WriteStall>, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        stall.get_or_insert_with(|| self.begin(timeout)).deadline.as_mut().poll(cx)
+    /// After a write that the client is not ready for: counts the response as stalled, in `stall`, with `held` bytes. Ready when
+    /// the client has read nothing for `timeout`, or too much is held for clients.
+    pub fn poll_stalled(
+        &self,
+        stall: &mut Option<WriteStall>,
+        (timeout, held): (Duration, usize),
+        cx: &mut Context<'_>,
+    ) -> Poll<StallEnd> {
+        let stall = stall.get_or_insert_with(|| self.begin(timeout, held));
+        if let Some(held) = &mut stall.held
+            && let Poll::Ready(full) = held.poll_given_up(cx)
+        {
+            return Poll::Ready(StallEnd::BuffersFull(full));
+        }
+        stall.deadline.as_mut().poll(cx).map(|()| StallEnd::TimedOut)
     }
 
-    fn begin(&self, timeout: Duration) -> WriteStall {
+    fn begin(&self, timeout: Duration, held: usize) -> WriteStall {
         let is_counted = self.own.as_ref().is_none_or(|own| own.fetch_add(1, Ordering::Relaxed) < SHARE);
         if is_counted {
             self.all.fetch_add(1, Ordering::Relaxed);
         }
-        WriteStall { counts: self.clone(), is_counted, deadline: Box::pin(tokio::time::sleep(timeout)) }
+        let client = || self.client.clone().unwrap_or_default();
+        let held = self.buffers.as_ref().map(|buffers| buffers.hold(&client(), held));
+        WriteStall { counts: self.clone(), is_counted, held, deadline: Box::pin(tokio::time::sleep(timeout)) }
     }
 }
 
@@ -82,13 +122,13 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn stalls(of: &WriteBackpressure, count: usize) -> Vec<WriteStall> {
-        (0..count).map(|_| of.begin(LONG)).collect()
+        (0..count).map(|_| of.begin(LONG, 1)).collect()
     }
 
     #[tokio::test]
     async fn the_unread_responses_of_one_connection_make_the_windows_of_no_other_small() {
         let all = WriteBackpressure::default();
-        let (many, few) = (all.of_connection(), all.of_connection());
+        let (many, few) = (all.of_connection(None), all.of_connection(None));
         let hundred = stalls(&many, 100);
         assert_eq!([&all, &many, &few].map(WriteBackpressure::is_above_threshold), [false, true, false]);
         drop(hundred);
@@ -98,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn those_of_many_connections_do_until_they_are_read() {
         let all = WriteBackpressure::default();
-        let connections: Vec<_> = (0..THRESHOLD / SHARE).map(|_| all.of_connection()).collect();
+        let connections: Vec<_> = (0..THRESHOLD / SHARE).map(|_| all.of_connection(None)).collect();
         let unread: Vec<_> = connections.iter().map(|connection| stalls(connection, 100)).collect();
         assert!(all.is_above_threshold());
         drop(unread);

@@ -24,6 +24,7 @@ use pingora::server::ShutdownWatch;
 use super::connection_guard::ConnectionGuard;
 use super::connection_handle::ConnectionHandle;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits, Purpose};
+use super::connections_per_client::ClientGuard;
 use super::decision_clients::DecisionClients;
 use super::http1::{Http1Server, early_response};
 use super::http2::Http2Server;
@@ -138,7 +139,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
             }
             _ => {
                 guard.speaks(&http2.gauge);
-                let backpressure = &http2.server.write_backpressure;
+                let backpressure =
+                    http2.server.write_backpressure.of_connection(guard.client().map(ClientGuard::unread));
                 let handle = ConnectionHandle::http2(self.listener, scheme, session, &self.limits, backpressure);
                 http2.server.serve(stream, read.freeze(), guard, handle, shutdown).await;
             }

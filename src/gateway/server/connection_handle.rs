@@ -74,18 +74,15 @@ impl ConnectionHandle {
         ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http1(Http1State::default()))
     }
 
-    /// As [`ConnectionHandle::http1`], for a connection of HTTP/2.
+    /// As [`ConnectionHandle::http1`], for a connection of HTTP/2, with the write back-pressure of that connection.
     pub fn http2(
         listener: usize,
         scheme: Scheme,
         tls: Option<Arc<Session>>,
         limits: &Arc<ConnectionLimits>,
-        write_backpressure: &WriteBackpressure,
+        write_backpressure: WriteBackpressure,
     ) -> ConnectionHandle {
-        let state = Http2State {
-            upstream_connections: UpstreamConnections::new(limits),
-            write_backpressure: write_backpressure.of_connection(),
-        };
+        let state = Http2State { upstream_connections: UpstreamConnections::new(limits), write_backpressure };
         ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http2(state))
     }
 
@@ -238,7 +235,7 @@ mod tests {
 
     fn http2() -> ConnectionHandle {
         let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
-        ConnectionHandle::http2(0, Scheme::Https, None, &limits, &WriteBackpressure::default())
+        ConnectionHandle::http2(0, Scheme::Https, None, &limits, WriteBackpressure::default().of_connection(None))
     }
 
     #[test]

@@ -12,6 +12,8 @@ use super::connection_guard::CountGuard;
 use config::Bounds;
 use request::request::ClientAddress;
 
+use crate::gateway::runtime::response_buffers::HeldForClient;
+
 /// By client. There are no more entries than open connections.
 #[derive(Debug, Default)]
 pub struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
@@ -21,6 +23,7 @@ struct Client {
     connections: usize,
     streams: Arc<AtomicUsize>,
     handshakes: Arc<AtomicUsize>,
+    unread: HeldForClient,
 }
 
 /// Counts one connection of a client, until it is dropped.
@@ -32,6 +35,8 @@ pub struct ClientGuard {
     streams: Arc<AtomicUsize>,
     /// The handshakes of TLS that are under way with the client.
     handshakes: Arc<AtomicUsize>,
+    /// What is held of its responses.
+    unread: HeldForClient,
 }
 
 /// Whether a client has more connections than it may.
@@ -57,7 +62,8 @@ impl PerClientConnections {
         let before = open.connections;
         open.connections += 1;
         let (streams, handshakes) = (Arc::clone(&open.streams), Arc::clone(&open.handshakes));
-        (ClientGuard { clients: Arc::clone(self), client, streams, handshakes }, before)
+        let unread = open.unread.clone();
+        (ClientGuard { clients: Arc::clone(self), client, streams, handshakes, unread }, before)
     }
 }
 
@@ -78,6 +84,11 @@ impl ClientGuard {
     /// Counts a handshake as the client's. `None` if `most` are under way with it already.
     pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
         CountGuard::new(&self.handshakes, most)
+    }
+
+    /// What is held of responses that the client does not read, on all of its connections.
+    pub fn unread(&self) -> &HeldForClient {
+        &self.unread
     }
 
     pub fn end_stream(&self) {

@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::runtime::memory_limit::memory_limit;
+use super::runtime::response_buffers::ResponseBuffers;
 use super::telemetry::access_log::AccessLogs;
 use super::telemetry::events::Events;
 use super::telemetry::metrics::Metrics;
@@ -17,10 +19,16 @@ use super::telemetry::store_health::StoreHealth;
 use super::telemetry::top_refused::TopRefused;
 use super::telemetry::trace::Tracer;
 use base::time::Clock;
+use config::{Bounds, ResponseBufferSize};
 use identity::jwt::jwks::RemoteKeySet;
 use lifecycle::Lifecycle;
 use snapshot::Snapshot;
 use stores::Store;
+
+/// What share of the memory `auto` is, at least and if nothing says how much memory there is.
+const AUTO_SHARE: u64 = 4;
+const AUTO_LEAST: u64 = 16 << 20;
+const AUTO_UNKNOWN: u64 = 256 << 20;
 
 /// One gateway, whatever the number of its threads. What only one room needs is a value of that room instead.
 #[derive(Debug)]
@@ -35,6 +43,7 @@ pub struct GatewayState {
     pub events: Arc<Events>,
     pub store_health: Arc<StoreHealth>,
     pub top_refused: TopRefused,
+    pub response_buffers: Arc<ResponseBuffers>,
 }
 
 impl GatewayState {
@@ -46,6 +55,15 @@ impl GatewayState {
     /// Whether every issuer's keys are in force.
     pub fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
+    }
+
+    /// Sets how many bytes of unread responses are held at most. `auto` is a quarter of the memory that there is now.
+    pub fn bound_response_buffers(&self, bounds: &Bounds) {
+        let bytes = match bounds.response_buffers {
+            ResponseBufferSize::Bytes(bytes) => bytes,
+            ResponseBufferSize::Auto => memory_limit().map_or(AUTO_UNKNOWN, |bytes| bytes / AUTO_SHARE).max(AUTO_LEAST),
+        };
+        self.response_buffers.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     pub fn is_draining(&self) -> bool {

@@ -10,6 +10,7 @@ mod kept_connections;
 mod malformed_responses;
 mod pipelining;
 mod request_heads;
+mod response_buffers;
 mod responses;
 mod routes;
 mod slow_clients;

@@ -56,6 +56,8 @@ pub struct DownstreamStream {
     body_deadline: Option<Pin<Box<Sleep>>>,
     pub(super) write_backpressure: WriteBackpressure,
     pub(super) write_stall: Option<WriteStall>,
+    /// The longest part of the response that was to be written.
+    pub(super) largest_part: usize,
     pub(super) upstream_timer: DelegatedTimer,
 }
 
@@ -96,6 +98,7 @@ impl DownstreamStream {
             body_deadline: None,
             write_backpressure,
             write_stall: None,
+            largest_part: 0,
             upstream_timer: DelegatedTimer::new(clock),
         }
     }
@@ -129,6 +132,7 @@ impl DownstreamStream {
         self.framing = framing;
         self.client_timeout = client_timeout;
         self.head_done = false;
+        self.largest_part = 0;
         self.upstream_timer.restart();
         if let Some(deadline) = self.handle.deadline() {
             deadline.clear();

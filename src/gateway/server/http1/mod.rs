@@ -32,6 +32,7 @@ use pingora::server::ShutdownWatch;
 
 use super::connection_guard::{ConnectionGuard, ConnectionSlot};
 use super::connection_handle::ConnectionHandle;
+use super::connections_per_client::ClientGuard;
 use super::server_state::ServerState;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use downstream_stream::DownstreamStream;
@@ -57,10 +58,11 @@ impl<A: HttpServerApp> Http1Server<A> {
         handle: ConnectionHandle,
         shutdown: &ShutdownWatch,
     ) {
+        let write_backpressure = self.write_backpressure.of_client(guard.client().map(ClientGuard::unread));
         let mut stream = Box::new(DownstreamStream::new(
             stream,
             ConnectionSlot::Accepted(guard),
-            self.write_backpressure.clone(),
+            write_backpressure,
             handle,
             self.state.clock.clone(),
         ));

@@ -10,7 +10,13 @@ use tokio::io::AsyncWrite;
 
 use super::downstream_stream::{DownstreamStream, End};
 use crate::gateway::response::pending_fields::ResponseStart;
+use crate::gateway::runtime::write_backpressure::StallEnd;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
+
+/// How many parts Pingora reads ahead while others, which it joins, are written: five, into a buffer of another.
+const READ_AHEAD_PARTS: usize = 6;
+/// The longest of them.
+const LONGEST_PART: usize = 64 << 10;
 
 impl DownstreamStream {
     /// Writes `bytes`. The head of a response gets the fields that join it, and waits for what follows: a write or a flush.
@@ -32,6 +38,7 @@ impl DownstreamStream {
             }
         }
         while !self.head.is_empty() && !bytes.is_empty() {
+            self.largest_part = self.largest_part.max(bytes.len());
             let parts = [io::IoSlice::new(&self.head), io::IoSlice::new(bytes)];
             let written = Pin::new(&mut self.inner).poll_write_vectored(cx, &parts);
             let written = ready!(self.poll_backpressure(written, cx));
@@ -39,6 +46,7 @@ impl DownstreamStream {
                 return Poll::Ready(Ok(count));
             }
         }
+        self.largest_part = self.largest_part.max(bytes.len());
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
         self.poll_backpressure(written, cx)
     }
@@ -92,9 +100,13 @@ impl DownstreamStream {
         }
         let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
         let timeout = tunnel.map_or(self.client_timeout, Duration::from);
-        ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, timeout, cx));
+        let held = self.largest_part + READ_AHEAD_PARTS * self.largest_part.min(LONGEST_PART);
+        let end = ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, (timeout, held), cx));
         self.end = Some(End::Stalled);
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        Poll::Ready(Err(match end {
+            StallEnd::TimedOut => io::ErrorKind::TimedOut.into(),
+            StallEnd::BuffersFull(full) => full.into(),
+        }))
     }
 }
 

@@ -49,6 +49,7 @@ impl AsyncWrite for DownstreamStream {
         {
             return this.poll_write_part(first, cx);
         }
+        this.largest_part = parts.iter().map(|part| part.len()).fold(this.largest_part, usize::max);
         let written = Pin::new(&mut this.inner).poll_write_vectored(cx, parts);
         this.poll_backpressure(written, cx)
     }

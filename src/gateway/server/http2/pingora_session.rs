@@ -55,6 +55,10 @@ impl Session for Http2Session {
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
         self.restart_read_timeout();
+        self.note_read_ahead(tasks.iter().filter_map(|task| match task {
+            HttpTask::Body(body, _) => body.as_ref(),
+            _ => None,
+        }));
         let mut ended = false;
         for task in tasks {
             ended |= match task {

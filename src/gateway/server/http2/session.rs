@@ -22,14 +22,18 @@ use pingora::protocols::http::date::get_cached_date;
 use pingora::{Error, ErrorType, Result};
 use tokio::time::Sleep;
 
+use super::SEND_BUFFER;
 use super::lingering_stream::linger;
 use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
 use super::upstream_wait::UpstreamWait;
-use crate::gateway::runtime::write_backpressure::WriteStall;
+use crate::gateway::runtime::write_backpressure::{StallEnd, WriteStall};
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
+
+/// How many parts of a response Pingora reads ahead while others are written: five, into a buffer of another.
+const READ_AHEAD_PARTS: usize = 6;
 
 /// What holds for the request of a stream.
 #[derive(Debug)]
@@ -61,6 +65,8 @@ pub struct Http2Session {
     response_done: bool,
     body_sent: usize,
     write_stall: Option<WriteStall>,
+    /// The most that may be held of the response beside what is being written.
+    read_ahead: usize,
     digest: Arc<Digest>,
     guard: Option<StreamGuard>,
 }
@@ -105,6 +111,7 @@ impl Http2Session {
             response_done: false,
             body_sent: 0,
             write_stall: None,
+            read_ahead: 0,
             digest,
             guard: Some(guard),
         }
@@ -258,6 +265,12 @@ impl Http2Session {
         Ok(())
     }
 
+    /// These parts of the response are to be written, and Pingora has read others ahead.
+    pub(super) fn note_read_ahead<'p>(&mut self, parts: impl Iterator<Item = &'p Bytes>) {
+        let (sum, longest) = parts.fold((0, 0), |(sum, longest), part| (sum + part.len(), part.len().max(longest)));
+        self.read_ahead = sum + READ_AHEAD_PARTS * longest;
+    }
+
     pub(super) async fn write_body(&mut self, mut body: Bytes, end: bool) -> Result<()> {
         if self.response_done {
             return Ok(());
@@ -320,8 +333,15 @@ impl Http2Session {
                     }
                     let backpressure = self.guard.as_ref().and_then(|guard| guard.handle().write_backpressure());
                     let Some(backpressure) = backpressure else { return Poll::Pending };
-                    ready!(backpressure.poll_stalled(&mut self.write_stall, self.limits.client_timeout, cx));
-                    let error = Error::explain(ErrorType::WriteTimedout, "response not read by the client");
+                    let stalled = (self.limits.client_timeout, SEND_BUFFER + wanted + self.read_ahead);
+                    let error = match ready!(backpressure.poll_stalled(&mut self.write_stall, stalled, cx)) {
+                        StallEnd::TimedOut => {
+                            Error::explain(ErrorType::WriteTimedout, "response not read by the client")
+                        }
+                        StallEnd::BuffersFull(full) => {
+                            Error::because(ErrorType::WriteError, "response", io::Error::from(full))
+                        }
+                    };
                     return Poll::Ready(Err(error.into_down()));
                 }
             }

@@ -10,6 +10,8 @@ use super::tls::HandshakeMetrics;
 use decision::reason::Reason;
 use stores::Settings;
 
+use crate::gateway::runtime::response_buffers::BufferMetrics;
+
 /// What clients of HTTP/2 do that no request tells of.
 #[derive(Debug)]
 pub struct Http2Errors {
@@ -64,6 +66,15 @@ impl HttpMetrics {
     /// Connections of a listener with `decide` that were closed because their peer may not ask.
     pub fn decision_connections_closed(&self, listener: &str) -> Counter {
         self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
+    }
+
+    /// What is held for clients that do not read their responses.
+    pub fn response_buffers(&self) -> BufferMetrics {
+        BufferMetrics {
+            bytes: self.registry.gauge("tollgate_response_buffers_bytes", &[]),
+            limit: self.registry.gauge("tollgate_response_buffers_limit_bytes", &[]),
+            closed: self.registry.counter("tollgate_response_buffers_closed_total", &[]),
+        }
     }
 
     /// For listeners with TLS: without one, there are no series of it.

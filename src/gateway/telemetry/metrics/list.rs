@@ -97,6 +97,17 @@ pub const METRICS: &[(&str, Kind, &str)] = &[
     ("tollgate_jwks_last_success_timestamp_seconds", Kind::Gauge, "When the keys of an issuer were last fetched."),
     ("tollgate_http_connections", Kind::Gauge, "Open client connections."),
     (
+        "tollgate_response_buffers_bytes",
+        Kind::Gauge,
+        "Bytes of responses that are held at most for clients that do not read them.",
+    ),
+    ("tollgate_response_buffers_limit_bytes", Kind::Gauge, "How many there may be: `limits.response_buffers`."),
+    (
+        "tollgate_response_buffers_closed_total",
+        Kind::Counter,
+        "Responses given up because unread ones filled `limits.response_buffers`.",
+    ),
+    (
         "tollgate_admin_connections_closed_total",
         Kind::Counter,
         "Connections to the admin listener closed because there were too many.",
