@@ -18,6 +18,7 @@ pub mod listening_socket;
 mod other_application;
 pub mod proxy_protocol_stage;
 pub mod queued_connections;
+mod rejected_head;
 pub mod scheme;
 pub mod server_state;
 pub mod session;

@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde_json::Value;
 
+use crate::support::http2::Http2Client;
 use crate::support::{Gateway, Response, Upstream, tollgate};
 
 const ORIGIN: (&str, &str) = ("Origin", "https://app.example");
@@ -181,10 +182,73 @@ fn a_page_may_read_that_its_request_was_too_large_or_malformed() {
             assert_eq!(response.field("vary").as_deref(), Some("Origin"));
         }
     }
-    // Where a condition decides, nothing can be said of what could not be read.
-    let gateway = Gateway::start(&Upstream::start(), &config.replace("{origins", "{match: {path: /a}, origins"));
+}
+
+/// The path of the entry that decides, and one of no entry.
+const PATHS: [(&str, Option<&str>); 2] = [("/v1/a", Some("https://app.example")), ("/other", None)];
+
+fn with_a_condition(rest: &str) -> Gateway {
+    let limits = "header_timeout: 1s, body_timeout: 500ms, target_bytes: 1KiB, body_bytes: 1KiB, headers: 8";
+    Gateway::before(&Upstream::start())
+        .with("listeners: [{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}]")
+        .with(&format!(
+            "cors: [{{match: {{path: /v1/*}}, origins: ['https://app.example']}}]\nlimits: {{{limits}}}\n{rest}"
+        ))
+        .start()
+}
+
+#[test]
+fn a_condition_decides_about_rejected_requests_whose_head_was_read() {
+    let gateway = with_a_condition("");
+    let many = "X: 1\r\n".repeat(9);
+    let long = format!("?{}", "a".repeat(1100));
+    for (path, allowed) in PATHS {
+        for (query, fields, status) in [
+            ("", "Host: a\r\nContent-Length: 2000\r\n", 413),
+            ("", "Host: a\r\nContent-Length: x\r\n", 400),
+            ("", "", 400),
+            (&*long, "Host: a\r\n", 414),
+            ("", &*format!("Host: a\r\n{many}"), 431),
+            // A body that stops.
+            ("", "Host: a\r\nContent-Length: 3\r\n", 408),
+        ] {
+            let mut client = gateway.client();
+            client.write(&format!("POST {path}{query} HTTP/1.1\r\nOrigin: https://app.example\r\n{fields}\r\n"));
+            let response = client.response("POST").unwrap();
+            assert_eq!(response.status, status, "{fields}");
+            assert_eq!(response.field("access-control-allow-origin").as_deref(), allowed, "{response:?}");
+        }
+    }
+    // A head whose end never arrives: which entry decides is not known.
     let mut client = gateway.client();
-    client.write("GET / HTTP/1.1\r\nOrigin: https://app.example\r\n\r\n");
+    client.write("POST /v1/a HTTP/1.1\r\nOrigin: https://app.example\r\nHost: a\r\n");
     let response = client.response("POST").unwrap();
-    assert_eq!((response.status, response.field("access-control-allow-origin")), (400, None));
+    assert_eq!((response.status, response.field("access-control-allow-origin")), (408, None));
+}
+
+#[test]
+fn the_same_holds_over_http2() {
+    let gateway = with_a_condition("");
+    let mut client = Http2Client::connect(gateway.http);
+    const ORIGIN: (&str, &str) = ("origin", "https://app.example");
+    let many: Vec<_> = [ORIGIN].into_iter().chain((0..9).map(|_| ("x", "1"))).collect();
+    let long = "a".repeat(1100);
+    for (path, allowed) in PATHS {
+        for (target, fields, status) in [
+            (path.to_owned(), &[ORIGIN, ("content-length", "2000")][..], 413),
+            (path.to_owned(), &[ORIGIN, ("host", "b")], 400),
+            (format!("{path}?{long}"), &[ORIGIN], 414),
+            (path.to_owned(), &many, 431),
+        ] {
+            let response = client.begin("POST", &target, fields, false).response().unwrap();
+            assert_eq!(response.status, status, "{target} {fields:?}");
+            let field = response.head.get("access-control-allow-origin").map(|value| value.to_str().unwrap());
+            assert_eq!(field, allowed, "{target} {fields:?}");
+        }
+        let mut stalled = client.begin("POST", path, &[ORIGIN], false);
+        stalled.write(b"begun", false).unwrap();
+        let response = stalled.response().unwrap();
+        let field = response.head.get("access-control-allow-origin").map(|value| value.to_str().unwrap());
+        assert_eq!((response.status, field), (408, allowed));
+    }
 }

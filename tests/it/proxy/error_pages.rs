@@ -1,6 +1,6 @@
 //! `error_pages`: the operator's own texts in place of problem documents.
 
-use crate::support::{Gateway, Upstream, tollgate};
+use crate::support::{Client, Gateway, Upstream, tollgate};
 
 const CONFIG: &str = "
 error_pages:
@@ -71,4 +71,28 @@ fn a_changed_text_is_in_force_within_seconds_and_explain_names_it() {
     crate::support::eventually("the text has changed", || body() == "two");
     let explained = tollgate(&["explain", "-c", gateway.file("gateway.yaml").to_str().unwrap(), "/"]);
     assert!(explained.out.contains("the text is that of error_pages[0]"), "{explained:?}");
+}
+
+#[test]
+fn a_call_whose_target_is_too_long_gets_no_page_since_it_may_be_of_grpc() {
+    let config = "\
+listeners:
+  - {address: 127.0.0.1:0, decide: [http], clients: [127.0.0.1], original_request: path, refuse_with: 403}
+  - {address: 127.0.0.1:0}
+upstream: http://127.0.0.1:9
+limits: {target_bytes: 100B}
+error_pages: [{status: [414], body_file: page.txt, content_type: text/plain}]
+";
+    let gateway = Gateway::deciding().with(config).file("page.txt", "too long").start();
+    let asked = |address, fields: &str| {
+        let mut client = Client::connect(address);
+        client.write(&format!("GET /decide/{} HTTP/1.1\r\nHost: a\r\n{fields}", "x".repeat(200)));
+        let response = client.response("GET").unwrap();
+        (response.status, response.body == "too long")
+    };
+    let [door, public] = gateway.listeners[..] else { panic!() };
+    // Whether its head has arrived or not.
+    assert_eq!([asked(door, "\r\n"), asked(door, "")], [(403, true), (403, false)]);
+    assert_eq!(asked(door, "Content-Type: application/grpc\r\n\r\n"), (403, false));
+    assert_eq!([asked(public, "\r\n"), asked(public, "")], [(414, true); 2]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use pingora::protocols::Stream;
+use pingora::protocols::{GetSocketDigest, Stream};
 use tokio::io::AsyncWriteExt;
 
 use super::downstream_stream::DownstreamStream;
@@ -14,12 +14,14 @@ use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, CountGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::rejected_head;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
 use base::time;
 use base::time::Micros;
 use decision::access_log_line::Kind;
+use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::grpc_timeout::is_grpc_type;
 use request::scheme::Scheme;
@@ -74,9 +76,20 @@ pub(super) async fn reject_head(
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
     state.metrics.count_refusal(refusal.reason);
-    let origin = only_field(stream.unparsed(), b"origin:");
-    let recipient = Recipient::at(&state.snapshot.load().config, stream.handle.listener());
-    let about = Unread { method: &method, request_id: &request_id, origin: origin.as_ref(), duration };
+    let snapshot = state.snapshot.load();
+    let recipient = Recipient::at(&snapshot.config, stream.handle.listener());
+    let cors = match rejected_head::whole_head(stream.unparsed()) {
+        Some(head) => {
+            let digest = stream.get_socket_digest();
+            let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
+            rejected_head::cors(&snapshot.config, &stream.handle, peer, &head)
+        }
+        None => {
+            let origin = only_field(stream.unparsed(), b"origin:");
+            snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin.as_ref()))
+        }
+    };
+    let about = Unread { method: &method, request_id: &request_id, cors, duration };
     respond(state, &mut stream, &ProblemResponse { recipient, ..ProblemResponse::refusal(&refusal) }, about).await;
 }
 
@@ -92,18 +105,17 @@ pub async fn reject_connection(state: &ServerState, stream: Stream, guard: Count
     ));
     let response = ProblemResponse::fault(503);
     let request_id = request_id::keep_or_make(None);
-    let about = Unread { method: "", request_id: &request_id, origin: None, duration: Micros(0) };
+    let cors = state.snapshot.load().config.cors.as_ref().and_then(|cors| cors.answer_unread(None));
+    let about = Unread { method: "", request_id: &request_id, cors, duration: Micros(0) };
     respond(state, &mut stream, &response, about).await;
     stream.interrupt();
 }
 
 /// What is known of a request that could not be read.
-#[derive(Clone, Copy)]
 struct Unread<'h> {
     method: &'h str,
     request_id: &'h HeaderValue,
-    /// The only `Origin`.
-    origin: Option<&'h HeaderValue>,
+    cors: Option<CorsAnswer>,
     /// How long it was waited for.
     duration: Micros,
 }
@@ -112,14 +124,17 @@ async fn respond(
     state: &ServerState,
     stream: &mut DownstreamStream,
     response: &ProblemResponse<'_>,
-    Unread { method, request_id, origin, duration }: Unread<'_>,
+    Unread { method, request_id, cors, duration }: Unread<'_>,
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
     // Calls of gRPC, which have none, come over HTTP/1 only where another proxy asks about them.
-    let is_grpc = only_field(stream.unparsed(), b"content-type:").is_some_and(|kind| is_grpc_type(&kind));
-    let page = pages.filter(|_| !is_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
+    let may_be_grpc = match only_field(stream.unparsed(), b"content-type:") {
+        Some(kind) => is_grpc_type(&kind),
+        None => response.recipient != Recipient::Client && rejected_head::whole_head(stream.unparsed()).is_none(),
+    };
+    let page =
+        pages.filter(|_| !may_be_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
     let bytes = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_http1(method, request_id) {
         Ok(bytes) => bytes,
         Err(error) => return log::debug!(error:% = error; "response not made"),

@@ -2,21 +2,31 @@
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use http::header::ORIGIN;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, response};
 use pingora::http::ResponseHeader;
+use pingora::protocols::Digest;
 
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
+use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::http1::early_response::{HeadRejection, count};
+use crate::gateway::server::rejected_head;
 use crate::gateway::server::server_state::ServerState;
 use base::time::Micros;
 use decision::refusal::Refusal;
 
-/// Answers a request with an invalid head, to the listener with this index.
+/// The connection of a request.
+#[derive(Clone, Copy)]
+pub struct Connection<'c> {
+    pub state: &'c ServerState,
+    pub handle: &'c ConnectionHandle,
+    pub digest: &'c Digest,
+}
+
+/// Answers a request with an invalid head.
 pub fn reject_head(
-    (state, listener): (&ServerState, usize),
+    connection: Connection<'_>,
     respond: &mut SendResponse<Bytes>,
     head: &Parts,
     rejection: HeadRejection,
@@ -24,18 +34,18 @@ pub fn reject_head(
     let (refusal, detail) = (Refusal::from(rejection), rejection.detail());
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
     log::debug!(code = refusal.status, detail, request_id = request_id.to_str().unwrap_or_default(); "head refused");
-    state.metrics.count_refusal(refusal.reason);
-    answer((state, listener), respond, head, &ProblemResponse::refusal(&refusal), &request_id);
+    connection.state.metrics.count_refusal(refusal.reason);
+    answer(connection, respond, head, &ProblemResponse::refusal(&refusal), &request_id);
 }
 
 /// Answers 503 to a request whose client has too many under way.
-pub fn reject_stream((state, listener): (&ServerState, usize), respond: &mut SendResponse<Bytes>, head: &Parts) {
+pub fn reject_stream(connection: Connection<'_>, respond: &mut SendResponse<Bytes>, head: &Parts) {
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
-    answer((state, listener), respond, head, &ProblemResponse::fault(503), &request_id);
+    answer(connection, respond, head, &ProblemResponse::fault(503), &request_id);
 }
 
 fn answer(
-    (state, listener): (&ServerState, usize),
+    Connection { state, handle, digest }: Connection<'_>,
     respond: &mut SendResponse<Bytes>,
     head: &Parts,
     response: &ProblemResponse<'_>,
@@ -44,11 +54,10 @@ fn answer(
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let mut origins = head.headers.get_all(ORIGIN).iter();
-    let origin = origins.next().filter(|_| origins.next().is_none());
-    let cors = snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin));
+    let peer = digest.socket_digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
+    let cors = rejected_head::cors(&snapshot.config, handle, peer, head);
     // Another proxy, which asks here, takes the 200 of a refusal of gRPC for a permission.
-    let recipient = Recipient::at(&snapshot.config, listener);
+    let recipient = Recipient::at(&snapshot.config, handle.listener());
     let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
     let (header, body) = match response.to_header(head, request_id) {
         Ok(made) => made,

@@ -373,7 +373,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         };
         let (guard, counted) = self.streams.begin(bounds.streams_per_client());
         if rejection.is_some() || counted.is_err() {
-            let at = (state, self.handle.listener());
+            let at = early_response::Connection { state, handle: &self.handle, digest: &self.digest };
             match (rejection, counted) {
                 (Some(rejection), _) => early_response::reject_head(at, &mut respond, &head, rejection),
                 (None, counted) => {
