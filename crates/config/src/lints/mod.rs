@@ -16,6 +16,7 @@ mod forgotten_period;
 mod impossible_value;
 mod large_log;
 mod location;
+mod missing_head;
 mod open_policy;
 mod preflights;
 mod proxies;
@@ -40,9 +41,10 @@ use location::Finding;
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
 /// All lints. Their names never change, because files silence them by name.
-pub const LINTS: [(&str, Lint); 35] = [
+pub const LINTS: [(&str, Lint); 36] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
+    ("missing_head", missing_head::missing_head),
     ("unreachable_rule", rule_order::unreachable_rule),
     ("late_deny", rule_order::late_deny),
     ("unreachable_limit", unreachable_limit::unreachable_limit),
