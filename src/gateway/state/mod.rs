@@ -61,9 +61,7 @@ impl GatewayState {
     pub fn bound_response_buffers(&self, bounds: &Bounds) {
         let bytes = match bounds.response_buffers {
             ResponseBufferSize::Bytes(bytes) => bytes,
-            ResponseBufferSize::Auto => {
-                memory_limit().map_or(AUTO_UNKNOWN, |bytes| bytes / AUTO_SHARE).max(AUTO_LEAST)
-            }
+            ResponseBufferSize::Auto => memory_limit().map_or(AUTO_UNKNOWN, |bytes| bytes / AUTO_SHARE).max(AUTO_LEAST),
         };
         self.response_buffers.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }

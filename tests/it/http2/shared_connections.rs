@@ -81,6 +81,56 @@ fn messages_that_are_not_read_end_no_other_call_of_the_same_connection_to_the_up
     assert_eq!(upstream.connections(), 1);
 }
 
+/// As gRPC sends it, with its length in front.
+const TWENTY_BYTES: [u8; 20] = [0, 0, 0, 0, 15, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+#[test]
+fn ten_thousand_messages_to_a_slow_upstream_end_no_other_call_of_their_connections() {
+    const MESSAGES: usize = 10_000;
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(&upstream).start();
+    let mut client = Http2Client::connect(gateway.http);
+    let mut upload = client.begin("POST", "/slow", CALL, false);
+    for _ in 0..MESSAGES {
+        upload.write_ahead(&TWENTY_BYTES, false);
+    }
+    upload.write_ahead(b"", true);
+    eventually("the call has begun", || upstream.begun() == 1);
+    for _ in 0..20 {
+        assert_eq!(client.send("POST", "/", CALL, &[b"hello"]).text(), "5");
+    }
+    assert_eq!(upload.response().unwrap().text(), (MESSAGES * TWENTY_BYTES.len()).to_string());
+    assert_eq!(upstream.connections(), 1);
+    gateway.expect("tollgate_http2_errors_total", &[], 0.0);
+}
+
+#[test]
+fn messages_that_a_client_reads_slowly_end_no_other_call_of_its_connection() {
+    let messages = short_or_long(30_000, 100_000);
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(&upstream).start();
+    let mut client = Http2Client::connect(gateway.http);
+    let mut call = client.begin("POST", &format!("/messages/{messages}"), CALL, false);
+    call.write(b"", true).unwrap();
+    let mut call = call.streaming().unwrap();
+    let (mut read, mut parts) = (0, 0);
+    loop {
+        let part = call.part().unwrap();
+        if part.is_empty() {
+            break;
+        }
+        read += part.len();
+        parts += 1;
+        // The others of the connection are answered between its parts.
+        if parts % 500 == 1 {
+            assert_eq!(client.send("POST", "/", CALL, &[b"hello"]).text(), "5");
+        }
+    }
+    assert_eq!(read, messages * MESSAGE.len());
+    assert_eq!(upstream.connections(), 1);
+    gateway.expect("tollgate_http2_errors_total", &[], 0.0);
+}
+
 #[test]
 fn parts_of_bodies_that_wait_end_no_other_stream_of_their_connection() {
     let parts = short_or_long(10_000, 60_000);

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::SendStream;
@@ -15,7 +16,7 @@ pub const MESSAGE: &[u8] = &[0, 0, 0, 0, 1, b'm'];
 const PART: &[u8] = &[b'x'; 16 << 10];
 
 /// Answers `/large/N` with N bytes, `/messages/N` with N messages, each in a frame of its own, and `/stuck` never, of which it reads
-/// nothing. All else it answers with the length of its body.
+/// nothing. Of the body for `/slow` it reads a part in each millisecond. All else it answers with the length of its body.
 #[derive(Clone)]
 pub struct Http2Upstream {
     pub address: SocketAddr,
@@ -42,7 +43,10 @@ impl Http2Upstream {
                     serving.connections.fetch_add(1, Ordering::Relaxed);
                     let upstream = serving.clone();
                     tokio::spawn(async move {
-                        let Ok(mut server) = h2::server::handshake(stream).await else { return };
+                        // A server that reads slowly, and not one that counts unread frames.
+                        let mut options = h2::server::Builder::new();
+                        let handshake = options.data_frame_budget(usize::MAX).handshake(stream);
+                        let Ok(mut server) = handshake.await else { return };
                         while let Some(Ok((request, respond))) = server.accept().await {
                             let upstream = upstream.clone();
                             // An error: the stream was reset.
@@ -89,6 +93,9 @@ impl Http2Upstream {
                 let mut length = 0;
                 while let Some(part) = body.data().await {
                     let part = part?;
+                    if head.uri.path() == "/slow" {
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
                     length += part.len();
                     body.flow_control().release_capacity(part.len())?;
                 }
