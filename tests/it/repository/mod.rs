@@ -1,8 +1,10 @@
 //! The repository itself: documentation, layout, deployment files, releases.
 
 mod algorithms_picture;
+mod book;
 pub mod deploy;
 pub mod docs;
+mod guide;
 mod imports;
 mod log_lines;
 mod lua;
