@@ -10,6 +10,7 @@ use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::leaky_bucket::{LONGEST_WAIT, LeakyBucket, Settings};
 use ledger::algorithm::token_bucket::{InvalidNumbers, Rate};
+use ledger::cost::Cost;
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
 /// The largest `queue` and `delay_after`.
@@ -75,6 +76,18 @@ pub fn other_numbers(
     reader: NumberReader<'_>,
 ) -> Option<LimitNumbers> {
     numbers(section, own.map(|own| own.delay_after().into()), reader)
+}
+
+/// Reports costs below 1: each request waits in a place of its own, so more would wait than places were taken.
+pub fn check_costs(section: &Section<'_>) -> Option<()> {
+    let mut right = Some(());
+    for field in ["fixed_cost", "default_cost", "min_cost"].into_iter().filter_map(|key| section.get(key)) {
+        if field.cost()? < Cost::ONE {
+            field.must("be at least 1: a request takes a whole place");
+            right = None;
+        }
+    }
+    right
 }
 
 fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader<'_>) -> Option<LimitNumbers> {

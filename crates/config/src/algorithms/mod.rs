@@ -137,11 +137,9 @@ pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
 /// Reports costs that a limit with these numbers cannot count.
 pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
-        Algorithm::TokenBucket(_)
-        | Algorithm::FixedWindow(_)
-        | Algorithm::SlidingWindow(_)
-        | Algorithm::LeakyBucket(_) => Some(()),
+        Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
+        Algorithm::LeakyBucket(_) => leaky_bucket::check_costs(section),
     }
 }
 
