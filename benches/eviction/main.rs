@@ -1,5 +1,5 @@
 //! Measures a charge in the memory store, below its bound and at it, where each new bucket evicts another one:
-//! `cargo bench --bench eviction`.
+//! `cargo bench --bench eviction`. With `--load 4` it measures that load alone, and then also the memory of a bucket.
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 
 use base::time::{Clock, Micros};
@@ -20,6 +20,9 @@ struct Arguments {
     /// `max_buckets`, and how many new buckets are charged at the bound.
     #[arg(long, default_value_t = 1_000_000)]
     buckets: usize,
+    /// The only load to measure; 1 is the first.
+    #[arg(long)]
+    load: Option<usize>,
     /// What cargo passes to every benchmark.
     #[arg(long, hide = true)]
     bench: bool,
@@ -31,30 +34,46 @@ struct Load {
     burst: u64,
     /// How many limits share the buckets evenly.
     limits: u64,
+    /// How many buckets, the first ones, are each of an override of their own.
+    overrides: u64,
 }
 
-const LOADS: [Load; 3] = [
-    Load { name: "one limit, little spent", burst: 100, limits: 1 },
-    Load { name: "one limit, drained", burst: 1, limits: 1 },
-    Load { name: "200 limits, drained", burst: 1, limits: 200 },
+const LOADS: [Load; 5] = [
+    Load { name: "one limit, little spent", burst: 100, limits: 1, overrides: 0 },
+    Load { name: "one limit, drained", burst: 1, limits: 1, overrides: 0 },
+    Load { name: "200 limits, drained", burst: 1, limits: 200, overrides: 0 },
+    Load { name: "100 000 overrides, drained", burst: 1, limits: 1, overrides: 100_000 },
+    Load { name: "2000 limits, much spent", burst: 2, limits: 2000, overrides: 0 },
 ];
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> Result<(), Failure> {
-    let buckets = Arguments::parse().buckets;
+    let Arguments { buckets, load: only, .. } = Arguments::parse();
     println!("{buckets} buckets\n\n| | below the bound | at the bound | the longest at the bound |\n|---|---|---|---|");
-    for load in LOADS {
+    let chosen = |number: usize| only.is_none_or(|only| only == number);
+    for (_, load) in (1..).zip(LOADS).filter(|(number, _)| chosen(*number)) {
+        let before = resident()?;
         let memory = Memory::new(&Settings { max_buckets: buckets, ..Settings::default() }, Clock::system());
         let count = u64::try_from(buckets)?;
         let (below, _, evicted) = fill(&memory, &load, 0..count)?;
         assert_eq!(evicted, 0, "below the bound");
+        if only.is_some() {
+            println!("{} bytes per bucket\n", resident()?.saturating_sub(before) / count);
+        }
         let (at_bound, longest, evicted) = fill(&memory, &load, count..2 * count)?;
         assert_eq!((evicted, memory.buckets()), (count, buckets), "each new bucket evicts one");
         println!("| {} | {below} ns | {at_bound} ns | {longest} µs |", load.name);
     }
     Ok(())
+}
+
+/// The bytes of memory that this process holds.
+fn resident() -> Result<u64, Failure> {
+    let pages = std::fs::read_to_string("/proc/self/statm")?;
+    let resident = pages.split(' ').nth(1).ok_or("no second number")?;
+    Ok(resident.parse::<u64>()? * 4096)
 }
 
 /// Charges a new bucket for each number. Returns nanoseconds per charge, the longest in microseconds, and the evictions.
@@ -76,14 +95,15 @@ fn plan(load: &Load, number: u64) -> Result<Plan, Failure> {
     let rate = Rate { amount: Cost::from_tokens(load.burst), period: Micros(86_400_000_000) };
     let mut key = [0; 16];
     key.iter_mut().zip(number.to_le_bytes()).for_each(|(byte, of_number)| *byte = of_number);
+    let variant = if number < load.overrides { u32::try_from(number + 1)? } else { 0 };
     let charge = Charge {
         key: BucketKey(key),
         algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, load.burst).map_err(|wrong| format!("{wrong:?}"))?),
         cost: Cost::ONE,
         limit: LimitId(0),
-        tag: LimitTag(u32::try_from(number % load.limits)?),
+        tag: LimitTag(u32::try_from(number % load.limits)?).of_variant(variant),
         purpose: ChargePurpose::Spend,
-        variant: 0,
+        variant,
     };
     Ok(Plan { enforced: smallvec![charge], shadow: smallvec![] })
 }

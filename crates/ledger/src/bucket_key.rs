@@ -45,14 +45,15 @@ impl fmt::Debug for BucketKey {
 
 /// Identifies a limit wherever its buckets are kept: the same after a reload and in the next process, unlike an index.
 /// Two limits share one by a chance of 2^-30; then they count as one when buckets are evicted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitTag(pub u32);
 
 impl LimitTag {
-    /// Of one of the limit's sets of numbers: those may be as different as two limits.
+    /// Of one of the limit's sets of numbers: all overrides of a limit together are one limit here. They may be many, and
+    /// their numbers may be as different from the limit's own as those of another limit.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
-        LimitTag(self.0.wrapping_add(variant.wrapping_mul(0x9e37_79b9)))
+        if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }
     }
 }
 

@@ -18,6 +18,10 @@ pub struct Item {
 }
 
 impl FullQueue {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub fn first(&self) -> Option<Item> {
         self.0.first().copied()
     }

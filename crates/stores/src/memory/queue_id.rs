@@ -20,7 +20,6 @@ pub enum SpentClass {
 }
 
 impl SpentClass {
-    #[cfg(test)]
     pub const ALL: [SpentClass; CLASSES] =
         [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 

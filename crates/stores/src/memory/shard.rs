@@ -1,31 +1,20 @@
-//! Keeps the buckets behind one lock, and decides which of them is evicted first.
-//!
-//! At the bound, full buckets go first, of whichever limit. Then the limit with the most buckets loses one: limits are
-//! never compared by what is spent of them, since one charge drains a bucket of one per day and is little to a bucket of a
-//! hundred per second. A flood of new keys under one limit therefore evicts buckets of that limit, neither the drained
-//! bucket of another limit nor one that another limit has just added; either would switch that limit off.
-//!
-//! Within a limit, buckets are classed by how much of it was spent as their last charge left it: those of the lowest
-//! class go first, and within a class the soonest full. A drained bucket goes last, also if the only other one is the bucket
-//! that was just added: what was refused stays refused, and a newcomer to a limit full of drained buckets is not remembered.
-
-use std::collections::HashMap;
+//! Keeps the buckets behind one lock, and evicts them in the order of [`EvictionOrder`].
 
 use foldhash::quality::RandomState;
 use indexmap::IndexMap;
 
-use super::full_queue::{FullQueue, Item};
-use super::queue_id::{CLASSES, QueueId, SpentClass};
+use super::eviction_order::EvictionOrder;
+use super::full_queue::Item;
+use super::queue_id::QueueId;
 use base::time::Timestamp;
 use ledger::algorithm::State;
-use ledger::bucket_key::{BucketKey, LimitTag};
+use ledger::bucket_key::BucketKey;
 
-/// Buckets by their key, and the order in which those of each limit are evicted.
+/// Buckets by their key, and the order in which they are evicted.
 #[derive(Debug, Default)]
 pub struct Shard {
     buckets: IndexMap<BucketKey, Bucket, RandomState>,
-    /// Only limits that have a bucket here.
-    limits: HashMap<LimitTag, LimitQueues, RandomState>,
+    order: EvictionOrder,
 }
 
 /// What is kept of one bucket; the moment at which it is full is in its queue.
@@ -40,59 +29,6 @@ struct Bucket {
 impl Bucket {
     fn position(&self) -> usize {
         usize::try_from(self.position).unwrap_or(usize::MAX)
-    }
-}
-
-/// The buckets of one limit.
-#[derive(Debug)]
-struct LimitQueues {
-    buckets: usize,
-    /// None of them is full before.
-    none_full_before: Timestamp,
-    classes: [FullQueue; CLASSES],
-}
-
-impl Default for LimitQueues {
-    fn default() -> LimitQueues {
-        LimitQueues { buckets: 0, none_full_before: Timestamp(u64::MAX), classes: Default::default() }
-    }
-}
-
-impl LimitQueues {
-    fn class(&self, class: SpentClass) -> &FullQueue {
-        let [little, some, much, drained] = &self.classes;
-        match class {
-            SpentClass::Little => little,
-            SpentClass::Some => some,
-            SpentClass::Much => much,
-            SpentClass::Drained => drained,
-        }
-    }
-
-    fn class_mut(&mut self, class: SpentClass) -> &mut FullQueue {
-        let [little, some, much, drained] = &mut self.classes;
-        match class {
-            SpentClass::Little => little,
-            SpentClass::Some => some,
-            SpentClass::Much => much,
-            SpentClass::Drained => drained,
-        }
-    }
-
-    /// The slot of a bucket that is full at `now`.
-    fn full(&mut self, now: Timestamp) -> Option<usize> {
-        // Most limits have none, and end here.
-        if now < self.none_full_before {
-            return None;
-        }
-        let first = self.classes.iter().filter_map(FullQueue::first).min_by_key(|item| item.full_at)?;
-        self.none_full_before = first.full_at;
-        (first.full_at <= now).then_some(first.slot)
-    }
-
-    /// The slot of the bucket whose loss matters least.
-    fn least(&self) -> Option<usize> {
-        self.classes.iter().find_map(FullQueue::first).map(|item| item.slot)
     }
 }
 
@@ -124,7 +60,7 @@ impl Shard {
     /// All that is kept of a bucket.
     pub fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.buckets.get(key)?;
-        let item = self.limits.get(&bucket.queue.limit())?.class(bucket.queue.class()).get(bucket.position())?;
+        let item = self.order.get(bucket.queue, bucket.position())?;
         Some((bucket.queue, item.full_at, &bucket.state))
     }
 
@@ -133,11 +69,11 @@ impl Shard {
             bucket.state = state;
             let (before, position) = (bucket.queue, bucket.position());
             if before == queue {
-                self.update(queue, position, full_at);
+                self.order.update(queue, position, full_at, mover(&mut self.buckets));
             } else {
                 bucket.queue = queue;
-                self.leave(before, position);
-                self.join(queue, Item { full_at, slot });
+                self.order.leave(before, position, mover(&mut self.buckets));
+                self.order.join(queue, Item { full_at, slot }, mover(&mut self.buckets));
             }
             return Put::Replaced;
         }
@@ -146,7 +82,7 @@ impl Shard {
             self.buckets.reserve_exact((self.buckets.len() / 8).max(16));
         }
         let (slot, _) = self.buckets.insert_full(key, Bucket { state, queue, position: 0 });
-        self.join(queue, Item { full_at, slot });
+        self.order.join(queue, Item { full_at, slot }, mover(&mut self.buckets));
         Put::Added
     }
 
@@ -161,11 +97,11 @@ impl Shard {
 
     /// Evicts the bucket whose loss matters least at `now`; `None` when there is no bucket.
     pub fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
-        if let Some(slot) = self.limits.values_mut().find_map(|limit| limit.full(now)) {
+        if let Some(slot) = self.order.full(now) {
             self.remove_slot(slot);
             return Some(Eviction::Full);
         }
-        let slot = self.limits.values().max_by_key(|limit| limit.buckets)?.least()?;
+        let slot = self.order.least(self.buckets.len())?;
         self.remove_slot(slot);
         Some(Eviction::Spent)
     }
@@ -173,17 +109,18 @@ impl Shard {
     /// Frees up to `most` buckets that are full at `now`, and returns how many those were.
     pub fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
         let mut freed = 0;
-        let full = |(tag, limit): (&LimitTag, &mut LimitQueues)| limit.full(now).map(|_| *tag);
-        while let Some(tag) = self.limits.iter_mut().find_map(full) {
-            while let Some(slot) = self.limits.get_mut(&tag).and_then(|limit| limit.full(now)) {
-                if freed == most {
-                    return freed;
-                }
-                self.remove_slot(slot);
-                freed += 1;
-            }
+        while freed < most
+            && let Some(slot) = self.order.full(now)
+        {
+            self.remove_slot(slot);
+            freed += 1;
         }
         freed
+    }
+
+    #[cfg(test)]
+    pub fn order(&self) -> &EvictionOrder {
+        &self.order
     }
 
     /// Returns memory that a crowd of buckets held and few need now.
@@ -191,43 +128,17 @@ impl Shard {
         if self.buckets.capacity() > 1024 && self.buckets.len() < self.buckets.capacity() / 4 {
             self.buckets.shrink_to_fit();
         }
-        self.limits.values_mut().flat_map(|limit| &mut limit.classes).for_each(FullQueue::shrink);
+        self.order.shrink();
     }
 
     fn remove_slot(&mut self, slot: usize) -> Option<State> {
         let (_, bucket) = self.buckets.swap_remove_index(slot)?;
         // The last bucket is in its slot now; its queue learns that first, since leaving may move it.
-        if let Some((_, last)) = self.buckets.get_index(slot)
-            && let Some(limit) = self.limits.get_mut(&last.queue.limit())
-        {
-            limit.class_mut(last.queue.class()).set_slot(last.position(), slot);
+        if let Some((_, last)) = self.buckets.get_index(slot) {
+            self.order.set_slot(last.queue, last.position(), slot);
         }
-        self.leave(bucket.queue, bucket.position());
+        self.order.leave(bucket.queue, bucket.position(), mover(&mut self.buckets));
         Some(bucket.state)
-    }
-
-    fn update(&mut self, queue: QueueId, position: usize, full_at: Timestamp) {
-        if let Some(limit) = self.limits.get_mut(&queue.limit()) {
-            limit.none_full_before = limit.none_full_before.min(full_at);
-            limit.class_mut(queue.class()).update(position, full_at, mover(&mut self.buckets));
-        }
-    }
-
-    fn join(&mut self, queue: QueueId, item: Item) {
-        let limit = self.limits.entry(queue.limit()).or_default();
-        limit.buckets += 1;
-        limit.none_full_before = limit.none_full_before.min(item.full_at);
-        limit.class_mut(queue.class()).push(item, mover(&mut self.buckets));
-    }
-
-    fn leave(&mut self, queue: QueueId, position: usize) {
-        if let Some(limit) = self.limits.get_mut(&queue.limit()) {
-            limit.buckets -= 1;
-            limit.class_mut(queue.class()).remove(position, mover(&mut self.buckets));
-            if limit.buckets == 0 {
-                self.limits.remove(&queue.limit());
-            }
-        }
     }
 }
 
@@ -242,7 +153,9 @@ fn mover(buckets: &mut IndexMap<BucketKey, Bucket, RandomState>) -> impl FnMut(u
 
 #[cfg(test)]
 mod tests {
+    use super::super::queue_id::SpentClass;
     use super::*;
+    use ledger::bucket_key::LimitTag;
     use smallvec::smallvec;
 
     fn key(number: u8) -> BucketKey {
@@ -322,9 +235,9 @@ mod tests {
         }
         // A bucket may change its limit too: two limits of which one took the other's name, say.
         assert_eq!(put_under(&mut shard, LimitTag(0), 1, SpentClass::Some, 20), Put::Replaced);
-        assert_eq!(shard.limits.len(), 99);
+        assert_eq!(shard.order.limits(), 99);
         assert_eq!(shard.remove(&key(1)), Some(smallvec![1]));
         assert_eq!(shard.free_full(Timestamp(10), 1000), 99);
-        assert!(shard.limits.is_empty());
+        assert_eq!(shard.order.limits(), 0);
     }
 }

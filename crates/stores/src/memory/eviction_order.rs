@@ -1,0 +1,264 @@
+//! Orders the buckets of a shard by which is evicted first.
+//!
+//! Full buckets go first, of whichever limit. Then all limits are compared by the [`SpentClass`] of their buckets: one of the
+//! lowest class that any limit has goes, so drained buckets go last, whatever their rate, and however many their limit has.
+//! Of the limits that have a bucket of that class, the one with the most of them loses its soonest full one.
+//!
+//! One charge drains a bucket of one per day and is little to a bucket of a hundred per second. So that a flood of new keys
+//! under the first limit does not keep the second one from remembering anything, a limit with few buckets is spared: with at
+//! most a sixteenth of what a limit has on average, or with two.
+//!
+//! No operation looks at every limit, except when the number of buckets that are spared is changed by half.
+
+use std::collections::{BTreeSet, HashMap};
+
+use foldhash::quality::RandomState;
+
+use super::full_queue::{FullQueue, Item};
+use super::queue_id::{CLASSES, QueueId, SpentClass};
+use base::time::Timestamp;
+use ledger::bucket_key::LimitTag;
+
+/// A limit of everybody has a single bucket. Twice that is spared where limits have more on average.
+const FEW: usize = 2;
+
+/// A limit is spared with this part of what a limit has on average.
+const SPARED: usize = 16;
+
+#[derive(Debug, Default)]
+pub struct EvictionOrder {
+    /// Only limits that have a bucket here.
+    limits: HashMap<LimitTag, LimitQueues, RandomState>,
+    /// Every limit, by a moment before which none of its buckets is full.
+    soonest: BTreeSet<(Timestamp, LimitTag)>,
+    /// For each class, the limits that are not spared and have buckets of it, by how many.
+    largest: [BTreeSet<(usize, LimitTag)>; CLASSES],
+    /// With how many buckets a limit is spared.
+    spared: usize,
+}
+
+/// The buckets of one limit.
+#[derive(Debug)]
+struct LimitQueues {
+    none_full_before: Timestamp,
+    classes: [FullQueue; CLASSES],
+}
+
+impl Default for LimitQueues {
+    fn default() -> LimitQueues {
+        LimitQueues { none_full_before: Timestamp(u64::MAX), classes: Default::default() }
+    }
+}
+
+impl LimitQueues {
+    fn class(&self, class: SpentClass) -> &FullQueue {
+        let [little, some, much, drained] = &self.classes;
+        match class {
+            SpentClass::Little => little,
+            SpentClass::Some => some,
+            SpentClass::Much => much,
+            SpentClass::Drained => drained,
+        }
+    }
+
+    fn class_mut(&mut self, class: SpentClass) -> &mut FullQueue {
+        let [little, some, much, drained] = &mut self.classes;
+        match class {
+            SpentClass::Little => little,
+            SpentClass::Some => some,
+            SpentClass::Much => much,
+            SpentClass::Drained => drained,
+        }
+    }
+
+    fn buckets(&self) -> usize {
+        self.classes.iter().map(FullQueue::len).sum()
+    }
+
+    /// How many buckets of each class it can lose; 0 if it is spared.
+    fn losable(&self, spared: usize) -> [usize; CLASSES] {
+        let counts = self.classes.each_ref().map(FullQueue::len);
+        if counts.iter().sum::<usize>() > spared { counts } else { [0; CLASSES] }
+    }
+
+    fn soonest_full(&self) -> Option<Item> {
+        self.classes.iter().filter_map(FullQueue::first).min_by_key(|item| item.full_at)
+    }
+}
+
+impl EvictionOrder {
+    /// How many limits have a bucket.
+    #[cfg(test)]
+    pub fn limits(&self) -> usize {
+        self.limits.len()
+    }
+
+    /// What is known of the bucket at this position of a queue.
+    pub fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
+        self.limits.get(&queue.limit())?.class(queue.class()).get(position)
+    }
+
+    /// Adds a bucket. As in the other operations, `moved` is called with each slot whose position in its queue has changed.
+    pub fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(usize, usize)) {
+        self.change(queue.limit(), |limit| {
+            limit.none_full_before = limit.none_full_before.min(item.full_at);
+            limit.class_mut(queue.class()).push(item, moved);
+        });
+    }
+
+    /// Changes the moment at which the bucket at this position is full.
+    pub fn update(&mut self, queue: QueueId, position: usize, full_at: Timestamp, moved: impl FnMut(usize, usize)) {
+        let Some(limit) = self.limits.get_mut(&queue.limit()) else { return };
+        limit.class_mut(queue.class()).update(position, full_at, moved);
+        if full_at < limit.none_full_before {
+            self.change(queue.limit(), |limit| limit.none_full_before = full_at);
+        }
+    }
+
+    pub fn leave(&mut self, queue: QueueId, position: usize, moved: impl FnMut(usize, usize)) {
+        if self.limits.contains_key(&queue.limit()) {
+            self.change(queue.limit(), |limit| limit.class_mut(queue.class()).remove(position, moved));
+        }
+    }
+
+    /// Notes that the bucket at this position has another slot.
+    pub fn set_slot(&mut self, queue: QueueId, position: usize, slot: usize) {
+        if let Some(limit) = self.limits.get_mut(&queue.limit()) {
+            limit.class_mut(queue.class()).set_slot(position, slot);
+        }
+    }
+
+    /// The slot of a bucket that is full at `now`.
+    pub fn full(&mut self, now: Timestamp) -> Option<usize> {
+        while let Some((_, tag)) = self.soonest.first().copied().filter(|(before, _)| *before <= now) {
+            let soonest = self.limits.get(&tag).and_then(LimitQueues::soonest_full)?;
+            if soonest.full_at <= now {
+                return Some(soonest.slot);
+            }
+            self.change(tag, |limit| limit.none_full_before = soonest.full_at);
+        }
+        None
+    }
+
+    /// The slot of the bucket whose loss matters least, of so many of which none is full.
+    pub fn least(&mut self, buckets: usize) -> Option<usize> {
+        self.adapt_spared(buckets);
+        let classes = SpentClass::ALL.into_iter().zip(&self.largest);
+        let (class, tag) = classes.filter_map(|(class, limits)| Some((class, limits.last()?.1))).next()?;
+        self.limits.get(&tag)?.class(class).first().map(|item| item.slot)
+    }
+
+    /// Returns memory that a crowd of buckets held and few need now.
+    pub fn shrink(&mut self) {
+        self.limits.values_mut().flat_map(|limit| &mut limit.classes).for_each(FullQueue::shrink);
+    }
+
+    /// Changes a limit, which is added if it is new and removed if it has no bucket any more, and orders it again.
+    fn change(&mut self, tag: LimitTag, change: impl FnOnce(&mut LimitQueues)) {
+        let limit = self.limits.entry(tag).or_default();
+        let (before, full_before) = (limit.losable(self.spared), limit.none_full_before);
+        change(limit);
+        let (after, full_after) = (limit.losable(self.spared), limit.none_full_before);
+        for ((limits, before), after) in self.largest.iter_mut().zip(before).zip(after) {
+            if before != after {
+                limits.remove(&(before, tag));
+                if after > 0 {
+                    limits.insert((after, tag));
+                }
+            }
+        }
+        if limit.buckets() == 0 {
+            self.soonest.remove(&(full_before, tag));
+            self.limits.remove(&tag);
+        } else if full_before != full_after {
+            self.soonest.remove(&(full_before, tag));
+            self.soonest.insert((full_after, tag));
+        }
+    }
+
+    /// Follows the average number of buckets, if it is far from what it was: then every limit is looked at.
+    fn adapt_spared(&mut self, buckets: usize) {
+        let average = buckets / self.limits.len().max(1);
+        let wanted = if average > FEW { (average / SPARED).max(FEW) } else { 0 };
+        // At least one limit has more than `spared`, as one has the average.
+        let fits = self.spared < average.max(1) && self.spared <= 2 * wanted && wanted <= 2 * self.spared;
+        if fits || (self.spared == 0 && average <= 2 * FEW) {
+            return;
+        }
+        self.spared = wanted;
+        self.largest = Default::default();
+        for (tag, limit) in &self.limits {
+            for (limits, buckets) in self.largest.iter_mut().zip(limit.losable(wanted)) {
+                if buckets > 0 {
+                    limits.insert((buckets, *tag));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shard::{Eviction, Put, Shard};
+    use super::*;
+    use ledger::bucket_key::BucketKey;
+    use proptest::prelude::*;
+    use smallvec::smallvec;
+    use std::collections::BTreeMap;
+
+    /// What a shard should hold: limit, class and moment of each bucket.
+    type Expected = BTreeMap<u16, (u32, SpentClass, u64)>;
+
+    fn key(number: u16) -> BucketKey {
+        let mut bytes = [0; 16];
+        bytes[..2].copy_from_slice(&number.to_le_bytes());
+        BucketKey(bytes)
+    }
+
+    /// Whether this bucket may be evicted next, by all that stands at the top of this file.
+    fn may_go(kept: &Expected, spared: usize, number: u16) -> bool {
+        let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
+        let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);
+        let lowest = losable().map(|(_, class, _)| *class).min();
+        let of_lowest = |limit: u32| losable().filter(|(of, class, _)| (*of, Some(*class)) == (limit, lowest)).count();
+        let most = losable().map(|(limit, ..)| of_lowest(*limit)).max();
+        let (limit, class, full_at) = kept[&number];
+        let soonest =
+            losable().filter(|(of, of_class, _)| (*of, *of_class) == (limit, class)).map(|(_, _, at)| *at).min();
+        Some(class) == lowest && Some(of_lowest(limit)) == most && Some(full_at) == soonest
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Buckets come, change and are evicted; time passes. Few limits have most of the buckets.
+        #[test]
+        fn the_next_to_go_is_full_or_of_the_lowest_class_of_the_limits_that_are_not_spared(
+            steps in prop::collection::vec((0u16..120, 0u32..12, 0usize..CLASSES, 0u64..90, prop::bool::weighted(0.3)), 1..400)
+        ) {
+            let (mut shard, mut expected, mut now) = (Shard::default(), Expected::new(), 0);
+            for (number, limit, class, later, evicts) in steps {
+                now += later / 30;
+                let (limit, class, full_at) = (limit * limit / 24, SpentClass::ALL[class], now + later);
+                let queue = QueueId::new(LimitTag(limit), class);
+                let put = shard.put(key(number), queue, Timestamp(full_at), smallvec![]);
+                let is_new = expected.insert(number, (limit, class, full_at)).is_none();
+                prop_assert_eq!(put, if is_new { Put::Added } else { Put::Replaced });
+                if evicts {
+                    let evicted = shard.evict(Timestamp(now));
+                    let gone: Vec<u16> = expected.keys().copied().filter(|number| shard.get(&key(*number)).is_none()).collect();
+                    let [gone] = gone[..] else { panic!("{gone:?}") };
+                    let is_full = |number: &u16| expected[number].2 <= now;
+                    if evicted == Some(Eviction::Full) {
+                        prop_assert!(is_full(&gone));
+                    } else {
+                        prop_assert!(!expected.keys().any(is_full));
+                        prop_assert!(may_go(&expected, shard.order().spared, gone), "{gone} of {expected:?}");
+                    }
+                    expected.remove(&gone);
+                }
+                prop_assert_eq!(shard.keys().count(), expected.len());
+            }
+        }
+    }
+}

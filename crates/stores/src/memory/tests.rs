@@ -1,0 +1,252 @@
+//! Tests the store as a whole: what is granted below its bound, and in a flood at it.
+
+use super::*;
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+use ledger::bucket_key::LimitTag;
+use ledger::cost::Cost;
+use ledger::outcome::Verdict;
+use smallvec::smallvec;
+
+const SECOND: u64 = 1_000_000;
+
+fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+    Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
+}
+
+fn memory(max_buckets: usize) -> (Memory, Clock) {
+    let clock = Clock::manual(Timestamp(1_000 * SECOND));
+    (Memory::new(&Settings { max_buckets, ..Settings::default() }, clock.clone()), clock)
+}
+
+fn verdict(memory: &Memory, plan: Plan) -> Verdict {
+    memory.take(&plan).settlement.verdict
+}
+
+#[test]
+fn a_refused_request_spends_nothing_in_any_bucket() {
+    let (memory, _) = memory(4096);
+    assert_eq!(
+        verdict(&memory, plan([Charge::of_token_bucket(1, 5, 1), Charge::of_token_bucket(2, 1, 1)])),
+        Verdict::Allow
+    );
+    for _ in 0..10 {
+        assert_eq!(
+            verdict(&memory, plan([Charge::of_token_bucket(1, 5, 1), Charge::of_token_bucket(2, 1, 1)])),
+            Verdict::Deny
+        );
+    }
+    let left = memory.take(&plan([Charge::of_token_bucket(1, 5, 1)])).settlement.enforced[0].remaining;
+    assert_eq!(left, Cost::from_tokens(3));
+}
+
+#[test]
+fn a_shadow_is_charged_by_itself_and_only_when_the_request_passed() {
+    let (memory, _) = memory(4096);
+    let both = |enforced: u64| Plan {
+        enforced: smallvec![Charge::of_token_bucket(1, 3, enforced)],
+        shadow: smallvec![Charge::of_token_bucket(2, 1, 1)],
+    };
+    let first = memory.take(&both(1)).settlement;
+    let second = memory.take(&both(1)).settlement;
+    let refused = memory.take(&both(2)).settlement;
+    assert_eq!((first.verdict, first.shadow[0].verdict), (Verdict::Allow, Verdict::Allow));
+    assert_eq!((second.verdict, second.shadow[0].verdict), (Verdict::Allow, Verdict::Deny));
+    assert_eq!((refused.verdict, refused.shadow.len()), (Verdict::Deny, 0));
+}
+
+#[test]
+fn a_bucket_that_is_full_again_is_freed() {
+    let (memory, clock) = memory(4096);
+    for bucket in 0..100 {
+        verdict(&memory, plan([Charge::of_token_bucket(bucket, 200, u64::from(bucket) + 1)]));
+    }
+    clock.set(Timestamp(1_050 * SECOND));
+    memory.sweep();
+    assert_eq!(memory.buckets(), 50);
+    clock.set(Timestamp(1_100 * SECOND));
+    memory.sweep();
+    assert_eq!(memory.buckets(), 0);
+}
+
+#[test]
+fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
+    let (memory, _) = memory(10);
+    for bucket in 0..10 {
+        verdict(&memory, plan([Charge::of_token_bucket(bucket, 100, 100)]));
+    }
+    let mut evicted = 0;
+    for bucket in 100..200 {
+        evicted += memory.take(&plan([Charge::of_token_bucket(bucket, 100, 1)])).evicted;
+    }
+    assert_eq!((memory.buckets(), evicted), (10, 100));
+    for bucket in 0..10 {
+        assert_eq!(verdict(&memory, plan([Charge::of_token_bucket(bucket, 100, 1)])), Verdict::Deny, "bucket {bucket}");
+    }
+}
+
+/// `burst` tokens that refill in `window`, in a bucket of its own for each `key`; each window is another limit.
+fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
+    let rate = Rate { amount: Cost::from_tokens(burst), period: window };
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&key.to_le_bytes());
+    bytes[8..].copy_from_slice(&window.0.to_le_bytes());
+    Charge {
+        key: BucketKey(bytes),
+        algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
+        tag: LimitTag(u32::from(window == DAY)),
+        purpose: ledger::charge::ChargePurpose::Spend,
+        ..Charge::of_token_bucket(0, 1, 1)
+    }
+}
+
+const DAY: Micros = Micros(86_400 * SECOND);
+
+/// A ceiling for each key (`burst` at once, 1 per second) beside a quota per day for each account, with ever new
+/// accounts; then one key asks three times its burst at once.
+#[track_caller]
+fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
+    const AFTERWARDS: u64 = 5_000;
+    let (memory, clock) = memory(max_buckets);
+    let ceiling = Micros(burst * SECOND);
+    let request = |key: u64, account: u64| {
+        verdict(&memory, plan([charge_by(key, burst, ceiling), charge_by(account, quota, DAY)]))
+    };
+    for account in 0..accounts {
+        clock.set(Timestamp(1_000 * SECOND + account * 1_000));
+        request(account, account);
+    }
+    let victim = u64::MAX;
+    let passed = (0..3 * burst).filter(|number| request(victim, accounts + number) == Verdict::Allow).count();
+    assert_eq!(passed as u64, burst, "of three times the burst, with {quota} per day");
+    assert!(memory.buckets() <= max_buckets);
+    // A flood of other keys between two requests does not refill it.
+    for account in 2 * accounts..2 * accounts + AFTERWARDS {
+        request(account, account);
+    }
+    assert_eq!(request(victim, victim), Verdict::Deny, "{burst} at once, {quota} per day");
+}
+
+#[test]
+fn a_flood_under_a_slow_limit_does_not_switch_a_fast_one_off() {
+    for burst in [5, 10, 100] {
+        for quota in [1, 2, 5, 10, 20] {
+            check_flood(2_000, 4_500, burst, quota);
+        }
+    }
+}
+
+#[test]
+fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
+    for (burst, quota) in [(5, 20), (5, 1), (100, 2), (10, 5)] {
+        check_flood(100_000, 101_000, burst, quota);
+    }
+}
+
+/// A million take 15 seconds of CPU in a debug build: only in the long form of the proof, `scripts/prove eviction`.
+#[test]
+fn a_flood_among_three_hundred_thousand_buckets_or_a_million_does_not_switch_a_limit_off() {
+    let is_long = std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long");
+    let buckets = if is_long { 1_000_000 } else { 300_000 };
+    check_flood(buckets, u64::try_from(buckets).unwrap() + 1_000, 5, 1);
+}
+
+#[test]
+fn a_flood_under_one_variant_of_a_limit_does_not_switch_another_off() {
+    let (memory, _) = memory(2_000);
+    let of = |variant: u32, charge: Charge| Charge { variant, tag: LimitTag(7).of_variant(variant), ..charge };
+    for account in 0..4_500 {
+        verdict(&memory, plan([of(0, charge_by(account, 1, DAY))]));
+    }
+    let paying = || verdict(&memory, plan([of(1, charge_by(u64::MAX, 100, Micros(SECOND)))]));
+    assert_eq!((0..300).filter(|_| paying() == Verdict::Allow).count(), 100);
+}
+
+/// 700 clients have used their one request per day, and 300 buckets of `other` were charged, the first of them `drained`
+/// times its quota. Then 200 new keys are charged to `other`, and the 700 ask once more.
+#[track_caller]
+fn check_drained_are_kept(other: impl Fn(u64) -> Charge, costs: [u64; 2]) {
+    let (memory, _) = memory(1_000);
+    let daily = |key| verdict(&memory, plan([charge_by(key, 1, DAY)]));
+    assert!((0..700).all(|key| daily(key) == Verdict::Allow));
+    for (keys, cost) in [(1_000..1_300, costs[0]), (1_300..1_500, costs[1])] {
+        for key in keys {
+            verdict(&memory, plan([Charge { cost: Cost::from_tokens(cost), ..other(key) }]));
+        }
+    }
+    assert_eq!((0..700).filter(|key| daily(*key) == Verdict::Allow).count(), 0, "{costs:?}");
+}
+
+#[test]
+fn new_keys_under_a_smaller_limit_evict_no_drained_bucket_of_a_larger_one() {
+    let other = |key| Charge { tag: LimitTag(9), ..charge_by(key, 1_000, DAY) };
+    check_drained_are_kept(other, [1, 1]);
+    check_drained_are_kept(other, [1_000, 1]);
+    check_drained_are_kept(other, [1_000, 499]);
+}
+
+#[test]
+fn new_keys_with_overrides_evict_no_drained_bucket_of_their_limit() {
+    let overridden = |key: u64| {
+        let (variant, charge) = (u32::try_from(key).unwrap(), charge_by(key, 1_000, DAY));
+        Charge { variant, tag: charge.tag.of_variant(variant), ..charge }
+    };
+    check_drained_are_kept(overridden, [1, 1]);
+    check_drained_are_kept(overridden, [1_000, 1]);
+}
+
+#[test]
+fn a_ceiling_for_everybody_is_remembered_in_a_flood() {
+    let (memory, _) = memory(2_000);
+    let ceiling = || verdict(&memory, plan([charge_by(u64::MAX, 100, Micros(100 * SECOND))]));
+    assert_eq!(ceiling(), Verdict::Allow);
+    let mut passed = 1;
+    for account in 0..9_000 {
+        verdict(&memory, plan([charge_by(account, 1, DAY)]));
+        if account % 40 == 0 && ceiling() == Verdict::Allow {
+            passed += 1;
+        }
+    }
+    assert_eq!(passed, 100);
+}
+
+/// The bound in docs/algorithms.md, "When numbers change".
+#[test]
+fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_it() {
+    let (memory, clock) = memory(4096);
+    let ten_at = |seconds: u64, cost: u64| {
+        let algorithm = charge_by(0, 10, Micros(seconds * SECOND)).algorithm;
+        plan([Charge { algorithm, cost: Cost::from_tokens(cost), ..charge_by(0, 10, DAY) }])
+    };
+    assert_eq!(verdict(&memory, ten_at(10, 8)), Verdict::Allow);
+    clock.set(Timestamp(1_000 * SECOND + 8 * SECOND - 1));
+    memory.sweep();
+    // By a tenth of the rate not even one of the eight has come back.
+    let slower = memory.take(&ten_at(100, 3)).settlement;
+    assert_eq!((slower.verdict, slower.enforced[0].remaining.whole()), (Verdict::Deny, 2));
+    clock.set(Timestamp(1_000 * SECOND + 8 * SECOND));
+    memory.sweep();
+    // 8 × (1 − 1 ÷ 10) are forgotten: 10 left in place of 2.8.
+    assert_eq!(verdict(&memory, ten_at(100, 10)), Verdict::Allow);
+    assert_eq!(verdict(&memory, ten_at(100, 1)), Verdict::Deny);
+}
+
+#[test]
+fn callers_on_many_threads_never_get_more_than_the_burst_between_them() {
+    let (memory, _) = memory(1_000_000);
+    // Opposite orders of the same buckets: a deadlock, if locks were taken as they are listed.
+    let orders = [[1, 2, 3], [3, 2, 1]];
+    let granted = std::thread::scope(|scope| {
+        let memory = &memory;
+        let caller = |order: [u8; 3]| {
+            scope.spawn(move || {
+                let plan = plan(order.map(|bucket| Charge::of_token_bucket(bucket, 1000, 1)));
+                (0..1000).filter(|_| verdict(memory, plan.clone()) == Verdict::Allow).count()
+            })
+        };
+        let callers: Vec<_> = (0..8).map(|caller_number| caller(orders[caller_number % 2])).collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(granted, 1000);
+}
