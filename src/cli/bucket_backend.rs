@@ -17,6 +17,7 @@ use config::Config;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+use ledger::store_time::StoreTime;
 use stores::{GivenBack, Inspector};
 
 /// Where buckets are.
@@ -70,11 +71,11 @@ impl Backend {
     /// # Errors
     /// When the store does not answer.
     pub fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
-        let (now, states) = match self {
-            Backend::Shared(settings) => self.inspect(settings, async |look| look.states(keys).await)?,
+        let (at, states) = match self {
+            Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.states(keys).await)?),
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Get, &path(keys))?)?,
         };
-        Ok(self.levels(now, keys, states))
+        Ok(self.levels(at, keys, states))
     }
 
     /// Resets buckets to full, and returns what they held.
@@ -82,11 +83,11 @@ impl Backend {
     /// # Errors
     /// When the store does not answer.
     pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
-        let (now, states) = match self {
-            Backend::Shared(settings) => self.inspect(settings, async |look| look.remove(keys).await)?,
+        let (at, states) = match self {
+            Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.remove(keys).await)?),
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
         };
-        Ok(self.levels(now, keys, states))
+        Ok(self.levels(at, keys, states))
     }
 
     /// Gives back up to `amount` of what is spent of each bucket, and returns what they held before and hold after.
@@ -96,8 +97,10 @@ impl Backend {
     /// When the store or the gateway cannot be reached, or refuses.
     pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<(Levels, Levels), Failure> {
         let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
-        let (now, given) = match self {
-            Backend::Shared(settings) => self.inspect(settings, async |look| look.give_back(buckets, amount).await)?,
+        let (at, given) = match self {
+            Backend::Shared(settings) => {
+                timed(self.inspect(settings, async |look| look.give_back(buckets, amount).await)?)
+            }
             Backend::Gateway(address) => {
                 let kinds: Vec<&str> = buckets.iter().map(|(_, kind)| kind.name()).collect();
                 let path = format!("{}?amount={amount}&algorithms={}", path(&keys), kinds.join(","));
@@ -105,7 +108,7 @@ impl Backend {
             }
         };
         let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
-        Ok((self.levels(now, &keys, before), self.levels(now, &keys, after)))
+        Ok((self.levels(at, &keys, before), self.levels(at, &keys, after)))
     }
 
     /// The buckets whose names start with `begin`. `progress` is called with the number visited so far.
@@ -131,8 +134,8 @@ impl Backend {
         }
     }
 
-    fn levels(&self, now: Timestamp, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
-        Levels::new(now, self.to_string(), keys, states)
+    fn levels(&self, at: StoreTime, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
+        Levels::new(at, self.to_string(), keys, states)
     }
 
     fn inspect<T>(
@@ -167,18 +170,25 @@ fn garbled() -> Failure {
 }
 
 /// What a gateway says of the buckets that it was asked for, in their order.
-fn found(answer: &Value) -> Result<(Timestamp, Vec<Option<State>>), Failure> {
+/// What a shared store shows, whose calendars are on its own clock.
+fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
+    (now.into(), shown)
+}
+
+fn found(answer: &Value) -> Result<(StoreTime, Vec<Option<State>>), Failure> {
     listed(answer, |bucket| state(&bucket["state"]))
 }
 
-fn given_back(answer: &Value) -> Result<(Timestamp, Vec<GivenBack>), Failure> {
+fn given_back(answer: &Value) -> Result<(StoreTime, Vec<GivenBack>), Failure> {
     listed(answer, |bucket| Ok(GivenBack { before: state(&bucket["before"])?, after: state(&bucket["state"])? }))
 }
 
-fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(Timestamp, Vec<T>), Failure> {
+fn listed<T>(answer: &Value, each: impl Fn(&Value) -> Result<T, Failure>) -> Result<(StoreTime, Vec<T>), Failure> {
     let now = answer["now"].as_u64().map(Timestamp).ok_or_else(garbled)?;
+    // A gateway of an older version has one time for both.
+    let at = StoreTime { now, date: answer["date"].as_u64().map_or(now, Timestamp) };
     let buckets = answer["buckets"].as_array().ok_or_else(garbled)?;
-    Ok((now, buckets.iter().map(each).collect::<Result<_, _>>()?))
+    Ok((at, buckets.iter().map(each).collect::<Result<_, _>>()?))
 }
 
 fn state(numbers: &Value) -> Result<Option<State>, Failure> {

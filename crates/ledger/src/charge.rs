@@ -9,7 +9,8 @@ use super::algorithm::{Algorithm, ChargeResult, Entry, Level, Step};
 use super::bucket_key::{BucketKey, LimitTag};
 use super::cost::Cost;
 use super::outcome::{Outcome, Verdict};
-use base::time::{Micros, Timestamp};
+use super::store_time::StoreTime;
+use base::time::Micros;
 
 /// One bucket to charge. It owns all it needs, so that it can travel to whichever task talks to the store.
 #[derive(Clone, Debug)]
@@ -169,8 +170,11 @@ impl Settlement {
 /// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]: they may be
 /// borrowed, since some are too large to be copied for each request. Also returns the states to store, in the same order:
 /// `None` for a bucket that did not change.
-pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> (Settlement, Entries) {
-    let step = |charge: &Charge, state: &Option<S>| charge.algorithm.step(words(state), charge.cost, now);
+pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
+    let now: StoreTime = now.into();
+    let step = |charge: &Charge, state: &Option<S>| {
+        charge.algorithm.step(words(state), charge.cost, now.of(&charge.algorithm))
+    };
     let (enforced, shadow) = states.split_at(plan.enforced.len());
     let steps: SmallVec<[_; 2]> =
         plan.enforced.iter().zip(enforced).map(|(charge, state)| step(charge, state)).collect();
@@ -213,8 +217,8 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp
 }
 
 /// What a store must write of a bucket although nothing is charged to it.
-fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: Timestamp) -> Option<Entry> {
-    charge.algorithm.correction(words(state), now)
+fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
+    charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
 
 fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
@@ -222,7 +226,7 @@ fn words<S: AsRef<[u64]>>(state: &Option<S>) -> Option<&[u64]> {
 }
 
 /// The entries of a refused request; most have none.
-fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: Timestamp) -> Entries {
+fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTime) -> Entries {
     let corrected = || plan.charges().zip(states).map(|(charge, state)| correction(charge, state, now));
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
 }
@@ -278,6 +282,7 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::algorithm::State;
+    use base::time::Timestamp;
 
     const NOW: Timestamp = Timestamp(1 << 50);
 

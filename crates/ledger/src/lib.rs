@@ -9,3 +9,4 @@ pub mod calendar;
 pub mod charge;
 pub mod cost;
 pub mod outcome;
+pub mod store_time;

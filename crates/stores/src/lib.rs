@@ -178,7 +178,7 @@ impl Store {
     /// What the store's clock shows when ours shows `ours`, as far as it is known.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
-            Store::Memory(_) => ours,
+            Store::Memory(memory) => memory.date_at(ours),
             Store::Redis(redis) => redis.clock_at(ours),
             Store::Cluster(cluster) => cluster.clock_at(ours),
             Store::Postgres(postgres) => postgres.clock_at(ours),

@@ -164,7 +164,7 @@ fn without_levels(plan: &Plan, config: &Config) -> Answer {
 
 fn by_levels(plan: &Plan, config: &Config, levels: &Levels) -> Answer {
     let states: Vec<_> = plan.charges().map(|charge| levels.state(&charge.key)).collect();
-    let (settlement, _) = settle(plan, &states, levels.now);
+    let (settlement, _) = settle(plan, &states, levels.at);
     match settlement.is_granted() {
         true => granted(plan, &settlement, config, levels),
         false => exceeded(plan, &settlement, config, levels),
@@ -187,7 +187,7 @@ fn granted(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Level
 
 fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Levels) -> Answer {
     let Some((charge, outcome)) = speaker(plan, settlement) else { return Answer::passes(Vec::new()) };
-    let refusal = refusal(&config.rules, plan, settlement, levels.now, config.retry_after_jitter);
+    let refusal = refusal(&config.rules, plan, settlement, levels.at.date, config.retry_after_jitter);
     let others: Vec<&str> = refusing(plan, settlement)
         .filter(|(other, _)| other.limit != charge.limit)
         .map(|(other, _)| name(config, other))
@@ -195,7 +195,7 @@ fn exceeded(plan: &Plan, settlement: &Settlement, config: &Config, levels: &Leve
     let others = if others.is_empty() { String::new() } else { format!(" (and {})", others.join(", ")) };
     let wait = outcome.retry_after.ceil_seconds();
     let retry_after = refusal.retry_after.unwrap_or_default();
-    let moment = levels.now.plus(outcome.retry_after);
+    let moment = levels.at.date.plus(outcome.retry_after);
     let moment = charge.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
     let detail = format!(
         " by {}{others}: needs {}, has {}, passes in {wait}s ({moment})",

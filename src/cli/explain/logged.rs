@@ -267,7 +267,7 @@ impl Search<'_> {
             _ => String::new(),
         };
         let (left, most) = (untouched.remaining, algorithm.ceiling());
-        let period = algorithm.period(levels.state(&key).as_deref(), levels.now);
+        let period = algorithm.period(levels.state(&key).as_deref(), levels.at.of(&algorithm));
         let until = period.and_then(|period| algorithm.print_end(period.end));
         let until = until.map_or_else(String::new, |until| format!(" until {until}"));
         Ok(Some(format!("  now: {left} left of {most}{by_default}{until}{passes} ({})", levels.from)))

@@ -277,7 +277,7 @@ fn by_rules(
         true => Some(Backend::of(config, &arguments.file.config, arguments.admin)?.read(&keys)?),
         false => None,
     };
-    let now = levels.as_ref().map_or(known.at, |levels| levels.now);
+    let now = levels.as_ref().map_or(known.at.into(), |levels| levels.at);
     let longest_delay = match request.door {
         Door::Proxy => grpc_timeout::longest_delay(request.head, Micros(0)),
         // The proxy that asks holds the request.

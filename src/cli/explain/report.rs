@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::descriptor::Descriptor;
 use crate::gateway::bucket_levels::{Bucket, Levels};
 use crate::gateway::bucket_report::bucket_name;
-use base::time::{Micros, Timestamp};
+use base::time::Micros;
 use config::Config;
 use ledger::cost::Cost;
+use ledger::store_time::StoreTime;
 use request::matcher::QuotedText;
 use rules::explanation::{
     Date, Exemption, ExplainedCharge, ExplainedPolicy, ExplainedRule, Explanation, MatchedElement, PickedKey,
@@ -202,7 +203,7 @@ fn is_false(flag: &bool) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'l> {
     /// On the store's clock if it was read, else on this machine's.
-    pub now: Timestamp,
+    pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }
 
@@ -319,7 +320,7 @@ fn charge(explained: &ExplainedCharge<'_>, config: &Config, at: Moment<'_>) -> C
         Level { left: remaining, pays, wait_us: wait.unwrap_or_default(), full_in_us: full_in, delay_us: delay }
     });
     let state = at.levels.and_then(|levels| levels.state(&charge.key));
-    let period = charge.algorithm.period(state.as_deref(), at.now);
+    let period = charge.algorithm.period(state.as_deref(), at.now.of(&charge.algorithm));
     let ends = period.and_then(|period| charge.algorithm.print_end(period.end));
     Charge {
         limit: explained.name.to_owned(),

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 
-use base::time::{Micros, Timestamp};
+use base::time::Micros;
 use ledger::algorithm::{Algorithm, ChargeResult, Level, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+use ledger::store_time::StoreTime;
 
 /// The states of some buckets, all at one time.
 #[derive(Debug)]
 pub struct Levels {
     /// On the clock of the store.
-    pub now: Timestamp,
+    pub at: StoreTime,
     pub from: String,
     states: HashMap<BucketKey, State>,
 }
@@ -28,9 +29,9 @@ pub struct Bucket {
 
 impl Levels {
     /// `states` are those of the keys, in their order; `from` says where they were read.
-    pub fn new(now: Timestamp, from: String, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
+    pub fn new(at: StoreTime, from: String, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
         let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
-        Levels { now, from, states }
+        Levels { at, from, states }
     }
 
     /// `None`: it is full, and so it is not stored.
@@ -40,11 +41,11 @@ impl Levels {
 
     /// What is still spent of a bucket.
     pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
-        algorithm.spent(self.states.get(key).map(|state| &state[..]), self.now)
+        algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }
 
     pub fn bucket(&self, key: &BucketKey, algorithm: &Algorithm, cost: Cost) -> Bucket {
-        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.now);
+        let step = algorithm.step(self.states.get(key).map(|state| &state[..]), cost, self.at.of(algorithm));
         let (wait, delay) = match step.charge {
             ChargeResult::Fits { delay, .. } => (Some(Micros(0)), delay),
             ChargeResult::Short { wait } => (Some(wait), Micros(0)),

@@ -23,6 +23,7 @@ use base::time::Timestamp;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::{Cost, ExtraDecimals};
+use ledger::store_time::StoreTime;
 use rules::partial::Knowledge;
 use stores::memory::Memory;
 use stores::{GivenBack, Inspector};
@@ -105,8 +106,8 @@ pub async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Re
     }
 }
 
-type States = (Timestamp, Vec<Option<State>>);
-type Given = (Timestamp, Vec<GivenBack>);
+type States = (StoreTime, Vec<Option<State>>);
+type Given = (StoreTime, Vec<GivenBack>);
 
 /// The buckets of this gateway, in its memory or in the store that it shares.
 struct Buckets<'g> {
@@ -134,7 +135,7 @@ impl<'g> Buckets<'g> {
             Some(_) => query.gateway.clone(),
             None => config.store.endpoint().map_or_else(String::new, |endpoint| endpoint.to_string()),
         };
-        let levels = |(now, states)| Levels::new(now, from.clone(), &keys, states);
+        let levels = |(at, states)| Levels::new(at, from.clone(), &keys, states);
         let (change, before, after) = match &query.act {
             Act::Show => (Change::None, levels(self.states(&keys)?), None),
             Act::Reset => (Change::Reset, levels(self.reset(&keys)?), None),
@@ -143,9 +144,9 @@ impl<'g> Buckets<'g> {
                     Cost::parse(amount.as_bytes(), ExtraDecimals::Refuse).filter(|amount| *amount > Cost::default());
                 let amount = amount.ok_or("AMOUNT: must be a number above 0 with at most 3 decimals")?;
                 let kinds: Vec<_> = kinds.into_iter().filter_map(|(key, kind)| Some((key, kind?))).collect();
-                let (now, given) = self.give_back(&kinds, amount)?;
+                let (at, given) = self.give_back(&kinds, amount)?;
                 let (before, after) = given.into_iter().map(|given| (given.before, given.after)).unzip();
-                (Change::GiveBack(amount), levels((now, before)), Some(levels((now, after))))
+                (Change::GiveBack(amount), levels((at, before)), Some(levels((at, after))))
             }
         };
         let names = keys.iter().map(|key| bucket_name(&config.hash_key, key)).collect::<Vec<_>>().join(",");
@@ -202,21 +203,21 @@ impl<'g> Buckets<'g> {
     fn states(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
         match self.memory {
             Some(memory) => Ok(memory.states_of(keys)),
-            None => self.inspect(async |look| look.states(keys).await),
+            None => self.inspect(async |look| look.states(keys).await).map(timed),
         }
     }
 
     fn reset(&self, keys: &[BucketKey]) -> Result<States, LookupError> {
         match self.memory {
             Some(memory) => Ok(memory.remove(keys)),
-            None => self.inspect(async |look| look.remove(keys).await),
+            None => self.inspect(async |look| look.remove(keys).await).map(timed),
         }
     }
 
     fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<Given, LookupError> {
         match self.memory {
             Some(memory) => Ok(memory.give_back(buckets, amount)),
-            None => self.inspect(async |look| look.give_back(buckets, amount).await),
+            None => self.inspect(async |look| look.give_back(buckets, amount).await).map(timed),
         }
     }
 
@@ -230,4 +231,9 @@ impl<'g> Buckets<'g> {
         });
         done.map_err(|stores::Fault { error, detail, .. }| format!("the store: {}: {detail}", error.name()).into())
     }
+}
+
+/// What a shared store shows, whose calendars are on its own clock.
+fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
+    (now.into(), shown)
 }

@@ -102,7 +102,7 @@ impl BucketReport<'_> {
         let full = match untouched.reset_after {
             Micros(0) => "full".to_owned(),
             after => {
-                let moment = self.before.now.plus(after);
+                let moment = self.before.at.date.plus(after);
                 let printed = limit.algorithm.print_end(moment).unwrap_or_else(|| Date(moment).to_string());
                 format!("full in {}s ({printed})", after.ceil_seconds())
             }
@@ -175,7 +175,7 @@ impl BucketReport<'_> {
             }
         };
         if algorithm.window().is_some() {
-            let period = algorithm.period(levels.state(&chosen.key).as_deref(), levels.now);
+            let period = algorithm.period(levels.state(&chosen.key).as_deref(), levels.at.of(algorithm));
             let printed = |moment: Timestamp| algorithm.print_end(moment);
             let ends = period.map(|period| json!({"begin": printed(period.begin), "end": printed(period.end)}));
             add("period", json!(ends));

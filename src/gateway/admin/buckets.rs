@@ -18,6 +18,7 @@ use crate::gateway::telemetry::events::EventKind;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::{Cost, ExtraDecimals};
+use ledger::store_time::StoreTime;
 use stores::GivenBack;
 use stores::memory::Memory;
 
@@ -88,15 +89,15 @@ fn is_name(prefix: &str) -> bool {
 }
 
 fn states(memory: &Memory, keys: &[BucketKey]) -> Value {
-    let (now, states) = memory.states_of(keys);
-    document(now.0, keys, &states)
+    let (at, states) = memory.states_of(keys);
+    document(at, keys, &states)
 }
 
 fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
-    let (now, states) = memory.remove(keys);
+    let (at, states) = memory.remove(keys);
     gateway.events.note(EventKind::BucketsReset, "");
     log::info!(buckets:% = names(gateway, keys.iter()); "buckets were reset by an operator");
-    document(now.0, keys, &states)
+    document(at, keys, &states)
 }
 
 /// What the access log calls these buckets.
@@ -114,7 +115,7 @@ fn grant_of(query: &str, keys: Vec<BucketKey>) -> Option<(Cost, Vec<(BucketKey, 
 }
 
 fn give_back(gateway: &GatewayState, memory: &Memory, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Value {
-    let (now, given) = memory.give_back(buckets, amount);
+    let (at, given) = memory.give_back(buckets, amount);
     gateway.events.note(EventKind::BucketsGranted, "");
     let keys = buckets.iter().map(|(key, _)| key);
     log::info!(buckets:% = names(gateway, keys), amount:%; "amounts were given back by an operator");
@@ -123,15 +124,15 @@ fn give_back(gateway: &GatewayState, memory: &Memory, buckets: &[(BucketKey, Alg
         let (before, after) = (numbers(&given.before), numbers(&given.after));
         json!({"key": format!("{key:?}"), "before": before, "state": after})
     };
-    json!({"now": now.0, "buckets": buckets.iter().zip(&given).map(bucket).collect::<Vec<_>>()})
+    json!({"now": at.now.0, "date": at.date.0, "buckets": buckets.iter().zip(&given).map(bucket).collect::<Vec<_>>()})
 }
 
-fn document(now: u64, keys: &[BucketKey], states: &[Option<State>]) -> Value {
+fn document(at: StoreTime, keys: &[BucketKey], states: &[Option<State>]) -> Value {
     let bucket = |(key, state): (&BucketKey, &Option<_>)| {
         let state = state.as_ref().map(|state: &State| state.to_vec());
         json!({"key": format!("{key:?}"), "state": state})
     };
-    json!({"now": now, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
+    json!({"now": at.now.0, "date": at.date.0, "buckets": keys.iter().zip(states).map(bucket).collect::<Vec<_>>()})
 }
 
 /// Computes every bucket's name, on a thread of its own. Returns `None` if another search is running.

@@ -4,34 +4,34 @@ use std::sync::atomic::Ordering;
 
 use super::Memory;
 use crate::reply::GivenBack;
-use base::time::Timestamp;
 use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
+use ledger::store_time::StoreTime;
 
 impl Memory {
     /// The states of these buckets, read one after another.
-    pub fn states_of(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+    pub fn states_of(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
         // Read after the states, so that none of them is later than it.
-        (self.now(), states)
+        (self.time(), states)
     }
 
     /// Removes these buckets, which makes them full, and returns their states.
-    pub fn remove(&self, keys: &[BucketKey]) -> (Timestamp, Vec<Option<State>>) {
+    pub fn remove(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let forget = |key| {
             let state = self.shard(self.shard_of(key)).lock().remove(key)?;
             self.buckets.fetch_sub(1, Ordering::Relaxed);
             Some(state)
         };
         let states = keys.iter().map(forget).collect();
-        (self.now(), states)
+        (self.time(), states)
     }
 
     /// Gives back up to `amount` of what is spent of each of these buckets, one after another. A bucket is kept for as long
     /// as it would have been, and evicted as if nothing had been given back.
-    pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (Timestamp, Vec<GivenBack>) {
+    pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (StoreTime, Vec<GivenBack>) {
         let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
             let mut shard = self.shard(self.shard_of(key)).lock();
             let Some(state) = shard.get_mut(key) else { return GivenBack { before: None, after: None } };
@@ -43,7 +43,7 @@ impl Memory {
         };
         let given = buckets.iter().map(give_back).collect();
         // Read after the states, as in `states_of`.
-        (self.now(), given)
+        (self.time(), given)
     }
 
     /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.

@@ -32,6 +32,7 @@ use ledger::bucket_key::BucketKey;
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::cost::Cost;
 use ledger::outcome::Outcome;
+use ledger::store_time::StoreTime;
 use queue_id::{QueueId, SpentClass};
 use shard::{Eviction, Put, Shard};
 
@@ -87,25 +88,39 @@ impl Memory {
     }
 
     fn now(&self) -> Timestamp {
+        self.time().now
+    }
+
+    /// Periods of a calendar end by the machine's clock, also if that was set forward or this process was suspended. If it was set
+    /// back they end by the clock of the process: no period begins a second time.
+    fn time(&self) -> StoreTime {
         let now = self.clock.now();
-        self.store_clock.as_ref().map_or(now, |store| store.at(now))
+        match &self.store_clock {
+            Some(store) => store.at(now).into(),
+            None => StoreTime { now, date: self.date_at(now) },
+        }
+    }
+
+    /// What calendars show when the clock of the process shows `now`.
+    pub fn date_at(&self, now: Timestamp) -> Timestamp {
+        self.clock.date(now).max(now)
     }
 
     /// Decides a plan at one instant, with the locks of all its shards held.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
-        let now = self.now();
-        let (settlement, evicted) = self.settle(plan, &mut held, now);
-        TakeReply { now, settlement, evicted, source: Source::Store }
+        let time = self.time();
+        let (settlement, evicted) = self.settle(plan, &mut held, time);
+        TakeReply { now: time.date, settlement, evicted, source: Source::Store }
     }
 
     /// The result that a plan would have, without charging it.
     pub fn peek(&self, plan: &Plan) -> Settlement {
         let held = self.lock(plan);
-        let now = self.now();
+        let time = self.time();
         let (_, states) = self.states(plan, &held);
-        settle(plan, &states, now).0
+        settle(plan, &states, time).0
     }
 
     /// Makes the bucket of a charge hold no more than `most`, as after `seen`, which another store has shown of it; and
@@ -163,9 +178,9 @@ impl Memory {
     }
 
     #[allow(clippy::indexing_slicing, reason = "the indices come from `index_of`, within the held locks")]
-    fn settle(&self, plan: &Plan, held: &mut LockedShards<'_>, now: Timestamp) -> (Settlement, u64) {
+    fn settle(&self, plan: &Plan, held: &mut LockedShards<'_>, time: StoreTime) -> (Settlement, u64) {
         let (indices, states) = self.states(plan, held);
-        let (settlement, entries) = settle(plan, &states, now);
+        let (settlement, entries) = settle(plan, &states, time);
         drop(states);
         let mut evicted = 0;
         // A shadow of a refused request has no outcome, but its bucket may have to be corrected.
@@ -175,7 +190,7 @@ impl Memory {
             if let Some(entry) = entry {
                 let class = SpentClass::of(outcome.remaining, charge.algorithm.ceiling(), charge.cost);
                 let queue = QueueId::new(charge.tag, class);
-                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, now);
+                evicted += self.keep(&mut held[*index].1, charge.key, queue, entry, time.now);
             }
         }
         (settlement, evicted)

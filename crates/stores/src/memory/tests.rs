@@ -3,8 +3,10 @@
 use super::*;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::{FixedWindow, Window};
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
 use ledger::bucket_key::LimitTag;
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, TimeOfDay, Zone};
 use ledger::cost::Cost;
 use ledger::outcome::Verdict;
 use smallvec::smallvec;
@@ -209,6 +211,42 @@ fn a_ceiling_for_everybody_is_remembered_in_a_flood() {
         }
     }
     assert_eq!(passed, 100);
+}
+
+#[test]
+fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_when_it_is_set_back() {
+    let clock = Clock::system();
+    let Clock::System { ahead, .. } = &clock else { panic!("{clock:?}") };
+    let memory = Memory::new(&Settings { max_buckets: 4096, ..Settings::default() }, clock.clone());
+    let zone = Zone::parse("UTC").unwrap();
+    let day = Calendar::new(Anchor::default_of(CalendarUnit::Day), TimeOfDay::default(), zone);
+    let of = |algorithm: Algorithm| Charge { algorithm, ..charge_by(u64::from(algorithm.zone().is_some()), 1, DAY) };
+    let daily = of(Algorithm::FixedWindow(FixedWindow::new(1, Window::Calendar(day)).unwrap()));
+    let refilled = of(charge_by(0, 1, DAY).algorithm);
+    let take = |charge: &Charge| memory.take(&plan([charge.clone()]));
+    let set = |seconds: i64| ahead.store(seconds * 1_000_000, Ordering::Relaxed);
+    let is_granted = |charge: &Charge| take(charge).settlement.is_granted();
+    // From an hour after midnight, so that the test is not at the end of a day.
+    let midnight = i64::try_from(day.around(clock.now()).begin.0 / SECOND).unwrap();
+    let since = i64::try_from(clock.now().0 / SECOND).unwrap() - midnight;
+    let begin = 86_400 + 3_600 - since;
+    set(begin);
+    assert!(is_granted(&daily) && is_granted(&refilled));
+    assert!(!is_granted(&daily));
+    // Twelve hours later the day is the same, and less of it is left.
+    set(begin + 12 * 3_600);
+    let reply = take(&daily);
+    let left = reply.settlement.enforced[0].retry_after;
+    assert!(!reply.settlement.is_granted() && left <= Micros(11 * 3_600 * SECOND), "{left:?}");
+    // The client learns when it really ends.
+    assert_eq!(reply.now.plus(left).0 % DAY.0, 0);
+    set(begin + 24 * 3_600);
+    assert!(is_granted(&daily) && !is_granted(&daily));
+    for back in [23, 24, 48, 24 * 365] {
+        set(begin - back * 3_600);
+        assert!(!is_granted(&daily), "{back} hours back");
+    }
+    assert!(!is_granted(&refilled), "only time refills a token bucket");
 }
 
 /// The bound in docs/algorithms.md, "When numbers change".

@@ -1,0 +1,27 @@
+//! Holds the present time of a store: what its clock shows, and the time by which calendars count there.
+//!
+//! A server has one clock for both. Buckets in memory have the clock of the process, which nobody sets, so that nothing refills
+//! when the machine's clock is set; but their days and months end by the machine's clock.
+
+use super::algorithm::Algorithm;
+use base::time::Timestamp;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreTime {
+    pub now: Timestamp,
+    /// The present time in calendars. Never before `now`.
+    pub date: Timestamp,
+}
+
+impl StoreTime {
+    /// The time by which an algorithm counts.
+    pub fn of(self, algorithm: &Algorithm) -> Timestamp {
+        if algorithm.zone().is_some() { self.date } else { self.now }
+    }
+}
+
+impl From<Timestamp> for StoreTime {
+    fn from(now: Timestamp) -> StoreTime {
+        StoreTime { now, date: now }
+    }
+}
