@@ -2,11 +2,11 @@
 //!
 //! To add one: its file, its mappings in the lists, and an arm in each `match` here.
 
-pub mod fixed_window;
-pub mod leaky_bucket;
-pub mod sliding_log;
-pub mod sliding_window;
-pub mod token_bucket;
+mod fixed_window;
+mod leaky_bucket;
+mod sliding_log;
+mod sliding_window;
+pub(crate) mod token_bucket;
 mod windowed;
 
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ mod connect;
 mod database;
 mod errors;
 mod gateway_heartbeat;
-pub mod inspect;
+pub(crate) mod inspect;
 mod other_servers;
 mod primary_search;
 mod primary_watch;

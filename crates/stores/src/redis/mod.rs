@@ -9,7 +9,7 @@ mod eviction_policy;
 pub mod fault_injection;
 mod gateway_heartbeat;
 mod handshake;
-pub mod inspect;
+pub(crate) mod inspect;
 mod read_limit;
 mod readiness;
 pub mod script;

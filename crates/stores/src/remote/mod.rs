@@ -16,7 +16,7 @@ pub(super) mod deny_cache;
 mod fake_transport;
 pub mod fault_injection;
 mod heartbeat;
-pub mod login;
+pub(crate) mod login;
 mod pending_reply;
 mod queue;
 mod settings;

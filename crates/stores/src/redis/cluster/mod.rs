@@ -12,7 +12,7 @@ mod apart;
 mod directory;
 mod hash_tags;
 mod health;
-pub mod inspect;
+pub(crate) mod inspect;
 mod node_server;
 mod nodes;
 mod settings;
