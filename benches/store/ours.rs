@@ -5,8 +5,8 @@ use std::sync::Arc;
 use base::time::{Clock, Micros};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{Rate, TokenBucket};
-use ledger::bucket_key::{BucketKey, LimitTag};
-use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::bucket_key::BucketKey;
+use ledger::charge::{Charge, Plan};
 use ledger::cost::Cost;
 use smallvec::smallvec;
 use stores::redis::{Login, Settings, Target};
@@ -59,14 +59,6 @@ impl Ours {
 fn plan(key: u128, algorithm: Algorithm) -> Plan {
     // Spread as hashes are.
     let key = BucketKey(key.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835).to_be_bytes());
-    let charge = Charge {
-        key,
-        algorithm,
-        cost: Cost::from_tokens(COST.into()),
-        limit: LimitId(0),
-        variant: 0,
-        tag: LimitTag::default(),
-        purpose: ChargePurpose::Spend,
-    };
+    let charge = Charge::new(key, algorithm, Cost::from_tokens(COST.into()));
     Plan { enforced: smallvec![charge], shadow: smallvec![] }
 }

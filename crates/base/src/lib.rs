@@ -1,4 +1,15 @@
-//! Basic types that know nothing of the rest: time, fixed intervals, hosts with ports, addresses of servers, files that are read again, how a listener is reached, secrets, TLS settings, positions, byte sets, methods, protocols, pseudonyms.
+//! Basic types that know nothing of rate limits: time, addresses of servers, files that are read again, secrets, TLS settings, positions.
+//!
+//! Everything that depends on time takes a [`Clock`](time::Clock), which tests move by hand:
+//!
+//! ```
+//! use base::time::{Clock, Micros, Timestamp};
+//!
+//! let clock = Clock::manual(Timestamp(5_000_000));
+//! let begun = clock.now();
+//! clock.set(Timestamp(7_500_000));
+//! assert_eq!(clock.now().since(begun), Micros(2_500_000));
+//! ```
 
 pub mod byte_set;
 pub mod endpoint_address;

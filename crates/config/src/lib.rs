@@ -1,5 +1,24 @@
 //! Configuration: reads gateway.yaml into values that cannot be wrong.
 //!
+//! ```
+//! use std::path::Path;
+//!
+//! use config::{Config, Environment};
+//!
+//! let environment = || Environment { variable: &|_| None, folder: Path::new(""), read: &|path| std::fs::read(path) };
+//! let text = "\
+//! upstream: http://127.0.0.1:9000
+//! policies:
+//!   - name: plan
+//!     rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 5, burst: 10}}]
+//! ";
+//! let config = Config::parse("gateway.yaml", text.as_bytes(), environment()).unwrap();
+//! assert_eq!(config.rules.limits().len(), 1);
+//!
+//! let problems = Config::parse("gateway.yaml", text.replace("rps", "rsp").as_bytes(), environment()).unwrap_err();
+//! assert!(problems.to_string().starts_with("gateway.yaml:4:"), "{problems}");
+//! ```
+//!
 //! The text becomes a [`tree`] in which every value has its position. The [`reader`] reads typed values from it, by the
 //! declarations of [`key`]s, and [`document`] makes a [`Config`] of them, or reports every problem at once. One file for
 //! each key of the YAML, named after it, declares and reads that key. This is the only room that reads YAML, and the only one

@@ -1,8 +1,17 @@
 //! The decision about a request, without I/O: the order of answers, the refusal and its status, and the numbers that
 //! clients see.
 //!
-//! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like `limit`, this room has no async, no
-//! I/O, no clock and no log; it knows neither Pingora nor the metrics.
+//! The proxy, `explain` and `replay` all decide here, so that they cannot differ. Like [`rules`], this crate has no async, no
+//! I/O, no clock and no log.
+//!
+//! ```
+//! use decision::reason::Reason;
+//! use decision::refusal::Refusal;
+//!
+//! let refusal = Refusal::store_unavailable(2);
+//! assert_eq!((refusal.status, refusal.reason), (503, Reason::StoreUnavailable));
+//! assert_eq!(refusal.retry_after, Some(2));
+//! ```
 
 pub mod order_of_answers;
 

@@ -36,6 +36,12 @@ pub enum ChargePurpose {
 }
 
 impl Charge {
+    /// Spends from a bucket of the only limit; with several, set `limit` and `tag`.
+    pub fn new(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
+        let tag = LimitTag::default();
+        Charge { key, algorithm, cost, limit: LimitId(0), tag, variant: 0, purpose: ChargePurpose::Spend }
+    }
+
     /// Whether the cost is above what the bucket can ever hold: waiting does not help.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
@@ -254,15 +260,8 @@ impl Charge {
     pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
         use crate::algorithm::token_bucket::{Rate, TokenBucket};
         let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
-        Charge {
-            key: BucketKey([bucket; 16]),
-            algorithm: Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap()),
-            cost: Cost::from_tokens(cost),
-            limit: LimitId(0),
-            variant: 0,
-            tag: LimitTag::default(),
-            purpose: ChargePurpose::Spend,
-        }
+        let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap());
+        Charge::new(BucketKey([bucket; 16]), algorithm, Cost::from_tokens(cost))
     }
 }
 

@@ -2,31 +2,55 @@
 //!
 //! A [`merge`] of logs yields requests in the order of time; a [`simulation`] of each file decides about each of them,
 //! with buckets of its own; a [`report`] sums up the results. Nothing here talks to a store or reads a clock.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use config::{Config, Environment};
+//! use replay::entry::Format;
+//! use replay::line_reader::Lines;
+//! use replay::merge::Merge;
+//! use replay::{Question, replay};
+//!
+//! let environment = Environment { variable: &|_| None, folder: Path::new(""), read: &|path| std::fs::read(path) };
+//! let rules = "\
+//! upstream: http://127.0.0.1:9000
+//! policies:
+//!   - name: plan
+//!     rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1, burst: 1}}]
+//! ";
+//! let config = Config::parse("gateway.yaml", rules.as_bytes(), environment).unwrap();
+//! let line = "203.0.113.7 - - [24/Nov/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 12 \"-\" \"-\"\n";
+//! let log = Lines::over("access.log", std::io::Cursor::new(line.repeat(3))).unwrap();
+//! let question = Question { file: &config, against: None, absent: &[] };
+//! let report = replay(question, Merge::new([(log, Format::Combined)]), &mut |_, _| {}).unwrap();
+//! assert_eq!((report.requests, report.outcomes[0].allowed, report.outcomes[0].refused), (3, 1, 2));
+//! ```
 
 pub mod line_reader;
-pub mod timestamps;
+mod timestamps;
 
-pub mod combined;
+mod combined;
 pub mod field_map;
-pub mod foreign_entry;
-pub mod json_lines;
-pub mod own_entry;
+mod foreign_entry;
+mod json_lines;
+mod own_entry;
 
 pub mod entry;
 pub mod merge;
 
-pub mod bucket;
+mod bucket;
 pub mod counts;
 mod destination;
-pub mod logged_decision;
-pub mod open_question;
-pub mod pseudonyms;
+mod logged_decision;
+mod open_question;
+mod pseudonyms;
 pub mod result;
 pub mod simulation;
 
 pub mod report;
 pub mod svg;
-pub mod timeline;
+mod timeline;
 
 use std::io;
 

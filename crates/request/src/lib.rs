@@ -1,11 +1,23 @@
 //! Reads one request in one way: its attributes, and the path, query, cookies and fields that they come from.
 //!
+//! ```
+//! use request::attribute::Attribute;
+//! use request::request::{ClientAddress, Request};
+//!
+//! let (head, ()) = http::Request::get("/search?q=a%20b").header("x-team", "blue").body(()).unwrap().into_parts();
+//! let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
+//! let read = |attribute: &str| Attribute::parse(attribute).unwrap().resolve(&request);
+//! assert_eq!(read("header:x-team").as_deref(), Some(&b"blue"[..]));
+//! assert_eq!(read("query:q").as_deref(), Some(&b"a b"[..]));
+//! assert_eq!(read("cookie:session"), None);
+//! ```
+//!
 //! Nothing here does I/O, reads a clock or logs.
 
 pub mod attribute;
 pub mod attribute_value;
 pub mod claim_list;
-pub mod client_certificate_field;
+mod client_certificate_field;
 pub mod cookie;
 pub mod door;
 mod folded_name;

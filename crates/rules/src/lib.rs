@@ -3,6 +3,29 @@
 //! A request has [attributes](request::attribute); the first [`rule`] of each policy that applies picks a descriptor from them; the
 //! descriptor identifies a bucket, and all charges of a request are settled together. [`route`] has the routes of a file.
 //!
+//! ```
+//! use base::position::Position;
+//! use ledger::Timestamp;
+//! use request::request::{ClientAddress, Request};
+//! use rules::rule::{Mode, Otherwise, Policy, RuleSource};
+//! use rules::rule_set::RuleSet;
+//! use rules::ruling::Answer;
+//!
+//! // A policy without rules denies what it does not allow.
+//! let closed = Policy {
+//!     name: "closed".to_owned(),
+//!     conditions: Vec::new(),
+//!     mode: Mode::Enforce,
+//!     otherwise: Otherwise::Deny,
+//!     rules: Vec::new(),
+//!     position: Position::default(),
+//! };
+//! let rules = RuleSet::compile(RuleSource { policies: vec![closed], exempt: Vec::new() });
+//! let (head, ()) = http::Request::get("/").body(()).unwrap().into_parts();
+//! let request = Request::new(&head, ClientAddress::new([203, 0, 113, 7].into(), 64));
+//! assert!(matches!(rules.plan(&request, Timestamp(0)).answer, Answer::Denied(_)));
+//! ```
+//!
 //! Invariants: no async, no I/O, no clock, no log. The same input has the same answer, time is an argument, and nothing
 //! here can fail. A refused request spends nothing.
 
@@ -17,7 +40,7 @@ pub mod index;
 pub mod number_changes;
 mod overrides;
 pub mod partial;
-pub mod resolved;
+mod resolved;
 pub mod route;
 pub mod rule;
 pub mod rule_set;

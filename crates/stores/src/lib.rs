@@ -2,6 +2,26 @@
 //!
 //! Every store answers with the time of its decision and the level of every bucket in the plan. A store never logs or counts:
 //! it returns the result of a call to the caller, and sends everything else as an [`Event`].
+//!
+//! ```
+//! use ledger::algorithm::Algorithm;
+//! use ledger::algorithm::token_bucket::{Rate, TokenBucket};
+//! use ledger::bucket_key::BucketKey;
+//! use ledger::charge::{Charge, Plan};
+//! use ledger::cost::Cost;
+//! use stores::memory::{Memory, Settings};
+//! use stores::{Clock, Micros};
+//!
+//! let memory = Memory::new(&Settings::default(), Clock::system());
+//! let one_per_minute = Rate { amount: Cost::ONE, period: Micros(60_000_000) };
+//! let bucket = Algorithm::TokenBucket(TokenBucket::new(one_per_minute, 2).unwrap());
+//! let mut plan = Plan::default();
+//! plan.enforce(Charge::new(BucketKey([7; 16]), bucket, Cost::ONE));
+//! let granted = [(); 3].map(|()| memory.take(&plan).settlement.is_granted());
+//! assert_eq!(granted, [true, true, false]);
+//! ```
+//!
+//! A store on a server has a connection for each [`Worker`], which [`Store::run`] keeps up: `examples/three_takes.rs` asks a Redis.
 
 pub mod breaker;
 mod caller;
@@ -25,7 +45,8 @@ mod worker;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use base::time::{Clock, Micros, Timestamp};
+use base::time::Timestamp;
+pub use base::time::{Clock, Micros};
 pub use caller::Caller;
 pub use error::{Fault, StoreError};
 pub use events::{CallReport, Event, EventSink, NodeChange, RunningGateway, TableSize, gateway_ttl};

@@ -24,3 +24,4 @@ mod secrets;
 mod sentinel;
 #[cfg(feature = "test-hooks")]
 mod undone_charges;
+mod without_gateway;
