@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 use super::output::{self, Colour, Page, Painting};
-use config::ratelimit_import::{ImportedFile, Loss, import};
+use config::import::{ImportedFile, Loss, import};
 
 const EXAMPLE: &str = "\
 Example: carry the limits of envoyproxy/ratelimit over, and see what could not be.

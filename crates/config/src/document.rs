@@ -5,50 +5,56 @@ use std::sync::Arc;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
-use super::api_keys::{API_KEYS, api_keys};
-use super::attribute::{AttributeReader, TlsAttributes};
-use super::check::{CHECK, allowed};
-use super::client_ip::{CLIENT_IP, client_ip};
-use super::client_tls::ClientTls;
-use super::cors::{CORS, CorsReader};
-use super::drain::{DRAIN, drain};
-use super::environment::Environment;
-use super::error_pages::{ERROR_PAGE, error_pages};
-use super::exempt::EXEMPT;
-use super::hash_key::hash_key;
-use super::headers::{HEADERS, headers};
-use super::jwt::{JWT, jwt};
-use super::key::{Key, Mapping, PATH, SOCKET_ADDRESS, TEXT, Type};
-use super::limits::{LIMITS, limits};
-use super::listen_address::LISTEN_ADDRESS;
-use super::listeners::{LISTENER, listeners};
-use super::log::{LOG, log};
-use super::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
-use super::policies::{POLICY, policies};
-use super::problem::{Problem, Problems, Purpose, Report};
-use super::reader::{Field, Section};
-use super::remarks::Remarks;
-use super::restricted_match::Restriction;
-use super::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
-use super::routes::{ROUTE, RouteReader};
-use super::rule_match::ConditionReader;
-use super::rules::{RULE, RuleDefaults};
-use super::settings::Config;
-use super::store::{STORE, store};
-use super::taken_addresses::TakenAddresses;
-use super::threads::THREADS;
-use super::tree::Node;
-use super::upstream::{Scheme, UPSTREAM, Upstream};
-use super::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
-use super::upstreams::{UPSTREAM_ENTRY, upstreams};
-use super::valid_rest::ValidRest;
-use super::warning::{Warning, Warnings};
-use super::{lints, substitution, tree};
+use crate::config::Config;
+use crate::keys::access_log::{ACCESS_LOG, LoggedAttributeReader, access_log};
+use crate::keys::check::{CHECK, allowed};
+use crate::keys::client_tls::ClientTls;
+use crate::keys::cors::{CORS, CorsReader};
+use crate::keys::drain::{DRAIN, drain};
+use crate::keys::error_pages::{ERROR_PAGE, error_pages};
+use crate::keys::for_running::is_for_running;
+use crate::keys::hash_key::hash_key;
+use crate::keys::headers::{HEADERS, headers};
+use crate::keys::identity::api_keys::{API_KEYS, api_keys};
+use crate::keys::identity::client_ip::{CLIENT_IP, client_ip};
+use crate::keys::identity::jwt::{JWT, jwt};
+use crate::keys::limits::{LIMITS, limits};
+use crate::keys::listeners::listen_address::LISTEN_ADDRESS;
+use crate::keys::listeners::taken_addresses::TakenAddresses;
+use crate::keys::listeners::{LISTENER, listeners};
+use crate::keys::log::{LOG, log};
+use crate::keys::other_names::other_name;
+use crate::keys::retry_after_jitter::{RETRY_AFTER_JITTER, retry_after_jitter};
+use crate::keys::routes::{ROUTE, RouteReader};
+use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
+use crate::keys::rules::exempt::EXEMPT;
+use crate::keys::rules::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
+use crate::keys::rules::policies::{POLICY, policies};
+use crate::keys::rules::restricted_match::Restriction;
+use crate::keys::rules::rule_match::ConditionReader;
+use crate::keys::rules::{RULE, RuleDefaults};
+use crate::keys::store::{STORE, store};
+use crate::keys::threads::THREADS;
+use crate::keys::upstreams::upstream::{Scheme, UPSTREAM, Upstream};
+use crate::keys::upstreams::upstream_timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts, upstream_timeouts};
+use crate::keys::upstreams::{UPSTREAM_ENTRY, upstreams};
+use crate::language::environment::Environment;
+use crate::language::key::{FileKeys, Key, Mapping, PATH, SOCKET_ADDRESS, TEXT, Type};
+use crate::language::problem::{Problem, Problems, Purpose, Report};
+use crate::language::reader::{Field, Section};
+use crate::language::remarks::Remarks;
+use crate::language::substitution;
+use crate::language::tree;
+use crate::language::tree::Node;
+use crate::language::warning::{Warning, Warnings};
+use crate::lints;
+use crate::lints::valid_rest::ValidRest;
 use rules::route::DEFAULT;
 use rules::route::route_set::RouteSet;
 use rules::rule::{OnStoreFailure, RuleSource};
 use rules::rule_set::RuleSet;
+
+const FILE_KEYS: FileKeys = FileKeys { root: &FILE, other_name, is_for_running, store: "store" };
 
 pub static FILE: Mapping = Mapping {
     heading: Some("key"),
@@ -189,7 +195,7 @@ impl Config {
         bytes: &[u8],
         environment: Environment<'_>,
     ) -> Result<Config, Problems> {
-        let report = Report::new(purpose).of_keys(&FILE);
+        let report = Report::new(purpose).of_keys(FILE_KEYS);
         let mut tree = match tree::read(bytes, &report) {
             Ok(tree) => tree,
             Err(problem) => {

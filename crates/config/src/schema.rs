@@ -1,14 +1,15 @@
 //! Emits the JSON Schema of gateway.yaml from the declarations of its keys.
 //!
 //! It is what an editor can know of a file: draft 7, which all of them read. It rejects no valid file. It cannot know
-//! everything that [`super::Config::parse`] knows, such as how two values must relate, and what is in other files.
+//! everything that [`crate::Config::parse`] knows, such as how two values must relate, and what is in other files.
 
 use serde_json::{Map, Value, json};
 
-use super::document::FILE;
-use super::key::{Key, Mapping, Presence, Type, within};
-use super::rule_match::OPERATORS;
-use super::value_types::{definitions, reference};
+use crate::document::FILE;
+use crate::keys::definitions::definitions;
+use crate::keys::rules::rule_match::OPERATORS;
+use crate::language::key::{Key, Mapping, Presence, Type, within};
+use crate::language::value_types::reference;
 
 const DESCRIPTION: &str = "Where Tollgate listens, where requests go, and what they pay. `tollgate check` knows more than \
                            this schema can express.";

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::environment::Environment;
-use super::problem::{Problem, Problems, Purpose};
-use super::settings::Config;
-use super::tree;
+use crate::config::Config;
+use crate::language::environment::Environment;
+use crate::language::problem::{Problem, Problems, Purpose};
+use crate::language::tree;
 use base::named_file::read_regular;
 use identity::api_key_file;
 

@@ -2,7 +2,7 @@
 
 use super::file::File;
 use super::location::Finding;
-use crate::algorithms::token_bucket::parse_rate;
+use crate::keys::rules::algorithms::token_bucket::parse_rate;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Limit};

@@ -1,8 +1,8 @@
 //! Gives lints the file that they examine: its configuration, its rules, and where each is in the text.
 
 use super::location::Location;
-use crate::settings::Config;
-use crate::tree::Node;
+use crate::config::Config;
+use crate::language::tree::Node;
 use rules::rule::{Condition, Limit, Mode, Policy, Rule};
 
 /// A file without a problem.

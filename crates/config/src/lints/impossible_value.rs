@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::constraints::Constraints;
 use super::file::File;
 use super::location::{Finding, Location};
-use crate::settings::Config;
+use crate::config::Config;
 use base::http_method;
 use request::attribute::Attribute;
 use request::door::Door;

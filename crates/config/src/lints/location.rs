@@ -1,9 +1,9 @@
 //! Locates values in the text of a file, for the findings of lints.
 
-use crate::key_path::{join, push_key};
-use crate::remarks::Remark;
-use crate::tree::{Node, Value};
-use crate::warning::Warning;
+use crate::language::key_path::{join, push_key};
+use crate::language::remarks::Remark;
+use crate::language::tree::{Node, Value};
+use crate::language::warning::Warning;
 use base::position::Position;
 use base::time::Timestamp;
 

@@ -24,17 +24,19 @@ mod queues;
 mod route_changes;
 mod routes;
 mod rule_order;
+pub(crate) mod several_buckets;
 mod several_nodes;
 mod texts;
 mod transport;
 mod unknown_value;
 mod unreachable_limit;
 mod unverified_key;
+pub(crate) mod valid_rest;
 mod without_effect;
 
-use super::settings::Config;
-use super::tree::Node;
-use super::warning::Warning;
+use crate::config::Config;
+use crate::language::tree::Node;
+use crate::language::warning::Warning;
 use file::File;
 use location::Finding;
 

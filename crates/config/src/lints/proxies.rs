@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::file::File;
 use super::location::Finding;
-use crate::listeners::{HeaderSenders, Listener};
+use crate::keys::listeners::{HeaderSenders, Listener};
 use request::attribute::Attribute;
 use request::matcher::Expectation;
 use rules::rule::Condition;

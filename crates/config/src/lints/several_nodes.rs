@@ -2,7 +2,7 @@
 
 use super::file::{File, LocatedRule};
 use super::location::Finding;
-use crate::several_buckets::{is_spread, may_meet};
+use crate::lints::several_buckets::{is_spread, may_meet};
 use rules::rule::Action;
 
 /// With `place: spread`: a policy of which a request may charge several buckets, its own or those of another policy.

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::file::File;
 use super::location::Finding;
-use crate::problem::{HIDDEN, NOT_SET};
-use crate::remarks::Remark;
+use crate::language::problem::{HIDDEN, NOT_SET};
+use crate::language::remarks::Remark;
 
 /// Variables that are not set, and secrets that cannot be read: each once.
 pub fn unknown_value(file: &File<'_>) -> Vec<Finding> {

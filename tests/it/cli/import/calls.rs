@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use base::time::Timestamp;
-use config::ratelimit_import::{Import, ImportedFile, Loss, import};
+use config::import::{Import, ImportedFile, Loss, import};
 use config::{Config, Environment};
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;

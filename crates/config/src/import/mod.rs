@@ -1,0 +1,86 @@
+//! Reads the files of envoyproxy/ratelimit, and writes a gateway.yaml that decides each descriptor as they do.
+//!
+//! A file is a tree of descriptors. The service follows a descriptor's entries from the root: at each level to the node of
+//! exactly this value, else to the first pattern that it matches, else to the node without a value, and never back. The limit
+//! is that of the node at which the entries end. Here, a policy is a list of rules of which the first decides; so each order
+//! of keys becomes a run of rules, in which what comes first there comes first here ([`shapes`]).
+
+mod gateway_yaml;
+mod names;
+mod shapes;
+mod tree;
+
+use crate::language::problem::{Problem, Problems, Report};
+use crate::language::remarks::Remark;
+use base::position::Position;
+use tree::Domain;
+
+/// A file to read: its name in messages, and its text.
+#[derive(Clone, Copy, Debug)]
+pub struct ImportedFile<'f> {
+    pub name: &'f str,
+    pub bytes: &'f [u8],
+}
+
+/// The result of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Import {
+    /// The text of a gateway.yaml.
+    pub text: String,
+    /// What it does not say, in order of files and positions.
+    pub losses: Vec<Loss>,
+}
+
+/// Something that is in the files and could not be carried over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    pub file: String,
+    pub remark: Remark,
+}
+
+impl Loss {
+    /// The loss in one line, as problems are reported.
+    pub fn line(&self) -> String {
+        let Loss { file, remark: Remark { position, path, what } } = self;
+        format!("{file}:{}:{}: {path}: {what}", position.line, position.column)
+    }
+}
+
+/// What is noticed of one file while it is carried over.
+#[derive(Debug, Default)]
+struct Losses(Vec<Loss>);
+
+impl Losses {
+    fn add(&mut self, file: &str, position: Position, path: &str, what: impl Into<String>) {
+        let remark = Remark { position, path: path.to_owned(), what: what.into() };
+        let loss = Loss { file: file.to_owned(), remark };
+        // A node may be in several shapes.
+        if !self.0.contains(&loss) {
+            self.0.push(loss);
+        }
+    }
+}
+
+/// Reads files, of which several may have one domain.
+///
+/// # Errors
+/// All problems of all files, which the service would not accept either.
+pub fn import(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
+    let (mut domains, mut losses): (Vec<Domain>, _) = (Vec::new(), Losses::default());
+    let mut problems: Vec<Problem> = Vec::new();
+    for file in files {
+        let report = Report::default();
+        let read = tree::read(file, &report, &mut domains, &mut losses);
+        let named = |problem: Problem| Problem { file: Some(file.name.to_owned()), ..problem };
+        problems.extend(report.into_problems().into_iter().chain(read.err()).map(named));
+    }
+    if !problems.is_empty() {
+        let file = files.first().map_or("", |file| file.name).to_owned();
+        return Err(Problems { file, problems, warnings: Vec::new() });
+    }
+    let policies = shapes::policies(&domains, &mut losses);
+    let order = |loss: &Loss| files.iter().position(|file| file.name == loss.file);
+    let mut losses = losses.0;
+    losses.sort_by_key(|loss| (order(loss), loss.remark.position));
+    Ok(Import { text: gateway_yaml::write(&policies, &losses), losses })
+}

@@ -1,0 +1,224 @@
+//! Reads `access_log`: which requests are logged, where, and with which attributes of the client.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::keys::rules::attribute::AttributeReader;
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, unconstrained};
+use crate::language::reader::{Field, all};
+use crate::language::suggest::nearest;
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use decision::access_log_line::Kind;
+use request::attribute::Attribute;
+
+/// Each costs a keyed hash for every line.
+const MOST_ATTRIBUTES: usize = 16;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessLog {
+    pub to: Destination,
+    pub when: Vec<Kind>,
+    /// Of which a line has pseudonyms.
+    pub attributes: Vec<LoggedAttribute>,
+    /// Which a line has as they are.
+    pub values: Vec<LoggedAttribute>,
+}
+
+impl AccessLog {
+    /// Whether a line may have a part of what another proxy sends in place of a request, or along with one.
+    pub fn has_descriptors(&self) -> bool {
+        self.attributes.iter().chain(&self.values).any(|listed| matches!(listed.attribute, Attribute::Descriptor(_)))
+    }
+}
+
+/// Where lines are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    Stdout,
+    Stderr,
+    File(PathBuf),
+}
+
+/// An attribute that a line has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedAttribute {
+    /// As printed.
+    pub text: String,
+    pub attribute: Attribute,
+}
+
+/// Reads attributes for the log in a file whose credentials are in these places.
+#[derive(Clone, Copy, Debug)]
+pub struct LoggedAttributeReader<'k> {
+    pub attributes: AttributeReader<'k>,
+    pub credentials: &'k [Attribute],
+}
+
+/// Headers that are credentials wherever they occur.
+const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
+
+const KINDS: [(&str, &[Kind]); 4] =
+    [("allowed", &[Kind::Allowed]), ("refused", &[Kind::Refused]), ("error", &[Kind::Error]), ("all", &Kind::ALL)];
+
+type ReadTo = fn(Field<'_>, Environment<'_>) -> Option<Destination>;
+
+const TO: ValueKind<ReadTo> = ValueKind {
+    text: "`stdout`, `stderr`, or a path",
+    schema: || json!({"type": "string", "minLength": 1}),
+    read: destination,
+};
+
+const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
+    text: "`all`, or a list of `allowed`, `refused`, `error`",
+    schema: || {
+        let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
+        let kind = json!({"anyOf": [{"enum": names}, reference()]});
+        json!({"anyOf": [kind, {"type": "array", "minItems": 1, "items": kind}]})
+    },
+    read: kinds,
+};
+
+type ReadAttributes = fn(Field<'_>, LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
+
+const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
+    text: "list of attributes, at most 16",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": "^((jwt|query|cookie|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+            "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
+        });
+        let items = json!({"anyOf": [attribute, reference()]});
+        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
+    },
+    read: attributes,
+};
+
+const VALUES: ValueKind<ReadAttributes> = ValueKind {
+    text: "list of attributes, at most 16, none of them a credential",
+    schema: || {
+        let attribute = json!({
+            "type": "string",
+            "pattern": "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+            "patternErrorMessage": "must be one attribute like path, header:user-agent or ip:address that is no credential"
+        });
+        let items = json!({"anyOf": [attribute, reference()]});
+        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
+    },
+    read: values,
+};
+
+pub static ACCESS_LOG: Mapping = Mapping {
+    heading: Some("key in `access_log`"),
+    definition: None,
+    keys: &[
+        Key::required("to", TO.declared(), "Where lines go. A missing file is created with mode 0640."),
+        Key::default("when", WHEN.declared(), "all", "Which requests are logged."),
+        Key::default("attributes", ATTRIBUTES.declared(), "[]", "Attributes that a line has as pseudonyms."),
+        Key::default("values", VALUES.declared(), "[]", "Attributes that a line has as they are."),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn access_log(
+    field: Field<'_>,
+    reader: LoggedAttributeReader<'_>,
+    environment: Environment<'_>,
+) -> Option<AccessLog> {
+    let section = field.section(&ACCESS_LOG)?;
+    let to = section.need("to").and_then(|field| field.known_or("stdout", |field| (TO.read)(field, environment)));
+    let when = section.value("when", WHEN.read);
+    let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, reader));
+    let values = section.value("values", |field| (VALUES.read)(field, reader));
+    section.close();
+    Some(AccessLog { to: to?, when: when?, attributes: attributes?, values: values? })
+}
+
+fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destination> {
+    const STREAMS: [&str; 2] = ["stdout", "stderr"];
+    let text = field.text()?;
+    match text {
+        "stdout" => return Some(Destination::Stdout),
+        "stderr" => return Some(Destination::Stderr),
+        "" => {}
+        // A file with nearly the name of a stream is more likely a typing error.
+        text => match nearest(text, &STREAMS) {
+            None => return Some(Destination::File(environment.folder.join(text))),
+            Some(hint) => {
+                let hint = format!("{hint} For a file of that name write `./{text}`");
+                field.must_hinting("be stdout, stderr or a path", Some(hint));
+                return None;
+            }
+        },
+    }
+    field.must("be stdout, stderr or a path");
+    None
+}
+
+fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
+    if field.is_empty() {
+        field.must("have at least one of allowed, refused, error, or be all");
+        return None;
+    }
+    let chosen = all(field.one_or_list()?, |member| member.choice(&KINDS))?.concat();
+    Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
+}
+
+fn attributes(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
+    list(field, |member, text| reader.attributes.attribute(member, text))
+}
+
+fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
+    list(field, |member, text| {
+        let attribute = reader.attributes.attribute(member, text)?;
+        let is_secret = match &attribute {
+            Attribute::Header(name) => SECRET_HEADERS.contains(&name.as_str()),
+            Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::Cookie(_)
+            | Attribute::KeyColumn(_) => true,
+            _ => false,
+        };
+        if is_secret || reader.credentials.contains(&attribute) {
+            let hint = "`attributes` logs it as a pseudonym".to_owned();
+            member.wrong(format_args!("`{attribute}` may be a credential, or come from one"), Some(hint));
+            return None;
+        }
+        Some(attribute)
+    })
+}
+
+/// Reads a list of attributes, each by `read`.
+fn list(field: Field<'_>, read: impl Fn(&Field<'_>, &str) -> Option<Attribute>) -> Option<Vec<LoggedAttribute>> {
+    let members = field.list()?;
+    if members.len() > MOST_ATTRIBUTES {
+        field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);
+        return None;
+    }
+    let mut listed = Vec::new();
+    all(members, |member| {
+        let text = member.text()?;
+        if let Some(claim) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
+            let hint = format!("words() is for `match` alone; list {} itself", claim.trim().escape_debug());
+            member.must_hinting("be one attribute", Some(hint));
+            return None;
+        }
+        if text.contains(['|', '(']) {
+            let hint = "alternatives and lower() are for limit_keys; list each attribute by itself".to_owned();
+            member.must_hinting("be one attribute", Some(hint));
+            return None;
+        }
+        let attribute = read(&member, text)?;
+        let text = attribute.to_string();
+        if listed.contains(&text) {
+            member.wrong(format_args!("`{text}` is listed twice"), None);
+            return None;
+        }
+        listed.push(text.clone());
+        Some(LoggedAttribute { text, attribute })
+    })
+}

@@ -1,0 +1,131 @@
+//! Defines, for the JSON Schema, the kinds of values that several keys of gateway.yaml have.
+
+use serde_json::{Value, json};
+
+use crate::language::duration::UNITS;
+use crate::language::value_types::{or_reference, pattern, scalars};
+use ledger::algorithm::fixed_window::MAX_LIMIT;
+use ledger::algorithm::sliding_log;
+
+/// All of them with the scalars of [`crate::language::value_types`], by name.
+pub fn definitions() -> Vec<(&'static str, Value)> {
+    [scalars(), upstreams(), tokens(), conditions(), limits()].concat()
+}
+
+fn upstreams() -> Vec<(&'static str, Value)> {
+    vec![("balance", or_reference(json!({"enum": ["round_robin", "least_requests"]})))]
+}
+
+fn tokens() -> Vec<(&'static str, Value)> {
+    let text = json!({"type": "string", "minLength": 1});
+    vec![
+        ("issuer", text.clone()),
+        ("audience", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
+    ]
+}
+
+fn conditions() -> Vec<(&'static str, Value)> {
+    let expectation = |description| json!({"$ref": "#/definitions/expectation", "description": description});
+    let address = json!({"$ref": "#/definitions/address"});
+    let text = json!({"$ref": "#/definitions/scalar"});
+    vec![
+        (
+            "conditions",
+            json!({
+                "type": "object",
+                "additionalProperties": false,
+                "properties": {
+                    "key:id": expectation("The id of the request's API key."),
+                    "key:plan": expectation("The plan of the request's API key."),
+                    "ip:address": {
+                        "allOf": [{"$ref": "#/definitions/operators_or_texts"}, {"$ref": "#/definitions/addresses"}],
+                        "description": "The client: an address, or {cidr: [10.0.0.0/8]}."
+                    },
+                    "method": expectation("The method, as sent."),
+                    "host": expectation("The requested host, without port, in lower case."),
+                    "scheme": expectation("http or https."),
+                    "listener": expectation("The name of the listener."),
+                    "tls:sni": expectation("The name that the client asked for in TLS, in lower case."),
+                    "tls:client_fingerprint": expectation("SHA-256 of the client's certificate, in lower-case hexadecimal digits."),
+                    "tls:client_subject": expectation("The subject of the client's certificate, as RFC 4514 writes it."),
+                    "tls:client_dns": expectation("The only DNS name of the client's certificate."),
+                    "tls:client_uri": expectation("The only URI of the client's certificate."),
+                    "path": expectation("The path without query, normalised. /v1/* stands for /v1 and everything below."),
+                    "route": expectation("The name of the route; default in a file without routes."),
+                    "upstream": expectation("The name of the upstream; default in a file without upstreams."),
+                    "door": expectation("Where the decision is asked for: proxy, http, ext_authz or rls.")
+                },
+                "patternProperties": {
+                    r"^jwt:[\s\S]": expectation("A claim of a verified token; of a list, any element."),
+                    "^key:[A-Za-z0-9_.-]{1,64}$": expectation("A column of the file of API keys, which names it itself."),
+                    r"^words\(\s*jwt:[\s\S]+\)$": expectation("A claim of a verified token, split at spaces: any of its words."),
+                    "^path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])$": expectation("A segment of the normalised path, by its number from 1."),
+                    "^header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$": expectation("A header, trimmed; its name in any case."),
+                    r"^query:[\s\S]": expectation("A query parameter, decoded; its name is case-sensitive."),
+                    r"^descriptor:[\s\S]": expectation("An entry of the descriptor that another proxy sends; domain is the domain of the call, entries the keys of all entries with / between."),
+                    r"^cookie:[\s\S]": expectation("A cookie, without quotes around it, decoded; its name is case-sensitive.")
+                }
+            }),
+        ),
+        (
+            "expectation",
+            json!({"allOf": [{"$ref": "#/definitions/operators_or_texts"}], "properties": {"cidr": false, "cidr_file": false}}),
+        ),
+        (
+            "operators_or_texts",
+            json!({"anyOf": [{"$ref": "#/definitions/texts"}, {"$ref": "#/definitions/operators"}]}),
+        ),
+        ("texts", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
+        (
+            "addresses",
+            json!({
+                "$comment": "What the texts of ip:address must be, in any of their places.",
+                "allOf": [address],
+                "items": address,
+                "properties": {"in": {"items": address}, "not": {"allOf": [address], "items": address}, "in_file": false}
+            }),
+        ),
+        (
+            "address",
+            json!({
+                "pattern": r"^[0-9A-Fa-f:.]+$|\$\{",
+                "patternErrorMessage": "must be an IP address; for a network write {cidr: [10.0.0.0/8]}"
+            }),
+        ),
+    ]
+}
+
+fn limits() -> Vec<(&'static str, Value)> {
+    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie|descriptor):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$";
+    let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
+    let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
+    vec![
+        ("limit_key", or_reference(pattern(attributes, limit_key))),
+        (
+            "without_candidates",
+            json!({
+                "$comment": "Numbers to try belong to a limit that is enforced.",
+                "properties": {
+                    "algorithm_config": {"properties": {"shadow": false}},
+                    "limits": {"additionalProperties": {"properties": {"shadow": false}}}
+                }
+            }),
+        ),
+        (
+            "rated",
+            json!({
+                "$comment": "A rate is rate, or rps with burst.",
+                "if": {"required": ["rate"]},
+                "then": {"properties": {"rps": false, "tokens_per_second": false}},
+                "else": {"required": ["burst"], "anyOf": [{"required": ["rps"]}, {"required": ["tokens_per_second"]}]}
+            }),
+        ),
+        ("amount_from_zero", or_reference(json!({"type": "number", "minimum": 0}))),
+        ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}))),
+        ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::MAX_LIMIT}))),
+        ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
+        ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
+        ("rate", or_reference(pattern(&format!("^0*[1-9][0-9]*/({UNITS}|0*[1-9][0-9]*(ms|{UNITS}))$"), rate))),
+        ("burst", or_reference(json!({"type": "integer", "minimum": 1}))),
+    ]
+}

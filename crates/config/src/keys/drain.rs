@@ -1,0 +1,36 @@
+//! Reads `drain`: how the process shuts down.
+
+use crate::language::key::{DURATION, Key, Mapping, unconstrained};
+use crate::language::reader::Field;
+use base::time::Micros;
+
+/// How the process shuts down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drain {
+    /// Between `/readyz` turning 503 and the listeners closing.
+    pub delay: Micros,
+    /// The longest wait for requests in flight.
+    pub timeout: Micros,
+}
+
+pub static DRAIN: Mapping = Mapping {
+    heading: Some("key in `drain`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "delay",
+            DURATION,
+            "0s",
+            "At SIGTERM, the time from `/readyz` turning 503 to the closing of listeners.",
+        ),
+        Key::default("timeout", DURATION, "25s", "The longest wait for requests in flight after that."),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn drain(field: Field<'_>) -> Option<Drain> {
+    let section = field.section(&DRAIN)?;
+    let (delay, timeout) = (section.duration("delay"), section.duration("timeout"));
+    section.close();
+    Some(Drain { delay: delay?, timeout: timeout? })
+}

@@ -1,0 +1,35 @@
+//! Reads `headers`: which rate-limit fields responses carry.
+
+use crate::language::key::{Type, names};
+use crate::language::reader::{Field, all};
+
+/// A set of rate-limit fields in responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFormat {
+    /// `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers-11.
+    RateLimit,
+    /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
+    Legacy,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    XRateLimit,
+}
+
+const FORMATS: [(&str, HeaderFormat); 4] = [
+    ("ratelimit", HeaderFormat::RateLimit),
+    ("legacy", HeaderFormat::Legacy),
+    ("x-ratelimit", HeaderFormat::XRateLimit),
+    ("ratelimit-11", HeaderFormat::RateLimit),
+];
+
+pub const HEADERS: Type = Type::Choices { names: &names(&FORMATS), least: 0 };
+
+pub fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
+    let mut formats = Vec::new();
+    for format in all(field.list()?, |member| member.known_or(FORMATS[0].0, |field| field.choice(&FORMATS)))? {
+        // `ratelimit` and its alias are one format.
+        if !formats.contains(&format) {
+            formats.push(format);
+        }
+    }
+    Some(formats)
+}

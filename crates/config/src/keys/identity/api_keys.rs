@@ -1,0 +1,107 @@
+//! Reads `api_keys`, and the file of keys that it names.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::keys::upstreams::PERCENT;
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, PATH, Type, names, unconstrained};
+use crate::language::reader::Field;
+use crate::language::suggest::nearest;
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use identity::api_key_file;
+use identity::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
+use request::attribute::{Attribute, AttributeError};
+
+/// The path in gateway.yaml under which the number of keys is noted.
+pub const FILE: &str = "api_keys.file";
+
+const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
+
+const FROM_SHAPE: &str = "be header:<name>, query:<name> or cookie:<name>";
+
+/// A part of a request that can carry a credential.
+const FROM: ValueKind<ReadField<Attribute>> = ValueKind {
+    text: "`header:<name>`, `query:<name>`, `cookie:<name>`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|(query|cookie):[\s\S])",
+                "patternErrorMessage": format!("must {FROM_SHAPE}")
+            },
+            reference()
+        ]})
+    },
+    read: from,
+};
+
+pub static API_KEYS: Mapping = Mapping {
+    heading: Some("key in `api_keys`"),
+    definition: None,
+    keys: &[
+        Key::required("from", FROM.declared(), "Where a request carries its key."),
+        Key::required("file", PATH, "The file of keys."),
+        Key::default(
+            "on_invalid",
+            Type::Choice(&names(&ON_INVALID)),
+            "reject",
+            "With an unknown key. `reject`: 401 `key_invalid`. `anonymous`: as a request without a key.",
+        ),
+        Key::default(
+            "max_shrink",
+            PERCENT.declared(),
+            "50%",
+            "How much of the file may be lost at once; if more is lost, nothing changes.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
+    let section = field.section(&API_KEYS)?;
+    let from = section.need("from").and_then(FROM.read);
+    let file = section.need("file");
+    let keys = file.as_ref().and_then(|field| keys(field, environment));
+    let on_invalid = section.choice("on_invalid", &ON_INVALID);
+    let max_shrink = section.value("max_shrink", PERCENT.read);
+    section.close();
+    let (file, keys, max_shrink) = (file?, keys?, max_shrink?);
+    let written = file.written()?;
+    file.note_list(written, keys.len(), max_shrink);
+    let path = environment.folder.join(written);
+    Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys).losing_at_most(max_shrink)))
+}
+
+fn from(field: Field<'_>) -> Option<Attribute> {
+    let written = field.text()?;
+    match Attribute::parse(written) {
+        Ok(from @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))) => return Some(from),
+        Err(AttributeError::BadHeaderName) => field.must("name a header that can exist"),
+        _ => {
+            let kinds = ["header:", "query:", "cookie:"];
+            let kind = written.split_inclusive(':').next().unwrap_or_default();
+            let hint = nearest(kind, &kinds).filter(|_| !kinds.contains(&kind));
+            field.must_hinting(FROM_SHAPE, hint);
+        }
+    }
+    None
+}
+
+/// The keys in the file. Its problems are reported with their positions in it.
+fn keys(field: &Field<'_>, environment: Environment<'_>) -> Option<ApiKeySet> {
+    let path = field.written()?;
+    match api_key_file::parse(&environment.file(field)?) {
+        Ok(keys) => Some(keys),
+        Err(faults) => {
+            let file = environment.folder.join(Path::new(path)).display().to_string();
+            for fault in faults {
+                field.elsewhere(&file, fault.position, fault.kind.to_string());
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Reads `jwt`: how JSON Web Tokens are verified, and what happens to requests without a valid one.
+
+use serde_json::{Value, json};
+
+use crate::keys::identity::jwt_keys::{KEYS, keys};
+use crate::keys::rules::algorithms::token_bucket::{NUMBERS, fixed_bucket};
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, Type, names, unconstrained};
+use crate::language::reader::{Field, Section, all};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::time::Micros;
+use identity::jwt::token::ALGORITHMS;
+use identity::jwt::{Issuer, OnInvalid, OnMissing, Settings};
+use request::attribute::Attribute;
+
+const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
+const ON_MISSING: [(&str, OnMissing); 2] = [("anonymous", OnMissing::Anonymous), ("reject", OnMissing::Reject)];
+
+const LONGEST_LEEWAY: Micros = Micros(300_000_000);
+
+/// A text that is not empty.
+const ISSUER_NAME: ValueKind<ReadField<String>> =
+    ValueKind { text: "text", schema: || json!({"$ref": "#/definitions/issuer"}), read: filled };
+
+const AUDIENCES: ValueKind<ReadField<Vec<String>>> = ValueKind {
+    text: "text, or a list of texts",
+    schema: || json!({"$ref": "#/definitions/audience"}),
+    read: |field| {
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one value");
+            return None;
+        }
+        all(members, filled)
+    },
+};
+
+const BOUNDED_LEEWAY: ValueKind<ReadField<Micros>> = ValueKind {
+    text: "duration, at most 5m",
+    schema: || json!({"$ref": "#/definitions/duration"}),
+    read: |field| {
+        let leeway = field.duration()?;
+        if leeway > LONGEST_LEEWAY {
+            field.must("be at most 5m: a token would outlive its end by that much");
+            return None;
+        }
+        Some(leeway)
+    },
+};
+
+const ISSUER: Key = Key::optional("issuer", ISSUER_NAME.declared(), "The value that `iss` must have.");
+const AUDIENCE: Key = Key::optional("audience", AUDIENCES.declared(), "What `aud` must be, or contain one of.");
+const ACCEPTED: Type = Type::Choices { names: &names(&ALGORITHMS), least: 1 };
+const ACCEPTED_DOC: &str = "The only algorithms that are accepted.";
+const KEYS_DOC: &str = "The keys of signatures: exactly one source.";
+const LEEWAY: Key =
+    Key::default("leeway", BOUNDED_LEEWAY.declared(), "30s", "How far the issuer's clock may differ from ours.");
+
+const CARRIER: &str = "be header:<name> or cookie:<name>";
+
+const TOKEN_FROM: ValueKind<ReadField<Vec<Attribute>>> = ValueKind {
+    text: "list of `header:<name>`, `cookie:<name>`",
+    schema: || {
+        let source = json!({
+            "type": "string",
+            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])",
+            "patternErrorMessage": format!("must {CARRIER}")
+        });
+        json!({"type": "array", "minItems": 1, "items": {"anyOf": [source, reference()]}})
+    },
+    read: token_from,
+};
+
+pub static JWT: Mapping = Mapping {
+    heading: Some("key in `jwt`"),
+    definition: None,
+    keys: &[
+        ISSUER,
+        AUDIENCE,
+        Key::depends("algorithms", ACCEPTED, "required", ACCEPTED_DOC),
+        Key::depends("keys", Type::Mapping(&KEYS), "required", KEYS_DOC),
+        LEEWAY,
+        Key::default(
+            "token_from",
+            TOKEN_FROM.declared(),
+            "[header:authorization]",
+            "Where a token is looked for. The first that the request has is used.",
+        ),
+        Key::default(
+            "on_invalid",
+            Type::Choice(&names(&ON_INVALID)),
+            "reject",
+            "With an invalid token. `reject`: 401. `anonymous`: no claims.",
+        ),
+        Key::default("on_missing", Type::Choice(&names(&ON_MISSING)), "anonymous", "The same without a token."),
+        // Far more than honest clients need, and far less than it takes to keep a core busy.
+        Key::default(
+            "invalid_limit",
+            Type::Mapping(&NUMBERS),
+            "{rps: 50, burst: 500}",
+            "Invalid tokens that are examined for each client address. Beyond: 429.",
+        ),
+        Key::optional(
+            "issuers",
+            Type::List { of: &ISSUERS, least: 1 },
+            "Several issuers, each with `issuer`, `audience`, `algorithms`, `keys` and `leeway`.",
+        ),
+    ],
+    constraints: jwt_constraints,
+};
+
+static ISSUERS: Mapping = Mapping {
+    heading: None,
+    definition: None,
+    keys: &[
+        ISSUER,
+        AUDIENCE,
+        Key::required("algorithms", ACCEPTED, ACCEPTED_DOC),
+        Key::required("keys", Type::Mapping(&KEYS), KEYS_DOC),
+        LEEWAY,
+    ],
+    constraints: unconstrained,
+};
+
+fn jwt_constraints() -> Value {
+    json!({
+        "if": {"required": ["issuers"]},
+        "then": {"properties": {
+            "issuer": false, "audience": false, "algorithms": false, "keys": false, "leeway": false,
+            "issuers": {"if": {"minItems": 2}, "then": {"items": {"required": ["issuer"]}}}
+        }},
+        "else": {"required": ["algorithms", "keys"]}
+    })
+}
+
+pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    let section = field.section(&JWT)?;
+    let issuers = match section.get("issuers") {
+        Some(field) => {
+            for key in ["issuer", "audience", "algorithms", "keys", "leeway"] {
+                section.unwanted(key, "must not stand beside `issuers`: it belongs in one of them");
+            }
+            issuers(&field, environment)
+        }
+        None => issuer(&section, environment).map(|issuer| vec![issuer]),
+    };
+    let token_from = section.value("token_from", TOKEN_FROM.read);
+    let on_invalid = section.choice("on_invalid", &ON_INVALID);
+    let on_missing = section.choice("on_missing", &ON_MISSING);
+    let invalid_limit = section.value("invalid_limit", |field| {
+        let section = field.section(&NUMBERS)?;
+        let bucket = fixed_bucket(&section);
+        section.close();
+        bucket
+    });
+    section.close();
+    Some(Settings {
+        issuers: issuers?,
+        token_from: token_from?,
+        on_invalid: on_invalid?,
+        on_missing: on_missing?,
+        invalid_limit: invalid_limit?,
+    })
+}
+
+/// Several issuers, each of which must have a name of its own.
+fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer>> {
+    let members = field.list_of_mappings()?;
+    if members.is_empty() {
+        field.must("have at least one issuer");
+        return None;
+    }
+    let several = members.len() > 1;
+    let mut names = Vec::new();
+    all(members, |member| {
+        let whole = member.clone();
+        let section = member.section(&ISSUERS)?;
+        let issuer = issuer(&section, environment);
+        let nameless = several && !section.has("issuer");
+        if nameless {
+            section.wrong("issuer", "missing: it tells the tokens of several issuers apart");
+        }
+        section.close();
+        let issuer = issuer.filter(|_| !nameless)?;
+        if names.contains(&issuer.name) {
+            whole.wrong(format_args!("issuer `{}` is there twice", issuer.name.unwrap_or_default()), None);
+            return None;
+        }
+        names.push(issuer.name.clone());
+        Some(issuer)
+    })
+}
+
+/// The keys of one issuer, in `jwt` itself or in a member of `issuers`.
+fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
+    let name = section.optional("issuer", ISSUER_NAME.read);
+    let audience = section.optional("audience", AUDIENCES.read);
+    let algorithms = section.need("algorithms").and_then(|field| {
+        let members = field.list()?;
+        if members.is_empty() {
+            field.must("have at least one algorithm");
+            return None;
+        }
+        all(members, |member| member.choice(&ALGORITHMS))
+    });
+    let leeway = section.value("leeway", BOUNDED_LEEWAY.read);
+    let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
+    let keys = section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), environment));
+    let audience = audience?.unwrap_or_default();
+    Some(Issuer { name: name?, audience, algorithms: algorithms?, keys: keys?, leeway: leeway? })
+}
+
+fn filled(field: Field<'_>) -> Option<String> {
+    let text = field.text()?;
+    if text.is_empty() {
+        field.must("be a text that is not empty");
+        return None;
+    }
+    Some(text.to_owned())
+}
+
+fn token_from(field: Field<'_>) -> Option<Vec<Attribute>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("name at least one header or cookie");
+        return None;
+    }
+    all(members, |member| carrier(&member))
+}
+
+/// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
+fn carrier(field: &Field<'_>) -> Option<Attribute> {
+    match Attribute::parse(field.text()?) {
+        Ok(attribute @ (Attribute::Header(_) | Attribute::Cookie(_))) => Some(attribute),
+        _ => {
+            field.must(CARRIER);
+            None
+        }
+    }
+}

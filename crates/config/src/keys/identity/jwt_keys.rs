@@ -1,0 +1,133 @@
+//! Reads `keys` in `jwt`: the source of the keys that verify tokens.
+
+use jsonwebtoken::Algorithm;
+use serde_json::json;
+
+use crate::language::environment::Environment;
+use crate::language::key::{Key as DeclaredKey, Mapping, PATH, TEXT};
+use crate::language::reader::Field;
+use crate::language::suggest::listed;
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use identity::jwt::keys::{Key, KeyError, KeySet, Origin, algorithm_name, shortest_secret};
+use identity::jwt::{KeySource, jwks};
+
+const JWKS_URL_SHAPE: &str = "be an https URL (http only to this machine), without a user";
+
+const JWKS_URL: ValueKind<ReadField<String>> = ValueKind {
+    text: "URL",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": r"^(https://[^/?#@]+|http://(localhost|127[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?)([/?#]|$)",
+                "patternErrorMessage": format!("must {JWKS_URL_SHAPE}")
+            },
+            reference()
+        ]})
+    },
+    read: jwks_url,
+};
+
+fn jwks_url(field: Field<'_>) -> Option<String> {
+    let url = field.text()?;
+    if !jwks::is_acceptable(url) {
+        field.hidden().must(JWKS_URL_SHAPE);
+        return None;
+    }
+    Some(url.to_owned())
+}
+
+pub static KEYS: Mapping = Mapping {
+    heading: Some("key in `keys`"),
+    definition: Some("keys"),
+    keys: &[
+        DeclaredKey::optional("jwks_file", PATH, "A JWK set in a file."),
+        DeclaredKey::optional(
+            "jwks_url",
+            JWKS_URL.declared(),
+            "A JWK set under a URL: https, or http to this machine.",
+        ),
+        DeclaredKey::optional(
+            "public_key_file",
+            PATH,
+            "PEM: a public key or a certificate; RSA from 2048 bits, P-256, P-384, Ed25519.",
+        ),
+        DeclaredKey::optional(
+            "secret",
+            TEXT,
+            "The shared secret, of at least 32, 48 or 64 bytes for HS256, HS384 and HS512.",
+        ),
+        DeclaredKey::optional("secret_file", PATH, "A file that holds the secret."),
+    ],
+    constraints: || json!({"minProperties": 1, "maxProperties": 1}),
+};
+
+/// Exactly one source. Each of `algorithms` must have a key, in a set at least one of them.
+pub fn keys(
+    field: &Field<'_>,
+    issuer: String,
+    algorithms: Option<&[Algorithm]>,
+    environment: Environment<'_>,
+) -> Option<KeySource> {
+    let section = field.clone().section(&KEYS)?;
+    let sources = KEYS.names();
+    let found: Vec<(&str, Field<'_>)> = sources.iter().filter_map(|key| Some((*key, section.get(key)?))).collect();
+    section.close();
+    let [(key, field)] = &found[..] else {
+        let found: Vec<&str> = found.iter().map(|(key, _)| *key).collect();
+        let found = if found.is_empty() { "none of them".to_owned() } else { found.join(" and ") };
+        field.wrong(format_args!("must have exactly one of {}, has {found}", listed(&sources)), None);
+        return None;
+    };
+    if field.is_unknown() {
+        return Some(KeySource::Unknown);
+    }
+    if *key == "jwks_url" {
+        let url = (JWKS_URL.read)(field.clone())?;
+        return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
+    }
+    let set = match *key {
+        "secret" => secret(field.written()?.as_bytes(), algorithms),
+        "secret_file" => {
+            let Some(bytes) = environment.secret_content(field)? else { return Some(KeySource::Unknown) };
+            // Editors end the last line.
+            let ends = bytes.iter().rev().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+            secret(bytes.get(..bytes.len() - ends).unwrap_or_default(), algorithms)
+        }
+        "public_key_file" => Key::pem(&environment.file(field)?).map(KeySet::of),
+        _ => KeySet::jwks(&environment.file(field)?, Origin::File),
+    };
+    let set = match set {
+        Ok(set) => set,
+        Err(unfit) => {
+            // The value is not shown: it may be the secret.
+            let hint = match unfit {
+                KeyError::ShortSecret { algorithm, .. } if *key != "jwks_file" => {
+                    Some(format!("make one with: head -c {} /dev/urandom | base64", shortest_secret(algorithm)))
+                }
+                _ => None,
+            };
+            field.wrong(unfit, hint);
+            return None;
+        }
+    };
+    let algorithms = algorithms?;
+    // A single key is final; in a set, the key for an algorithm may be added later.
+    let useless = algorithms.iter().find(|algorithm| !set.fits(**algorithm));
+    let unusable = if *key == "jwks_file" { algorithms.iter().all(|one| !set.fits(*one)) } else { useless.is_some() };
+    if let Some(algorithm) = useless.filter(|_| unusable) {
+        field.wrong(format_args!("has no key for {}, which `algorithms` lists", algorithm_name(*algorithm)), None);
+        return None;
+    }
+    Some(KeySource::Fixed(set))
+}
+
+/// A shared secret, which must be as long as the longest hash among these algorithms.
+fn secret(secret: &[u8], algorithms: Option<&[Algorithm]>) -> Result<KeySet, KeyError> {
+    let longest = algorithms.unwrap_or_default().iter().copied().max_by_key(|algorithm| shortest_secret(*algorithm));
+    match longest.filter(|algorithm| shortest_secret(*algorithm) > secret.len()) {
+        Some(algorithm) => Err(KeyError::ShortSecret { algorithm, found: secret.len() }),
+        None => Key::secret(secret).map(KeySet::of),
+    }
+}

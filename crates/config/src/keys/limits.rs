@@ -1,0 +1,283 @@
+//! Reads `limits`: what clients may send, how long they may take, and how many may be connected.
+
+use serde_json::json;
+
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
+use crate::language::reader::{Field, all};
+use crate::language::size;
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::http_method;
+use base::time::Micros;
+
+/// What clients may send, how long they may take, and how many may be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Of a request head, with its request line.
+    pub header_bytes: usize,
+    pub headers: usize,
+    pub target_bytes: usize,
+    /// From the first byte of a head to the last.
+    pub header_timeout: Micros,
+    /// Until the first byte of a head.
+    pub idle_timeout: Micros,
+    /// Between bytes of a body, and of a response that the client reads.
+    pub body_timeout: Micros,
+    /// In place of `body_timeout` and the upstream's read timeout, for gRPC.
+    pub stream_idle_timeout: Micros,
+    /// `None`: any length.
+    pub body_bytes: Option<u64>,
+    /// On all listeners together.
+    pub connections: usize,
+    /// Of one client address that no proxy has which connects for many. `None`: no bound but `connections`.
+    pub connections_per_client: Option<usize>,
+    /// Of responses that clients do not read.
+    pub response_buffers: ResponseBufferSize,
+    /// Of TLS, on all listeners together.
+    pub handshakes_at_once: usize,
+}
+
+/// How many bytes of responses are held for clients that do not read them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseBufferSize {
+    /// A share of the memory that there is.
+    Auto,
+    Bytes(u64),
+}
+
+impl Bounds {
+    /// What `connections` is in a file that does not say.
+    pub const DEFAULT_CONNECTIONS: usize = 20_000;
+
+    /// How many streams of HTTP/2 a client may have at once, beside one for each of its connections. `None`: any number.
+    pub fn streams_per_client(&self) -> Option<usize> {
+        self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
+    }
+
+    /// How many handshakes of TLS may be under way with one client.
+    pub fn handshakes_per_client(&self) -> usize {
+        (self.handshakes_at_once / 10).max(FEWEST_HANDSHAKES).min(self.handshakes_at_once)
+    }
+}
+
+/// What one client may have of `handshakes_at_once` at least, as far as that allows: some more than a browser makes at once.
+const FEWEST_HANDSHAKES: usize = 8;
+const KIB: u64 = 1 << 10;
+/// How many streams of HTTP/2 a client may have for each connection that it may have.
+const STREAMS_FOR_A_CONNECTION: usize = 10;
+const MOST_CONNECTIONS: u64 = 10_000_000;
+const UNLIMITED: &str = "unlimited";
+
+const BODY_BYTES: ValueKind<ReadField<Option<u64>>> = ValueKind {
+    text: "size, or `unlimited`",
+    schema: || json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]}),
+    read: body_bytes,
+};
+
+const CONNECTIONS_PER_CLIENT: ValueKind<ReadField<Option<usize>>> = ValueKind {
+    text: "1 to 10000000, or `unlimited`",
+    schema: || {
+        let number = json!({"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS});
+        json!({"anyOf": [{"const": UNLIMITED}, number, reference()]})
+    },
+    read: connections_per_client,
+};
+
+/// More than one response holds.
+const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
+const AUTO: &str = "auto";
+
+const RESPONSE_BUFFERS: ValueKind<ReadField<ResponseBufferSize>> = ValueKind {
+    text: "size, at least 1024KiB, or `auto`",
+    schema: || json!({"anyOf": [{"const": AUTO}, {"$ref": "#/definitions/size"}]}),
+    read: response_buffers,
+};
+
+const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> = ValueKind {
+    text: "list of methods",
+    schema: || {
+        let method = json!({
+            "type": "string",
+            "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
+            "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
+        });
+        json!({"type": "array", "items": {"anyOf": [method, reference()]}})
+    },
+    read: |field| all(field.list()?, extra_method),
+};
+
+// Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
+pub static LIMITS: Mapping = Mapping {
+    heading: Some("key in `limits`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "header_bytes",
+            Type::Size { least: KIB, most: 512 * KIB },
+            "64KiB",
+            "Size of a request head, with its request line. Beyond: 431.",
+        ),
+        Key::default("headers", Type::Whole { least: 1, most: 250 }, "100", "Fields of a request head. Beyond: 431."),
+        Key::default(
+            "target_bytes",
+            Type::Size { least: 64, most: 32 * KIB },
+            "8KiB",
+            "Size of a request target. Beyond: 414.",
+        ),
+        Key::default(
+            "header_timeout",
+            POSITIVE_DURATION,
+            "10s",
+            "From the first byte of a head to the last. Beyond: 408.",
+        ),
+        Key::default(
+            "idle_timeout",
+            POSITIVE_DURATION,
+            "60s",
+            "How long a connection may be idle before a head. It is closed without a response.",
+        ),
+        Key::default(
+            "body_timeout",
+            POSITIVE_DURATION,
+            "30s",
+            "The longest pause in a request body (408), or in which a client reads nothing of its response (closed).",
+        ),
+        Key::default(
+            "stream_idle_timeout",
+            POSITIVE_DURATION,
+            "5m",
+            "The longest pause of a WebSocket, or of a gRPC call to an HTTP/2 upstream.",
+        ),
+        Key::default("body_bytes", BODY_BYTES.declared(), UNLIMITED, "Size of a request body. Beyond: 413."),
+        Key::default(
+            "connections",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "20000",
+            "Open connections. Beyond: 503, or closed. Those to listeners with `decide` are counted apart.",
+        ),
+        Key::default(
+            "connections_per_client",
+            CONNECTIONS_PER_CLIENT.declared(),
+            "1000",
+            "Open connections of one client; of HTTP/2 streams ten times as many. Beyond: 503, or closed.",
+        ),
+        Key::default(
+            "response_buffers",
+            RESPONSE_BUFFERS.declared(),
+            AUTO,
+            "Bytes held for clients that do not read their responses. Beyond: the client that holds most loses its oldest. `auto`: a \
+             quarter of the memory.",
+        ),
+        Key::default(
+            "handshakes_at_once",
+            Type::Whole { least: 1, most: MOST_CONNECTIONS },
+            "1000",
+            "TLS handshakes under way; of one client a tenth, but at least 8. Beyond: closed.",
+        ),
+        Key::default(
+            "extra_methods",
+            EXTRA_METHODS.declared(),
+            "[]",
+            "Methods that are forwarded although IANA has not registered them: `[PURGE]`.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+/// The bounds, and the methods that are forwarded although they are not registered.
+pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
+    let section = field.section(&LIMITS)?;
+    let header_bytes = section.size("header_bytes");
+    let headers = section.count("headers");
+    let target_bytes = section.size("target_bytes");
+    let header_timeout = section.positive_duration("header_timeout");
+    let idle_timeout = section.positive_duration("idle_timeout");
+    let body_timeout = section.positive_duration("body_timeout");
+    let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
+    let body_bytes = section.value("body_bytes", BODY_BYTES.read);
+    let connections = section.count("connections");
+    let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
+    let response_buffers = section.value("response_buffers", RESPONSE_BUFFERS.read);
+    let handshakes_at_once = section.count("handshakes_at_once");
+    let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
+    section.close();
+    let bounds = Bounds {
+        header_bytes: header_bytes?,
+        headers: headers?,
+        target_bytes: target_bytes?,
+        header_timeout: header_timeout?,
+        idle_timeout: idle_timeout?,
+        body_timeout: body_timeout?,
+        stream_idle_timeout: stream_idle_timeout?,
+        body_bytes: body_bytes?,
+        connections: connections?,
+        connections_per_client: connections_per_client?,
+        response_buffers: response_buffers?,
+        handshakes_at_once: handshakes_at_once?,
+    };
+    Some((bounds, extra_methods?))
+}
+
+fn extra_method(field: Field<'_>) -> Option<String> {
+    let method = field.text()?;
+    if method.is_empty() || method.len() > http_method::LONGEST || !method.bytes().all(http_method::is_token) {
+        field.must(format_args!("be a method: 1 to {} letters, digits and !#$%&'*+-.^_`|~", http_method::LONGEST));
+        return None;
+    }
+    if http_method::is_never_forwarded(method.as_bytes()) {
+        field.must("be a method other than TRACE and CONNECT, which are never forwarded");
+        return None;
+    }
+    Some(method.to_owned())
+}
+
+fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
+    let text = field.written()?;
+    if text == UNLIMITED {
+        return Some(None);
+    }
+    let size = size::parse(text);
+    if size.is_none() {
+        field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
+    }
+    Some(Some(size?))
+}
+
+fn response_buffers(field: Field<'_>) -> Option<ResponseBufferSize> {
+    let text = field.written()?;
+    if text == AUTO {
+        return Some(ResponseBufferSize::Auto);
+    }
+    let bytes = size::parse(text).filter(|bytes| *bytes >= FEWEST_RESPONSE_BUFFERS);
+    if bytes.is_none() {
+        field.must(format_args!("be a size of at least {}, or auto", size::print(FEWEST_RESPONSE_BUFFERS)));
+    }
+    bytes.map(ResponseBufferSize::Bytes)
+}
+
+fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {
+    if field.is_written(UNLIMITED) {
+        return Some(None);
+    }
+    let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=MOST_CONNECTIONS).contains(most));
+    if most.is_none() {
+        let hint = field.hint_for_number();
+        field.must_hinting(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"), hint);
+    }
+    usize::try_from(most?).ok().map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::language::problem::Report;
+    use crate::language::tree;
+
+    #[test]
+    fn the_default_number_of_connections_is_the_declared_one() {
+        let report = Report::default();
+        let tree = tree::read(b"{}", &report).unwrap();
+        let (bounds, _) = limits(Field::root(&tree, &report)).unwrap();
+        assert_eq!(bounds.connections, Bounds::DEFAULT_CONNECTIONS);
+    }
+}

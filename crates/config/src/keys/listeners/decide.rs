@@ -1,0 +1,228 @@
+//! Reads `decide` of a listener, and the keys that belong to it: about which requests it decides for other proxies, in place
+//! of proxying any.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use crate::keys::listeners::HeaderSenders;
+use crate::language::key::{Key, POSITIVE_DURATION, Type, names, networks};
+use crate::language::reader::{Field, Section, all};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::time::Micros;
+use base::tls::server::{ClientAuth, Server};
+use request::door::Door;
+
+/// What a listener decides for other proxies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decide {
+    /// At least one.
+    pub doors: Vec<Door>,
+    /// The peers that may ask. `None`: all those that show a certificate.
+    pub clients: Option<Vec<IpNet>>,
+    pub original_request: OriginalRequest,
+    pub refuse_with: RefuseWith,
+    /// How long a decision may wait for the store. `None`: for as long as the store may take.
+    pub answer_within: Option<Micros>,
+}
+
+/// Where a request to `/decide` has the request that it asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OriginalRequest {
+    /// In `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`.
+    XForwarded,
+    /// In `X-Original-Method` and `X-Original-URL`, with `X-Forwarded-For`.
+    XOriginal,
+    /// It is the request itself, with its path behind `/decide`, and `X-Forwarded-For`.
+    Path,
+}
+
+/// The status of a refusal on `/decide`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefuseWith {
+    /// That of the decision.
+    Decided,
+    /// 401 where it is that of the decision, else 403. `X-Tollgate-Status` has that of the decision.
+    Forbidden,
+}
+
+impl Decide {
+    /// Whether gRPC asks at one of its doors.
+    pub fn needs_http2(&self) -> bool {
+        self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
+    }
+
+    /// Whether a peer with this address may connect. Without `clients` its certificate decides, in [`Decide::admits_call`].
+    pub fn admits(&self, peer: IpAddr) -> bool {
+        self.clients.is_none() || self.names(peer)
+    }
+
+    /// Whether `clients` names a peer with this address.
+    pub fn names(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.clients.iter().flatten().any(|network| network.contains(&peer))
+    }
+
+    /// Whether a peer with this address may ask. A connection may be older than these settings, and the certificates in force may
+    /// be: so what the settings rely on is checked for each call.
+    pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
+        self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
+    }
+}
+
+const DOORS: [(&str, Door); 3] =
+    [(Door::Http.name(), Door::Http), (Door::ExtAuthz.name(), Door::ExtAuthz), (Door::Rls.name(), Door::Rls)];
+
+const ORIGINAL_REQUEST: [(&str, OriginalRequest); 3] = [
+    ("x-forwarded", OriginalRequest::XForwarded),
+    ("x-original", OriginalRequest::XOriginal),
+    ("path", OriginalRequest::Path),
+];
+
+const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> = ValueKind {
+    text: "`403`",
+    schema: || json!({"anyOf": [{"enum": [403, "403"]}, reference()]}),
+    read: |field| field.choice(&[("403", RefuseWith::Forbidden)]),
+};
+
+pub const DECIDE: Key = Key::optional(
+    "decide",
+    Type::Choices { names: &names(&DOORS), least: 1 },
+    "Decides for other proxies, and proxies nothing. `http`: they send requests to `/decide`. `ext_authz`, `rls`: \
+     Envoy asks by gRPC.",
+);
+
+pub const CLIENTS: Key = Key::depends(
+    "clients",
+    networks(1),
+    "those with a certificate, if `client_auth` is `required`",
+    "With `decide`: the proxies that may ask. They are believed; other connections are closed.",
+);
+
+pub const ORIGINAL_REQUEST_KEY: Key = Key::depends(
+    "original_request",
+    Type::Choice(&names(&ORIGINAL_REQUEST)),
+    "required with `decide: [http]`",
+    "Where a call of `/decide` has the request that it asks about.",
+);
+
+pub const REFUSE_WITH_KEY: Key = Key::depends(
+    "refuse_with",
+    REFUSE_WITH.declared(),
+    "the status of the decision",
+    "With `decide: [http]`: all refusals but 401 become 403.",
+);
+
+pub const ANSWER_WITHIN: Key = Key::depends(
+    "answer_within",
+    POSITIVE_DURATION,
+    "15ms for `ext_authz` and `rls`, for `http` the `timeout` of the store",
+    "With `decide`: how long a decision may wait for the store.",
+);
+
+/// The keys that have no meaning without `decide`.
+const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
+
+/// What the schema says of these keys together.
+pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
+    let required = json!({"anyOf": [{"const": "required"}, reference()]});
+    let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
+    let mutual =
+        json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
+    // A client that may claim any address may claim one of `clients`.
+    let named = json!({"required": ["clients"], "properties": {"proxy_protocol": {"not": {"const": true}}}});
+    let by_http = json!({"properties": {"decide": {"contains": {"const": Door::Http.name()}}}});
+    let decide = json!({
+        "anyOf": [named, mutual],
+        "if": by_http,
+        "then": {"required": ["original_request"]}
+    });
+    let companions = COMPANIONS.into_iter().map(|name| (name, json!(["decide"])));
+    companions.chain([("decide", decide)])
+}
+
+/// Reads the keys of a listener, whose section this is, with its TLS, and whose PROXY headers it believes. `None` after
+/// a problem has been reported, `Some(None)` for a listener that proxies.
+pub fn decide(
+    section: &Section<'_>,
+    tls: Option<Option<&Server>>,
+    header_senders: Option<&HeaderSenders>,
+) -> Option<Option<Decide>> {
+    let Some(field) = section.get("decide") else {
+        for name in COMPANIONS {
+            section.unwanted(name, "belongs to `decide`, which is missing");
+        }
+        return (!COMPANIONS.iter().any(|name| section.has(name))).then_some(None);
+    };
+    let doors = doors(&field);
+    let clients = section.optional("clients", clients);
+    let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
+    let refuse_with = section.optional("refuse_with", REFUSE_WITH.read);
+    let answer_within = section.optional("answer_within", |field| field.positive_duration());
+    // Wrong `tls` has been reported, and says nothing of its certificates.
+    let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
+    let anyone_may_ask = lacks_certificates && !section.has("clients");
+    if anyone_may_ask {
+        let what = "missing: a peer that may ask can claim to be any client, so name the proxies that may, or set `client_auth: required` \
+                    of every certificate in `tls`";
+        section.wrong("clients", what);
+    }
+    let anyone_may_pose = lacks_certificates && header_senders == Some(&HeaderSenders::Anyone);
+    if anyone_may_pose && let Some(field) = section.get("proxy_protocol") {
+        let what = "`true` lets any host claim an address in `clients`: name the load balancers, \
+                    `{from: [10.0.0.0/8]}`, or set `client_auth: required` of every certificate in `tls`";
+        field.wrong(what, None);
+    }
+    let doors = doors?;
+    let lacks_request = doors.contains(&Door::Http) && !section.has("original_request");
+    if lacks_request {
+        let what = "missing: it says where a call of `/decide` has the request that it asks about";
+        section.wrong("original_request", what);
+    }
+    if anyone_may_ask || anyone_may_pose || lacks_request {
+        return None;
+    }
+    Some(Some(Decide {
+        doors,
+        clients: clients?,
+        // Unknown, or of a door that does not read it.
+        original_request: original_request?.unwrap_or(OriginalRequest::XForwarded),
+        refuse_with: refuse_with?.unwrap_or(RefuseWith::Decided),
+        answer_within: answer_within?,
+    }))
+}
+
+fn doors(field: &Field<'_>) -> Option<Vec<Door>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("have at least one of `http`, `ext_authz` and `rls`");
+        return None;
+    }
+    let mut doors = Vec::new();
+    all(members, |member| {
+        let door = member.known_or(Door::Http.name(), |field| field.choice(&DOORS))?;
+        if !member.is_unknown() && doors.contains(&door) {
+            member.wrong(format_args!("`{}` stands in the list already", door.name()), None);
+            return None;
+        }
+        doors.push(door);
+        Some(())
+    })?;
+    Some(doors)
+}
+
+fn clients(field: Field<'_>) -> Option<Vec<IpNet>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("have at least one network");
+        return None;
+    }
+    all(members, |member| member.network())
+}
+
+/// Whether no client is served without a certificate.
+fn requires_certificates(server: &Server) -> bool {
+    server.settings().certificates.iter().all(|one| one.client_auth == ClientAuth::Required)
+}

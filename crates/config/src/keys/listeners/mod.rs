@@ -1,0 +1,261 @@
+//! Reads `listeners`, or `listen` for a single one: the addresses on which requests arrive.
+
+pub(crate) mod decide;
+pub(crate) mod listen_address;
+pub(crate) mod listener_protocols;
+pub(crate) mod listener_tls;
+pub(crate) mod socket_mode;
+pub(crate) mod socket_path;
+pub(crate) mod taken_addresses;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde_json::Value;
+
+use crate::keys::listeners::decide::{ANSWER_WITHIN, CLIENTS, DECIDE, Decide, ORIGINAL_REQUEST_KEY, REFUSE_WITH_KEY};
+use crate::keys::listeners::listen_address::LISTEN_ADDRESS;
+use crate::keys::listeners::listener_protocols::{LISTENER_PROTOCOLS, listener_protocols};
+use crate::keys::listeners::listener_tls::{LISTENER_TLS, listener_tls};
+use crate::keys::listeners::socket_mode::{SOCKET_MODE_KEY, SocketMode, socket_mode};
+use crate::keys::listeners::taken_addresses::TakenAddresses;
+use crate::keys::rules::names::unique_name;
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, NAME, Type, networks, unconstrained};
+use crate::language::reader::{Field, Section, all};
+use base::endpoint_address::EndpointAddress;
+use base::http_protocol::HttpProtocol;
+use base::time::Timestamp;
+use base::tls::server::Server;
+use request::door::Door;
+use request::request::ONLY_LISTENER;
+
+/// An address on which requests arrive.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The name that the file gives it; else `http`, or its address if there are several listeners.
+    pub name: String,
+    pub address: EndpointAddress,
+    /// Of a path. `None`: its permissions are what the umask leaves.
+    pub socket_mode: Option<SocketMode>,
+    pub proxy_protocol: HeaderSenders,
+    /// `None`: connections are not encrypted.
+    pub tls: Option<Arc<Server>>,
+    /// What is spoken here, the preferred one first; at least one.
+    pub protocols: Vec<HttpProtocol>,
+    /// `None`: requests are proxied.
+    pub decide: Option<Decide>,
+}
+
+impl Listener {
+    /// The doors at which it decides for other proxies; empty for one that proxies.
+    pub fn doors(&self) -> &[Door] {
+        self.decide.as_ref().map_or(&[], |decide| &decide.doors)
+    }
+
+    /// HTTP/1.1 without encryption, as `listen` has it.
+    fn plain(address: EndpointAddress) -> Listener {
+        let protocols = vec![HttpProtocol::Http1];
+        Listener {
+            name: ONLY_LISTENER.to_owned(),
+            address,
+            socket_mode: None,
+            proxy_protocol: HeaderSenders::Nobody,
+            tls: None,
+            protocols,
+            decide: None,
+        }
+    }
+
+    /// Whether `listen` would say the same.
+    pub fn is_plain(&self) -> bool {
+        let plain = Listener::plain(self.address.clone());
+        let is_open = self.tls.is_none() && self.decide.is_none();
+        let is_accepted_alike = self.proxy_protocol == plain.proxy_protocol && self.socket_mode == plain.socket_mode;
+        is_accepted_alike && is_open && self.protocols == plain.protocols
+    }
+
+    /// Whether a reload can turn `before` into this one: nothing but the certificates differs, and who may ask for decisions how.
+    pub fn is_reload_of(&self, before: &Listener) -> bool {
+        self.name == before.name
+            && self.address == before.address
+            && self.socket_mode == before.socket_mode
+            && self.tls.is_some() == before.tls.is_some()
+            && self.proxy_protocol == before.proxy_protocol
+            && self.protocols == before.protocols
+            && self.doors() == before.doors()
+    }
+
+    /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
+    /// followed by themselves; other ones come into force, if they are valid by now. If they are not, the former `clients` stay with the
+    /// former certificates, until the next reload.
+    #[must_use]
+    pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
+        let tls = match (&self.tls, &before.tls) {
+            (Some(tls), Some(known)) if !tls.is_set_alike(known) => Some(Arc::new(tls.replacing(known, now))),
+            (_, known) => known.clone(),
+        };
+        let decide = match (&self.decide, &before.decide) {
+            // The former certificates do not ask for what stands in for the former `clients`.
+            (Some(decide), Some(known))
+                if decide.clients.is_none() && tls.as_ref().is_some_and(|tls| tls.keeps_former()) =>
+            {
+                Some(Decide { clients: known.clients.clone(), ..decide.clone() })
+            }
+            (decide, _) => decide.clone(),
+        };
+        Listener { tls, decide, ..before.clone() }
+    }
+}
+
+/// The peers whose connections have to begin with a PROXY protocol header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeaderSenders {
+    /// No connection begins with a header.
+    Nobody,
+    /// Every peer, which so can claim any address.
+    Anyone,
+    /// The connections of other peers are closed.
+    Networks(Vec<IpNet>),
+}
+
+static PROXY_PROTOCOL: Mapping = Mapping {
+    heading: Some("key in `proxy_protocol`"),
+    definition: None,
+    keys: &[Key::required("from", networks(1), "The load balancers. Other connections are closed.")],
+    constraints: unconstrained,
+};
+
+pub static LISTENER: Mapping = Mapping {
+    heading: Some("key of a listener"),
+    definition: None,
+    keys: &[
+        Key::depends(
+            "name",
+            NAME,
+            "`http`, or the address if there are several",
+            "Its name in rules and metrics: unique, 1 to 64 of `A-Za-z0-9_.-`.",
+        ),
+        Key::required("address", LISTEN_ADDRESS.declared(), "Where requests arrive. Each needs its own."),
+        SOCKET_MODE_KEY,
+        Key::default(
+            "proxy_protocol",
+            Type::Switch(&PROXY_PROTOCOL),
+            "false",
+            "Requires a PROXY protocol header, which names the client. `true` believes every host.",
+        ),
+        Key::optional("tls", Type::Mapping(&LISTENER_TLS), "Speaks TLS, with these certificates."),
+        LISTENER_PROTOCOLS,
+        DECIDE,
+        CLIENTS,
+        ORIGINAL_REQUEST_KEY,
+        REFUSE_WITH_KEY,
+        ANSWER_WITHIN,
+    ],
+    constraints: || {
+        let mut constraints = listener_protocols::constraints();
+        if let Some(constraints) = constraints.as_object_mut() {
+            let dependencies = decide::constraints().chain([socket_mode::constraints()]);
+            let dependencies = dependencies.map(|(name, needs)| (name.to_owned(), needs)).collect();
+            constraints.insert("dependencies".to_owned(), Value::Object(dependencies));
+        }
+        constraints
+    },
+};
+
+/// The listeners of a file, whose addresses then are taken.
+pub fn listeners(
+    file: &Section<'_>,
+    environment: Environment<'_>,
+    addresses: &mut TakenAddresses,
+) -> Option<Vec<Listener>> {
+    let listen = file.value("listen", |field| {
+        let address = (LISTEN_ADDRESS.read)(field.clone())?;
+        match (file.has("listen"), file.has("listeners")) {
+            // What stands for an unknown address is no address of the file.
+            (true, false) if file.is_unknown("listen") => {}
+            (true, false) => addresses.take(&field, &address)?,
+            (false, false) => addresses.take_default("listen", &address),
+            (_, true) => {}
+        }
+        Some(address)
+    });
+    let listeners = file.optional("listeners", |field| several(&field, environment, addresses));
+    if file.has("listen") {
+        file.unwanted("listeners", "must not stand beside `listen`, which is short for one listener");
+    }
+    match (listen?, listeners?) {
+        (_, Some(_)) if file.has("listen") => None,
+        (_, Some(listeners)) => Some(listeners),
+        (address, None) => Some(vec![Listener::plain(address)]),
+    }
+}
+
+fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut TakenAddresses) -> Option<Vec<Listener>> {
+    let members = field.list_of_mappings()?;
+    if members.is_empty() {
+        field.must("have at least one listener");
+        return None;
+    }
+    let (is_only, mut taken) = (members.len() == 1, Taken { names: HashSet::new(), addresses });
+    all(members, |member| {
+        let (name, listener) = listener(member, environment, &mut taken)?;
+        let unnamed = if is_only { ONLY_LISTENER.to_owned() } else { listener.address.to_string() };
+        Some(Listener { name: name.unwrap_or(unnamed), ..listener })
+    })
+}
+
+/// What listeners must not have in common.
+struct Taken<'a> {
+    names: HashSet<String>,
+    addresses: &'a mut TakenAddresses,
+}
+
+fn listener(
+    field: Field<'_>,
+    environment: Environment<'_>,
+    taken: &mut Taken<'_>,
+) -> Option<(Option<String>, Listener)> {
+    let section = field.section(&LISTENER)?;
+    let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
+    let address = section.need("address").and_then(|field| {
+        let address = field.known_or("0.0.0.0:0", LISTEN_ADDRESS.read)?;
+        taken.addresses.take(&field, &address)?;
+        Some(address)
+    });
+    let socket_mode = socket_mode(&section, address.as_ref());
+    let proxy_protocol = section.value("proxy_protocol", proxy_protocol);
+    let protocols = listener_protocols(&section);
+    // The files are looked at, whatever the protocols are.
+    let tls =
+        section.optional("tls", |field| listener_tls(field, environment, protocols.as_deref().unwrap_or_default()));
+    let decide = decide::decide(&section, tls.as_ref().map(Option::as_ref), proxy_protocol.as_ref());
+    let needs_http2 = decide.as_ref().and_then(Option::as_ref).is_some_and(Decide::needs_http2);
+    let protocols = match protocols {
+        Some(protocols) if needs_http2 => listener_protocols::with_http2(&section, protocols),
+        protocols => protocols,
+    };
+    section.close();
+    let (name, address, socket_mode, tls) = (name?, address?, socket_mode?, tls?.map(Arc::new));
+    let (proxy_protocol, protocols, decide) = (proxy_protocol?, protocols?, decide?);
+    Some((name, Listener { name: String::new(), address, socket_mode, proxy_protocol, tls, protocols, decide }))
+}
+
+fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {
+    if !field.is_map() {
+        let on = field.boolean()?;
+        return Some(if on { HeaderSenders::Anyone } else { HeaderSenders::Nobody });
+    }
+    let section = field.section(&PROXY_PROTOCOL)?;
+    let from = section.need("from").and_then(|field| {
+        let members = field.list()?;
+        if members.is_empty() {
+            field.must("have at least one network");
+            return None;
+        }
+        all(members, |member| member.network())
+    });
+    section.close();
+    Some(HeaderSenders::Networks(from?))
+}

@@ -1,0 +1,61 @@
+//! Reads `socket_mode` of a listener: who may connect to a Unix domain socket.
+
+use serde_json::{Value, json};
+
+use crate::keys::listeners::socket_path::UNIX;
+use crate::language::key::Key;
+use crate::language::reader::Section;
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::endpoint_address::EndpointAddress;
+
+/// The permissions of a socket's file. Only the one to write means something: with it a process may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketMode {
+    User,
+    Group,
+    Everyone,
+}
+
+impl SocketMode {
+    pub fn bits(self) -> u32 {
+        match self {
+            SocketMode::User => 0o600,
+            SocketMode::Group => 0o660,
+            SocketMode::Everyone => 0o666,
+        }
+    }
+}
+
+const MODES: [(&str, SocketMode); 3] =
+    [("600", SocketMode::User), ("660", SocketMode::Group), ("666", SocketMode::Everyone)];
+
+const SOCKET_MODE: ValueKind<ReadField<SocketMode>> = ValueKind {
+    text: "`600`, `660`, `666`",
+    schema: || json!({"anyOf": [{"enum": ["600", "660", "666", 600, 660, 666]}, reference()]}),
+    read: |field| field.choice(&MODES),
+};
+
+pub const SOCKET_MODE_KEY: Key = Key::depends(
+    "socket_mode",
+    SOCKET_MODE.declared(),
+    "what the umask leaves",
+    "With `unix:PATH`: who may connect. `600`: the gateway's own user, `660`: its group as well, `666`: everyone.",
+);
+
+/// What the schema says of a listener that has the key.
+pub fn constraints() -> (&'static str, Value) {
+    let path = json!({"anyOf": [{"pattern": format!("^{UNIX}")}, reference()]});
+    ("socket_mode", json!({"properties": {"address": path}}))
+}
+
+/// Reads the key of a listener, whose section this is, with its address. `None` after a problem has been reported.
+pub fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
+    let mode = section.optional("socket_mode", SOCKET_MODE.read);
+    let has_path = section.is_unknown("address") || address.is_none_or(|address| address.inet().is_none());
+    if section.has("socket_mode") && !has_path {
+        section.unwanted("socket_mode", "needs an `address` that is a path, like `unix:/run/tollgate.sock`");
+        return None;
+    }
+    mode
+}

@@ -1,0 +1,79 @@
+//! Finds addresses that two listeners of a file would share: the second could not be bound.
+
+use crate::language::reader::Field;
+use base::endpoint_address::EndpointAddress;
+use base::position::Position;
+
+/// The addresses of the listeners that were read so far.
+#[derive(Debug, Default)]
+pub struct TakenAddresses(Vec<TakenAddress>);
+
+#[derive(Debug)]
+struct TakenAddress {
+    address: EndpointAddress,
+    /// The path of its key.
+    path: String,
+    /// `None`: the key is missing, and this is its default.
+    position: Option<Position>,
+}
+
+impl TakenAddresses {
+    /// Takes the address that a value names. `None` after reporting that another listener has it.
+    pub fn take(&mut self, field: &Field<'_>, address: &EndpointAddress) -> Option<()> {
+        let first = self.0.iter().find(|taken| share(&taken.address, address));
+        if let Some(TakenAddress { address: known, path, position }) = first {
+            let known = if known == address { "it".to_owned() } else { format!("`{known}`") };
+            let place = match position {
+                Some(position) => format!("already (line {})", position.line),
+                None => "by default".to_owned(),
+            };
+            field.must(format_args!("be an address of its own, `{path}` has {known} {place}"));
+            return None;
+        }
+        let (address, path) = (address.clone(), field.path().to_owned());
+        self.0.push(TakenAddress { address, path, position: Some(field.position()) });
+        Some(())
+    }
+
+    /// Takes the default of a key that is missing.
+    pub fn take_default(&mut self, key: &str, address: &EndpointAddress) {
+        self.0.push(TakenAddress { address: address.clone(), path: key.to_owned(), position: None });
+    }
+}
+
+/// Whether no two sockets can be bound to these. Whether `[::]` includes the addresses of IPv4 is a setting of the machine.
+fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
+    match (one, other) {
+        // Port 0 is another port each time.
+        (EndpointAddress::Inet(one), EndpointAddress::Inet(other)) if one.port() == 0 || one.port() != other.port() => {
+            false
+        }
+        (EndpointAddress::Inet(one), EndpointAddress::Inet(other)) => {
+            let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            one == other || (is_any && one.is_ipv4() == other.is_ipv4())
+        }
+        (one, other) => one == other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shared_with_all_addresses_of_its_family() {
+        let inet = |text: &str| EndpointAddress::Inet(text.parse().unwrap());
+        for (one, other, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.2:80", false),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("[::]:80", "[::1]:80", true),
+            ("[::]:80", "0.0.0.0:80", false),
+            ("0.0.0.0:0", "0.0.0.0:0", false),
+        ] {
+            assert_eq!(share(&inet(one), &inet(other)), expected, "{one} {other}");
+            assert_eq!(share(&inet(other), &inet(one)), expected, "{other} {one}");
+        }
+    }
+}

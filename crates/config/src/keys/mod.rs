@@ -1,0 +1,23 @@
+//! Reads the keys of gateway.yaml: one file for each, with its name, which declares it and makes a checked value of it.
+
+pub mod access_log;
+pub(crate) mod check;
+pub(crate) mod client_tls;
+pub(crate) mod cors;
+pub(crate) mod definitions;
+pub(crate) mod drain;
+pub(crate) mod error_pages;
+pub(crate) mod for_running;
+pub(crate) mod hash_key;
+pub(crate) mod headers;
+pub(crate) mod identity;
+pub(crate) mod limits;
+pub(crate) mod listeners;
+pub(crate) mod log;
+pub(crate) mod other_names;
+pub(crate) mod retry_after_jitter;
+pub(crate) mod routes;
+pub(crate) mod rules;
+pub(crate) mod store;
+pub(crate) mod threads;
+pub(crate) mod upstreams;

@@ -1,0 +1,27 @@
+//! Knows what people call a key that has another name here, for the hint of an unknown key.
+
+use crate::language::key::Mapping;
+use request::attribute::Attribute;
+
+/// How to write what this unknown key of a mapping probably means. A mapping is known by the heading of its table.
+pub fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
+    let is_attribute = || Attribute::parse(key).is_ok();
+    Some(match (mapping.heading?, key) {
+        ("key", "port" | "address" | "bind") => "write `listen: 0.0.0.0:8080`",
+        ("key", "tls") => "write it in an entry of `listeners`; for an upstream, in one of `upstreams`",
+        ("key", "timeout" | "timeouts") => "write `upstream_timeouts`",
+        ("key", "log_level") => "write `log: {level: info}`",
+        ("key", "metrics") => "`admin` is the address of `/metrics`",
+        ("key", "match" | "limit_keys" | "algorithm" | "algorithm_config") => "write it in an entry of `rules`",
+        ("key of a rule", "shadow") => "write `mode: shadow`, or other numbers as `shadow` in `algorithm_config`",
+        ("key of a rule", "key" | "keys") => "write `limit_keys`",
+        ("key of a rule" | "key of a policy" | "key of a route", _) if is_attribute() => "write it in `match`",
+        ("key in `store`", "type" | "kind" | "backend" | "driver") => {
+            "the store's key says it: `memory`, `redis` or `postgres`"
+        }
+        ("key in `redis`", "host" | "port" | "address") => "write `url: redis://HOST:6379`",
+        ("key in `redis`", "db" | "database") => "write it at the end of the URL: `url: redis://HOST:6379/1`",
+        ("key in `redis`", "user") => "write `username`",
+        _ => return None,
+    })
+}

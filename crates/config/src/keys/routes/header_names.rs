@@ -1,0 +1,72 @@
+//! Reads names and values of header fields that the file sets or removes.
+
+use http::header::{HeaderName, HeaderValue};
+
+use crate::language::reader::Field;
+
+/// Which messages the field is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    Request,
+    Response,
+}
+
+/// Fields of one connection, and those that say where a message ends.
+const OF_THE_CONNECTION: [&str; 9] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "expect",
+];
+
+/// What the gateway itself tells the upstream.
+const OF_THE_GATEWAY: [&str; 5] =
+    ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
+
+/// Stands for a value that is not known, in a file that is only examined.
+pub const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
+
+/// The name of a field that the file may set in such messages, or remove from them. `None` after reporting, at `field`, that
+/// it may not.
+pub fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
+    let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
+        field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
+        return None;
+    };
+    // Where names become variables, `X_Request_Id` is `X-Request-Id`.
+    let folded = known.as_str().replace(['_', '.'], "-");
+    let why = match message {
+        _ if OF_THE_CONNECTION.contains(&&*folded) => "belongs to the connection",
+        Message::Request if folded == "host" => "is set by `host` in `rewrite`",
+        Message::Request if OF_THE_GATEWAY.contains(&&*folded) => "is set by the gateway",
+        Message::Response if matches!(&*folded, "x-request-id" | "date") => "is set by the gateway",
+        _ if ["x-tollgate-", "ratelimit", "x-ratelimit"].iter().any(|ours| folded.starts_with(ours)) => {
+            "is set by the gateway"
+        }
+        _ => return Some(known),
+    };
+    field.wrong(format_args!("`{known}` {why}"), None);
+    None
+}
+
+/// A fixed value of a field.
+pub fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
+    if field.is_unknown() {
+        return Some(UNKNOWN_VALUE);
+    }
+    let value = HeaderValue::from_str(field.written()?).ok().filter(is_printable);
+    if value.is_none() {
+        field.must("be printable ASCII without spaces around it");
+    }
+    value
+}
+
+/// A recipient takes spaces around it off, and would read another value.
+fn is_printable(value: &HeaderValue) -> bool {
+    value.as_bytes().is_ascii() && value.as_bytes().trim_ascii() == value.as_bytes()
+}

@@ -1,0 +1,191 @@
+//! Reads `redirect` and `respond` of a route: answers in the place of an upstream.
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
+use serde_json::json;
+
+use crate::keys::routes::header_names::{Message, header_name, header_value};
+use crate::keys::routes::path_rewrite::{REPLACE_PREFIX, STRIP_PREFIX, path_rewrite};
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, PATH, TEXT, Type, names};
+use crate::language::reader::{Field, Section};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use rules::route::redirect::Redirect;
+use rules::route::target::Respond;
+use rules::rule::Condition;
+
+const CODES: [(&str, u16); 5] = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
+const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
+
+/// In bytes. It is in memory for as long as the configuration.
+const LONGEST_BODY: usize = 1 << 20;
+
+const CODE: ValueKind<ReadField<u16>> = ValueKind {
+    text: "`301`, `302`, `303`, `307`, `308`",
+    schema: || {
+        let texts = CODES.map(|(text, _)| text);
+        json!({"anyOf": [{"enum": CODES.map(|(_, code)| code)}, {"enum": texts}, reference()]})
+    },
+    read: |field| field.choice(&CODES),
+};
+
+const STATUS: ValueKind<ReadField<u16>> = ValueKind {
+    text: "200 to 599",
+    schema: || {
+        let status = json!({"type": "integer", "minimum": 200, "maximum": 599, "not": {"enum": [502, 504]}});
+        json!({"anyOf": [status, reference()]})
+    },
+    read: |field| {
+        let status = field.whole(200..=599).and_then(|status| u16::try_from(status).ok())?;
+        if matches!(status, 502 | 504) {
+            field.wrong(format_args!("must not be {status}, which reports that an upstream failed"), None);
+            return None;
+        }
+        Some(status)
+    },
+};
+
+pub static REDIRECT: Mapping = Mapping {
+    heading: Some("key in `redirect`"),
+    definition: None,
+    keys: &[
+        Key::default("code", CODE.declared(), "308", "The status. With 307 and 308 clients keep method and body."),
+        Key::depends("scheme", Type::Choice(&names(&SCHEMES)), "as in the request", "The scheme to go to."),
+        Key::depends("host", HOST.declared(), "as in the request", "The host to go to, without a port."),
+        Key::depends(
+            "port",
+            Type::Whole { least: 1, most: 65535 },
+            "that of the request; with a `scheme` or a `host`, the usual one",
+            "The port to go to.",
+        ),
+        STRIP_PREFIX,
+        REPLACE_PREFIX,
+    ],
+    constraints: || {
+        let changes = ["scheme", "host", "port", "strip_prefix", "replace_prefix"];
+        json!({
+            "anyOf": changes.map(|name| json!({"required": [name]})),
+            "not": {"required": ["strip_prefix", "replace_prefix"]}
+        })
+    },
+};
+
+pub static RESPOND: Mapping = Mapping {
+    heading: Some("key in `respond`"),
+    definition: None,
+    keys: &[
+        Key::required("status", STATUS.declared(), "The status, other than 502 and 504."),
+        Key::default("body", TEXT, "''", "The body, at most 1MiB; none with 204, 205 and 304."),
+        Key::optional("body_file", PATH, "A file that holds the body instead."),
+        Key::default("content_type", TEXT, "text/plain; charset=utf-8", "The `Content-Type` of a body."),
+        Key::default("headers", HEADERS.declared(), "{}", "Further header fields, by name."),
+    ],
+    constraints: || json!({"not": {"required": ["body", "body_file"]}}),
+};
+
+const HOST: ValueKind<ReadField<String>> = ValueKind {
+    text: "host",
+    schema: || json!({"$ref": "#/definitions/scalar"}),
+    read: |field| {
+        let host = field.written()?;
+        let is_bare = http::uri::Authority::try_from(host).is_ok_and(|authority| authority.host() == host);
+        if !is_bare {
+            field.must("be a host without a port, like www.example.com");
+        }
+        is_bare.then(|| host.to_owned())
+    },
+};
+
+pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> = ValueKind {
+    text: "mapping of texts",
+    schema: || json!({"type": "object", "additionalProperties": {"$ref": "#/definitions/scalar"}}),
+    read: headers,
+};
+
+/// The redirection of a route with these conditions.
+pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
+    let section = field.section(&REDIRECT)?;
+    let code = section.value("code", CODE.read);
+    let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
+    // In place of one that is not known, a host that no request has: it must not look like a redirection to itself.
+    let host = section.get("host").map_or(Some(None), |field| field.known_or("unknown.invalid", HOST.read).map(Some));
+    let port = section.optional("port", |field| u16::try_from(field.whole(1..=65535)?).ok());
+    let path = path_rewrite(&section, conditions);
+    let changes = ["scheme", "host", "port", "strip_prefix", "replace_prefix"].iter().any(|name| section.has(name));
+    if !changes {
+        let what =
+            "missing, and so are `host`, `port`, `strip_prefix` and `replace_prefix`: clients would be sent back";
+        section.wrong("scheme", what);
+    }
+    section.close();
+    let path = path?.map(|rewrite| rewrite.replacement);
+    let redirect = Redirect { code: code?, scheme: scheme?, host: host?, port: port?, path };
+    changes.then_some(redirect)
+}
+
+pub fn respond(field: Field<'_>, environment: Environment<'_>) -> Option<Respond> {
+    let section: Section<'_> = field.section(&RESPOND)?;
+    let status = section.need("status").and_then(STATUS.read);
+    let body = body(&section, environment);
+    let content_type = section.value("content_type", |field| header_value(&field));
+    let headers = section.value("headers", HEADERS.read);
+    if let (Some(204 | 205 | 304), Some(body)) = (status, &body)
+        && !body.is_empty()
+    {
+        let key = if section.has("body") { "body" } else { "body_file" };
+        section.unwanted(key, "must be empty: a response of this status has no body");
+    }
+    section.close();
+    Some(Respond { status: status?, body: body?, content_type: content_type?, headers: headers? })
+}
+
+fn body(section: &Section<'_>, environment: Environment<'_>) -> Option<Bytes> {
+    let text = section.value("body", |field| {
+        let body = Bytes::copy_from_slice(field.written()?.as_bytes());
+        short(&field, body)
+    });
+    let file = section.optional("body_file", |field| {
+        let body = environment.file(&field)?;
+        short(&field, body.into())
+    });
+    if section.has("body") && section.has("body_file") {
+        section.unwanted("body_file", "must not stand beside `body`");
+        return None;
+    }
+    Some(match file? {
+        Some(file) => file,
+        None => text?,
+    })
+}
+
+fn short(field: &Field<'_>, body: Bytes) -> Option<Bytes> {
+    if body.len() > LONGEST_BODY {
+        field.wrong("must be at most 1MiB long", None);
+        return None;
+    }
+    Some(body)
+}
+
+fn headers(field: Field<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let mut taken = Vec::new();
+    let read = |(name, position, field): (&str, _, Field<'_>)| {
+        let at_key = field.clone().at(position);
+        let name = header_name(&at_key, name, Message::Response).filter(|name| {
+            let has_key = name == http::header::CONTENT_TYPE;
+            if has_key {
+                at_key.wrong("`content-type` is set by `content_type`", None);
+            }
+            let is_new = !taken.contains(name);
+            if !is_new {
+                at_key.wrong(format_args!("`{name}` is there twice"), None);
+            }
+            taken.push(name.clone());
+            !has_key && is_new
+        });
+        let value = header_value(&field);
+        Some((name?, value?))
+    };
+    let read: Vec<_> = field.pairs()?.into_iter().map(read).collect();
+    read.into_iter().collect()
+}

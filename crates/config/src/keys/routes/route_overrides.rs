@@ -1,0 +1,89 @@
+//! Reads `timeouts`, `retries` and `body_bytes` of a route, which hold in place of those of its upstream and of the file.
+
+use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
+use crate::language::reader::{Field, Section};
+use crate::language::size;
+use crate::language::value_kind::{ReadField, ValueKind};
+use rules::route::overrides::{Overrides, Timeouts, TotalTimeout};
+
+const OF_UPSTREAM: &str = "as in the upstream";
+
+pub static ROUTE_TIMEOUTS: Mapping = Mapping {
+    heading: None,
+    definition: None,
+    keys: &[
+        Key::depends("connect", POSITIVE_DURATION, OF_UPSTREAM, CONNECT_DOC),
+        Key::depends("read", POSITIVE_DURATION, OF_UPSTREAM, READ_DOC),
+        Key::depends("write", POSITIVE_DURATION, OF_UPSTREAM, WRITE_DOC),
+        Key::depends("total", TOTAL.declared(), OF_UPSTREAM, TOTAL_DOC),
+    ],
+    constraints: unconstrained,
+};
+
+pub static ROUTE_RETRIES: Mapping = Mapping {
+    heading: None,
+    definition: None,
+    keys: &[Key::required(
+        "max",
+        Type::Whole { least: 0, most: 7 },
+        "Retries of one request, at another endpoint if there is one.",
+    )],
+    constraints: unconstrained,
+};
+
+const BODY_BYTES: ValueKind<ReadField<u64>> = ValueKind {
+    text: "size",
+    schema: || serde_json::json!({"$ref": "#/definitions/size"}),
+    read: |field| {
+        let size = size::parse(field.written()?);
+        if size.is_none() {
+            field.must("be a size like 512B, 64KiB, 10MiB or 1GiB");
+        }
+        size
+    },
+};
+
+pub const TIMEOUTS_OF_ROUTE: Key = Key::optional(
+    "timeouts",
+    Type::Mapping(&ROUTE_TIMEOUTS),
+    "As `upstream_timeouts`, without `idle`. What is missing is that of the upstream.",
+);
+
+pub const RETRIES_OF_ROUTE: Key = Key::optional(
+    "retries",
+    Type::Mapping(&ROUTE_RETRIES),
+    "`max` for these requests; the budget is that of the upstream.",
+);
+
+pub const BODY_BYTES_OF_ROUTE: Key = Key::optional(
+    "body_bytes",
+    BODY_BYTES.declared(),
+    "Size of a request body, if smaller than in `limits`. Beyond: 413.",
+);
+
+/// What these keys of a route say. `None` after a problem.
+pub fn overrides(section: &Section<'_>) -> Option<Overrides> {
+    let timeouts = section.optional("timeouts", timeouts);
+    let retries = section.optional("retries", retries);
+    let body_bytes = section.optional("body_bytes", BODY_BYTES.read);
+    Some(Overrides { timeouts: timeouts?.unwrap_or_default(), retries: retries?, body_bytes: body_bytes? })
+}
+
+fn timeouts(field: Field<'_>) -> Option<Timeouts> {
+    let section = field.section(&ROUTE_TIMEOUTS)?;
+    let own = |name: &str| section.optional(name, |field| field.positive_duration());
+    let (connect, read, write) = (own("connect"), own("read"), own("write"));
+    let total = section.optional("total", |field| {
+        (TOTAL.read)(field).map(|total| total.map_or(TotalTimeout::None, TotalTimeout::After))
+    });
+    section.close();
+    Some(Timeouts { connect: connect?, read: read?, write: write?, total: total? })
+}
+
+fn retries(field: Field<'_>) -> Option<u32> {
+    let section = field.section(&ROUTE_RETRIES)?;
+    let max = section.need("max").and_then(|field| field.whole(0..=7)).and_then(|max| u32::try_from(max).ok());
+    section.close();
+    max
+}

@@ -1,0 +1,104 @@
+//! Reads `upstream` and `split_by` of a route: one upstream, or several with weights.
+
+use serde_json::json;
+
+use crate::keys::rules::attribute::AttributeReader;
+use crate::keys::rules::limit_keys::limit_key;
+use crate::keys::rules::names::checked;
+use crate::language::key::{Key, Type};
+use crate::language::reader::{Field, Section};
+use crate::language::suggest::nearest;
+use crate::language::value_kind::ValueKind;
+use crate::language::value_types::reference;
+use request::attribute::Attribute;
+use rules::route::UpstreamId;
+use rules::route::split::{Share, Split};
+use rules::route::target::Target;
+use rules::rule::LimitKey;
+
+type ReadUpstream = fn(&Field<'_>, Option<&[&str]>) -> Option<UpstreamId>;
+
+const LARGEST_WEIGHT: u64 = 1_000_000;
+
+const WEIGHTED: ValueKind<ReadUpstream> = ValueKind {
+    text: "text, or mapping of weights",
+    schema: || {
+        let weight = json!({"type": "integer", "minimum": 0, "maximum": LARGEST_WEIGHT});
+        let weights = json!({
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"anyOf": [weight, reference()]}
+        });
+        json!({"anyOf": [{"$ref": "#/definitions/name"}, weights]})
+    },
+    read: named,
+};
+
+pub const UPSTREAM_OF_ROUTE: Key = Key::depends(
+    "upstream",
+    WEIGHTED.declared(),
+    "`redirect` or `respond` instead",
+    "One of `upstreams`, or several with their shares: `{api: 95, canary: 5}`.",
+);
+
+pub const SPLIT_BY: Key = Key::optional(
+    "split_by",
+    Type::Defined { name: "limit_key", text: "attribute" },
+    "The attribute that chooses among several upstreams. Without it: random.",
+);
+
+/// What these keys say. `None` after a problem.
+pub fn upstreams_of_route(
+    section: &Section<'_>,
+    field: &Field<'_>,
+    upstreams: Option<&[&str]>,
+    attributes: AttributeReader<'_>,
+) -> Option<Target> {
+    let by = section.optional("split_by", |field| split_by(&field, attributes));
+    if !field.is_map() {
+        if section.has("split_by") {
+            section.unwanted("split_by", "needs an `upstream` with several names");
+        }
+        return named(field, upstreams).map(Target::Upstream);
+    }
+    let pairs = field.pairs()?;
+    let read = |(name, position, weight): (&str, _, Field<'_>)| {
+        let upstream = known(&weight.clone().at(position), name, upstreams);
+        let weight = weight.whole(0..=LARGEST_WEIGHT).and_then(|weight| u32::try_from(weight).ok());
+        Some(Share { upstream: upstream?, name: name.to_owned(), weight: weight? })
+    };
+    let shares: Vec<_> = pairs.into_iter().map(read).collect();
+    let mut shares = shares.into_iter().collect::<Option<Vec<Share>>>()?;
+    shares.retain(|share| share.weight > 0);
+    if shares.is_empty() {
+        field.wrong("must have at least one upstream with a weight above 0", None);
+        return None;
+    }
+    Some(Target::Split(Split::new(shares, by?)))
+}
+
+fn named(field: &Field<'_>, upstreams: Option<&[&str]>) -> Option<UpstreamId> {
+    let name = checked(field, field.written()?)?;
+    known(field, name, upstreams)
+}
+
+fn known(field: &Field<'_>, name: &str, upstreams: Option<&[&str]>) -> Option<UpstreamId> {
+    let upstreams = upstreams?;
+    let id = (0..).zip(upstreams).find(|(_, known)| **known == name).map(|(id, _)| UpstreamId(id));
+    if id.is_none() {
+        let what = format!("must be the name of one of `upstreams`, is `{}`", name.escape_debug());
+        field.wrong(what, nearest(name, upstreams));
+    }
+    id
+}
+
+/// The upstream is an attribute itself, and not known before it is chosen.
+fn split_by(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
+    let key = limit_key(field, attributes)?;
+    let chosen = key.alternatives.iter().find(|part| part.attribute == Attribute::Upstream);
+    if chosen.is_some() {
+        field.wrong("`upstream`: it is known only after it has been chosen", None);
+        return None;
+    }
+    Some(key)
+}

@@ -1,0 +1,135 @@
+//! Reads the numbers of a fixed window: `limit`, and the window in which that many are granted.
+
+use serde_json::{Value, json};
+
+use super::windowed::{limit, limit_key, numbers, shadow};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::language::duration;
+use crate::language::duration::UNITS;
+use crate::language::key::{Key, Mapping, Type, unconstrained};
+use crate::language::reader::{Field, Section};
+use crate::language::value_types::reference;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::{FixedWindow, LONGEST, MAX_LIMIT, SHORTEST, Window};
+use ledger::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
+
+const FIRST_REQUEST: &str = "first_request";
+const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week, month or year";
+
+const LIMIT_KEY: Key = limit_key("What is granted in each window.");
+
+fn window_values() -> Value {
+    let duration = json!({
+        "type": "string",
+        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
+        "patternErrorMessage": "must be a duration like 15m or 30d, or day, week, month or year"
+    });
+    json!({"anyOf": [{"enum": CalendarUnit::ALL.map(CalendarUnit::name)}, duration, reference()]})
+}
+
+fn text() -> Value {
+    json!({"$ref": "#/definitions/scalar"})
+}
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `fixed_window`"),
+    definition: Some("fixed_window"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Own {
+                text: "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
+                schema: window_values,
+            },
+            "A duration from the Unix epoch on, or a period of a calendar.",
+        ),
+        Key::default(
+            "timezone",
+            Type::Own { text: "name of a zone", schema: text },
+            "UTC",
+            "The IANA time zone, as in `Europe/Berlin`.",
+        ),
+        Key::default(
+            "at",
+            Type::Own { text: "`hh:mm`", schema: text },
+            "\"00:00\"",
+            "The local time at which a period begins.",
+        ),
+        Key::depends(
+            "anchor",
+            Type::Own {
+                text: "`monday` to `sunday`, `1` to `31`, `mm-dd`; for a duration `first_request`",
+                schema: text,
+            },
+            "`monday`, `1`, `01-01`; the Unix epoch",
+            "The first day of a week, month or year. `first_request`: a window begins with the first grant.",
+        ),
+        COST_SOURCE,
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
+        MAX_COST,
+        shadow(&NUMBERS),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping =
+    Mapping { heading: None, definition: Some("fixed_window_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader);
+    let window = section.need("window").and_then(|field| window(section, &field));
+    let (limit, window) = (limit?, window?);
+    numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(
+    section: &Section<'_>,
+    window: Option<&FixedWindow>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader)?;
+    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::FixedWindow))
+}
+
+fn window(section: &Section<'_>, field: &Field<'_>) -> Option<Window> {
+    let text = field.written()?;
+    if let Some(unit) = CalendarUnit::parse(text) {
+        return calendar(section, unit).map(Window::Calendar);
+    }
+    section.unwanted("timezone", BESIDE_A_CALENDAR);
+    section.unwanted("at", BESIDE_A_CALENDAR);
+    let anchor = section.optional("anchor", |field| field.choice(&[(FIRST_REQUEST, ())]));
+    let length = duration::parse(text).filter(|length| (SHORTEST..=LONGEST).contains(length));
+    if length.is_none() {
+        field.must("be a duration from 1s to 366d, or day, week, month or year");
+    }
+    let (anchor, length) = (anchor?, length?);
+    let alone = !section.has("timezone") && !section.has("at");
+    alone.then_some(if anchor.is_some() { Window::FirstRequest(length) } else { Window::Epoch(length) })
+}
+
+fn calendar(section: &Section<'_>, unit: CalendarUnit) -> Option<Calendar> {
+    let zone = section.value("timezone", |field| valid(&field, Zone::parse));
+    let at = section.value("at", |field| valid(&field, TimeOfDay::parse));
+    let anchor = section.optional("anchor", |field| valid(&field, |text| Anchor::parse(unit, text)));
+    let anchor = anchor?.unwrap_or_else(|| Anchor::default_of(unit));
+    Some(Calendar::new(anchor, at?, zone?))
+}
+
+/// A part of a calendar's definition, or a report of what it must be.
+fn valid<T>(field: &Field<'_>, parse: impl FnOnce(&str) -> Result<T, InvalidCalendar>) -> Option<T> {
+    let parsed = parse(field.written()?);
+    if let Err(invalid) = &parsed {
+        field.must(invalid.to_string().trim_start_matches("must "));
+    }
+    parsed.ok()
+}

@@ -1,0 +1,102 @@
+//! Reads the numbers of a sliding log: `limit`, and the `window` of which none grants more.
+
+use serde_json::{Value, json};
+
+use super::windowed::{limit, numbers, shadow};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::claimed_number::{CLAIMED, NumberReader};
+use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::language::duration;
+use crate::language::duration::UNITS;
+use crate::language::key::{Key, Mapping, Type, unconstrained};
+use crate::language::reader::Section;
+use crate::language::value_types::reference;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::sliding_log::{LONGEST, MAX_LIMIT, SHORTEST, SlidingLog};
+use ledger::calendar::CalendarUnit;
+use ledger::cost::Cost;
+use rules::rule::Price;
+
+const LIMIT_KEY: Key = Key::required(
+    "limit",
+    Type::DefinedOr { name: "log_limit", text: "1 to 10000, or from a credential", mapping: &CLAIMED },
+    "What is granted in any window, at most.",
+);
+
+fn window_values() -> Value {
+    let duration = json!({
+        "type": "string",
+        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
+        "patternErrorMessage": "must be a duration like 15m or 1d"
+    });
+    json!({"anyOf": [duration, reference()]})
+}
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `sliding_log`"),
+    definition: Some("sliding_log"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Own { text: "duration from `1s` to `366d`", schema: window_values },
+            "How long a grant counts.",
+        ),
+        COST_SOURCE,
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
+        MAX_COST,
+        shadow(&NUMBERS),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping =
+    Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader);
+    let window = section.need("window").and_then(|field| {
+        let text = field.written()?;
+        let window = duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window));
+        if window.is_none() {
+            let calendar = CalendarUnit::parse(text).map(|_| "a calendar is for a fixed_window".to_owned());
+            field.must_hinting("be a duration from 1s to 366d", calendar);
+        }
+        window
+    });
+    let (limit, window) = (limit?, window?);
+    numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(section: &Section<'_>, own: Option<&SlidingLog>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader)?;
+    numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
+}
+
+/// The least that a request may cost: a window holds at most [`MAX_LIMIT`] grants.
+pub fn least_cost(log: &SlidingLog) -> Cost {
+    Cost::from_thousandths(log.limit().thousandths().div_ceil(MAX_LIMIT))
+}
+
+/// Reports costs below the least.
+pub fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
+    let least = least_cost(log);
+    let costs = match price {
+        Price::Fixed(fixed) => [Some(("fixed_cost", *fixed)), None],
+        Price::FromRequest { default, min, .. } => [Some(("default_cost", *default)), Some(("min_cost", *min))],
+    };
+    let mut right = Some(());
+    for (key, _) in costs.into_iter().flatten().filter(|(_, cost)| *cost < least) {
+        // A default is never below it.
+        let field = section.get(key)?;
+        field.must(format_args!("be at least {least}: in a window there are at most {MAX_LIMIT} grants"));
+        right = None;
+    }
+    right
+}

@@ -1,0 +1,76 @@
+//! Reads the numbers of a sliding window: `limit`, the window in which that many are granted, and its steps.
+
+use super::windowed::{limit, limit_key, numbers, shadow};
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::language::duration;
+use crate::language::key::{Key, Mapping, Type, unconstrained};
+use crate::language::reader::{Field, Section};
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::sliding_window::{LEAST_STEPS, LONGEST, MAX_LIMIT, MOST_STEPS, SHORTEST, SlidingWindow};
+
+const LIMIT_KEY: Key = limit_key("What is granted in any window, at most.");
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `sliding_window`"),
+    definition: Some("sliding_window"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
+        LIMIT_KEY,
+        Key::required(
+            "window",
+            Type::Defined { name: "positive_duration", text: "duration from `1s` to `31d`" },
+            "How long a grant counts, at least.",
+        ),
+        Key::default(
+            "steps",
+            Type::Whole { least: LEAST_STEPS, most: MOST_STEPS },
+            "10",
+            "Steps of the window. What was granted counts at most one step too long.",
+        ),
+        COST_SOURCE,
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
+        MAX_COST,
+        shadow(&NUMBERS),
+    ],
+    constraints: unconstrained,
+};
+
+pub static NUMBERS: Mapping = Mapping {
+    heading: None,
+    definition: Some("sliding_window_numbers"),
+    keys: &[LIMIT_KEY],
+    constraints: unconstrained,
+};
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader);
+    let window = section.need("window").and_then(|field| window(&field));
+    let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
+    let (limit, window, steps) = (limit?, window?, steps?);
+    numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
+}
+
+/// Reads another limit for the same window. `None` for a window that is wrong.
+pub fn other_limit(
+    section: &Section<'_>,
+    window: Option<&SlidingWindow>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
+    let limit = limit(section, MAX_LIMIT, reader)?;
+    numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::SlidingWindow))
+}
+
+fn window(field: &Field<'_>) -> Option<Micros> {
+    let length = duration::parse(field.written()?).filter(|length| (SHORTEST..=LONGEST).contains(length));
+    if length.is_none() {
+        field.must("be a duration from 1s to 31d");
+    }
+    length
+}

@@ -1,0 +1,255 @@
+//! Reads the numbers of a token bucket: `rps` or `rate`, and `burst`.
+
+use serde_json::json;
+
+use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
+use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::language::duration;
+use crate::language::key::{Key, Mapping, Type};
+use crate::language::reader::{Field, Section};
+use base::time::Micros;
+use ledger::algorithm::Algorithm;
+use ledger::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
+use ledger::cost::Cost;
+use rules::claimed_numbers::{ClaimedNumber, NumberKind};
+
+const RPS: Key = Key::depends(
+    "rps",
+    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
+    "required, unless there is a `rate`",
+    "The rate per second.",
+);
+const TOKENS_PER_SECOND: Key = Key::optional(
+    "tokens_per_second",
+    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
+    "The same as `rps`, in full. If both are given, this one counts.",
+);
+pub(super) const RATE: Key = Key::optional(
+    "rate",
+    Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`" },
+    "Instead of `rps`: `100/15m`. N is whole and above 0.",
+);
+const BURST: Key = Key::depends(
+    "burst",
+    Type::DefinedOr {
+        name: "burst",
+        text: "whole, at least 1 and at least the rate per second; or from a credential",
+        mapping: &CLAIMED,
+    },
+    "required with `rps`; N with `rate: N/…`",
+    "What a full bucket holds.",
+);
+
+pub static LIMIT: Mapping = Mapping {
+    heading: Some("key of a `token_bucket`"),
+    definition: Some("limit"),
+    keys: &[
+        ALGORITHM_OF_LIMIT,
+        METER_OF_LIMIT,
+        RPS,
+        TOKENS_PER_SECOND,
+        RATE,
+        BURST,
+        COST_SOURCE,
+        FIXED_COST,
+        DEFAULT_COST,
+        MIN_COST,
+        MAX_COST,
+        Key::optional("shadow", Type::Mapping(&NUMBERS), "Numbers to try: counted, never refusing or delaying."),
+    ],
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
+};
+
+pub static NUMBERS: Mapping = Mapping {
+    heading: None,
+    definition: Some("numbers"),
+    keys: &[RPS, TOKENS_PER_SECOND, RATE, BURST],
+    constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
+};
+
+/// A rate, and where the file gives it.
+struct LocatedRate<'t> {
+    /// The largest, if each request may have its own.
+    rate: Rate,
+    field: Field<'t>,
+    /// The burst, if the file gives none.
+    implied_burst: Option<u64>,
+    claimed: Option<ClaimedNumber>,
+}
+
+/// Reads the numbers in a mapping that may have other keys as well.
+pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+    let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
+    let rate = rate(section, reader)?;
+    let (base, burst) = match (burst?, rate.implied_burst) {
+        (Some(burst), _) if rate.claimed.is_some() => (at_any_rate(&rate, &burst)?, burst.claimed),
+        (Some(burst), _) => {
+            let base = fit(&rate, burst.largest.whole(), Some(&burst.largest_field))?;
+            reaches(&burst, base.per_second())?;
+            (base, burst.claimed)
+        }
+        (None, Some(burst)) => (fit(&rate, burst, None)?, None),
+        (None, None) => {
+            section.wrong("burst", "missing; needed with `rps`");
+            return None;
+        }
+    };
+    Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
+}
+
+/// The same for numbers that are those of all requests.
+pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
+    match token_bucket(section, NumberReader::in_file())?.base {
+        Algorithm::TokenBucket(bucket) => Some(bucket),
+        Algorithm::FixedWindow(_)
+        | Algorithm::SlidingLog(_)
+        | Algorithm::SlidingWindow(_)
+        | Algorithm::LeakyBucket(_) => None,
+    }
+}
+
+fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
+    let per_second = |field| per_second(field, reader);
+    let (in_full, short) = (section.get("tokens_per_second"), section.get("rps"));
+    match (in_full, short, section.get("rate")) {
+        (None, None, None) => {
+            section.wrong("rps", "missing; a rate is `rps`, `tokens_per_second` or `rate`");
+            None
+        }
+        (None, None, Some(field)) => {
+            let rate = parse_rate_field(&field)?;
+            Some(LocatedRate { rate, field, implied_burst: Some(rate.amount.whole()), claimed: None })
+        }
+        (_, _, Some(_)) => {
+            section.unwanted("rate", "must not stand beside `rps` or `tokens_per_second`");
+            None
+        }
+        // Both are checked; if both are given, the longer name counts.
+        (Some(field), short, None) => {
+            let (rate, short) = (per_second(field), short.map(per_second));
+            rate.filter(|_| short.is_none_or(|short| short.is_some()))
+        }
+        (None, Some(field), None) => per_second(field),
+    }
+}
+
+fn per_second<'t>(field: Field<'t>, reader: NumberReader<'_>) -> Option<LocatedRate<'t>> {
+    let Number { largest, largest_field, claimed, .. } = reader.number(NumberKind::Rps, u64::MAX, field)?;
+    let rate = Rate { amount: largest, period: Micros(1_000_000) };
+    Some(LocatedRate { rate, field: largest_field, implied_burst: None, claimed })
+}
+
+/// A bucket for requests that each have their own rate, if it can be computed exactly for all of them. Its burst may be
+/// below the rate of a request, which then has a larger one; what a request may bring must not be.
+fn at_any_rate(rate: &LocatedRate<'_>, burst: &Number<'_>) -> Option<TokenBucket> {
+    let fastest = rate.rate.amount;
+    if let Err(InvalidNumbers::TooLarge { largest }) = TokenBucket::with_rates_up_to(fastest, fastest.ceil().whole()) {
+        rate.field.must(format_args!("be at most {largest}, so that a burst of one second can be kept exactly"));
+        return None;
+    }
+    if burst.claimed.is_some() && burst.largest < fastest {
+        burst.largest_field.must(format_args!("be at least the largest refill rate ({fastest})"));
+        return None;
+    }
+    if let Some(ClaimedNumber { default, .. }) = rate.claimed {
+        reaches(burst, default)?;
+    }
+    match TokenBucket::with_rates_up_to(fastest, burst.largest.whole()) {
+        Ok(bucket) => Some(bucket),
+        Err(InvalidNumbers::TooLarge { largest }) => {
+            burst.largest_field.must(format_args!("be at most {largest} to be kept exactly at every rate"));
+            None
+        }
+        Err(InvalidNumbers::Zero) => None,
+    }
+}
+
+/// Whether the file itself gives a burst of at least the rate; 0 is one that nothing fits.
+fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
+    if burst.amount > Cost::default() && burst.amount < rate {
+        burst.field.must(format_args!("be at least the refill rate ({rate})"));
+        return None;
+    }
+    Some(())
+}
+
+/// A value of `rate`.
+pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
+    let rate = parse_rate(field.written()?);
+    if rate.is_none() {
+        field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
+    }
+    rate
+}
+
+/// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.
+fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<TokenBucket> {
+    let LocatedRate { rate, field: rate_field, .. } = rate;
+    let burst_field = field.unwrap_or(rate_field);
+    if u128::from(burst) * 1000 * u128::from(rate.period.0) < u128::from(rate.amount.thousandths()) * 1_000_000 {
+        // In tokens per second, rounded up to thousandths.
+        let per_second = (u128::from(rate.amount.thousandths()) * 1_000_000).div_ceil(u128::from(rate.period.0));
+        let per_second = Cost::from_thousandths(u64::try_from(per_second).unwrap_or(u64::MAX));
+        burst_field.must(format_args!("be at least the refill rate ({per_second})"));
+        return None;
+    }
+    match (TokenBucket::new(*rate, burst), field) {
+        (Ok(bucket), _) => return Some(bucket),
+        (Err(InvalidNumbers::TooLarge { largest: 0 }), _) => {
+            rate_field.must("be a rate that can be kept exactly in 53 bits")
+        }
+        (Err(InvalidNumbers::TooLarge { largest }), None) => rate_field.wrong(
+            format_args!("its burst, {burst}, must be at most {largest} to be kept exactly; give a `burst`"),
+            None,
+        ),
+        (Err(InvalidNumbers::TooLarge { largest }), Some(field)) => {
+            field.must(format_args!("be at most {largest} to be kept exactly at this rate"));
+        }
+        (Err(InvalidNumbers::Zero), _) => rate_field.must("be above 0"),
+    }
+    None
+}
+
+/// `10000/day`: whole tokens in a unit of time, or in any duration.
+pub fn parse_rate(text: &str) -> Option<Rate> {
+    let (amount, period) = text.split_once('/')?;
+    let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
+    // A lone `ms` is a typing error.
+    let period = duration::unit(period).filter(|_| period != "ms").or_else(|| duration::parse(period))?;
+    (amount > 0 && amount <= u64::MAX / 1000 && period.0 > 0)
+        .then_some(Rate { amount: Cost::from_tokens(amount), period })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_an_amount_and_a_period() {
+        let day = Micros(86_400_000_000);
+        assert_eq!(parse_rate("10000/day"), Some(Rate { amount: Cost::from_tokens(10_000), period: day }));
+        assert_eq!(parse_rate("7/15m").map(|rate| rate.period), Some(Micros(900_000_000)));
+        for (text, seconds) in [("10/minute", 60), ("10/m", 60), ("10/h", 3_600), ("10/second", 1), ("10/2hour", 7_200)]
+        {
+            let period = Micros(seconds * 1_000_000);
+            assert_eq!(parse_rate(text), Some(Rate { amount: Cost::from_tokens(10), period }), "{text}");
+        }
+        for text in [
+            "10/ms",
+            "10/month",
+            "",
+            "10",
+            "/day",
+            "0/day",
+            "10/",
+            "10/week",
+            "1.5/s",
+            "-1/s",
+            "10/0s",
+            "99999999999999999999/s",
+        ] {
+            assert_eq!(parse_rate(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Declares and reads what the algorithms share that grant a `limit` in each window, or in any.
+
+use super::LimitNumbers;
+use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::language::key::{Key, Mapping, Type};
+use crate::language::reader::Section;
+use ledger::algorithm::Algorithm;
+use rules::claimed_numbers::NumberKind;
+
+/// The key of a limit that is any amount which can be kept exactly.
+pub const fn limit_key(doc: &'static str) -> Key {
+    let text = "1 to 9007199254740, or from a credential";
+    Key::required("limit", Type::DefinedOr { name: "window_limit", text, mapping: &CLAIMED }, doc)
+}
+
+/// The key of other numbers that are tried.
+pub const fn shadow(numbers: &'static Mapping) -> Key {
+    let doc = "Numbers to try: counted, never refusing or delaying.";
+    Key::optional("shadow", Type::Mapping(numbers), doc)
+}
+
+/// Reads `limit`, which is at most `largest`.
+pub fn limit<'t>(section: &Section<'t>, largest: u64, reader: NumberReader<'_>) -> Option<Number<'t>> {
+    reader.number(NumberKind::Limit, largest, section.need("limit")?)
+}
+
+/// The numbers of a limit that `algorithm` makes of the largest amount.
+pub fn numbers(limit: Number<'_>, algorithm: impl FnOnce(u64) -> Option<Algorithm>) -> Option<LimitNumbers> {
+    let base = algorithm(limit.largest.whole())?;
+    Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })
+}

@@ -1,0 +1,130 @@
+//! Reads the names of attributes, wherever the file has one.
+
+use crate::keys::listeners::Listener;
+use crate::language::reader::Field;
+use crate::language::suggest::{nearest_name, nearest_spelling};
+use base::tls::server::ClientAuth;
+use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
+use request::door::Door;
+
+/// Reads attributes in a file that verifies these credentials.
+#[derive(Clone, Copy, Debug)]
+pub struct AttributeReader<'k> {
+    /// Whether the file has `jwt`.
+    pub jwt: bool,
+    /// Whether the file has `api_keys`.
+    pub api_keys: bool,
+    pub tls: TlsAttributes,
+    /// The columns of the key file beyond id and plan. `None` if they are not known, because that is wrong.
+    pub columns: Option<&'k [String]>,
+}
+
+/// What other programs call it.
+fn other_name(text: &str) -> Option<String> {
+    let name = text.to_ascii_lowercase().replace('-', "_");
+    Some(match &*name {
+        "ip" | "address" | "client_ip" | "remote_addr" | "remote_address" | "source_ip" => "ip:address".to_owned(),
+        "sub" | "subject" | "user" | "user_id" => "jwt:sub".to_owned(),
+        "key" | "api_key" | "apikey" | "consumer" => "key:id".to_owned(),
+        "plan" | "tier" => "key:plan".to_owned(),
+        "uri" | "url" => "path".to_owned(),
+        _ if name.starts_with("x_") => format!("header:{}", text.to_ascii_lowercase()),
+        _ => return None,
+    })
+}
+
+/// What is known of TLS on the file's listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsAttributes {
+    /// None of them has `tls`.
+    Missing,
+    /// None of them asks clients for certificates.
+    ServerName,
+    All,
+}
+
+impl TlsAttributes {
+    pub fn of(listeners: &[Listener]) -> TlsAttributes {
+        // There another proxy may report it of its own connections.
+        if listeners.iter().any(|listener| listener.doors().contains(&Door::ExtAuthz)) {
+            return TlsAttributes::All;
+        }
+        let mut servers = listeners.iter().filter_map(|listener| listener.tls.as_ref()).peekable();
+        if servers.peek().is_none() {
+            return TlsAttributes::Missing;
+        }
+        let asks = servers.any(|tls| tls.settings().certificates.iter().any(|one| one.client_auth != ClientAuth::Off));
+        if asks { TlsAttributes::All } else { TlsAttributes::ServerName }
+    }
+}
+
+impl AttributeReader<'_> {
+    /// The attribute with this name. `None` after reporting at `field` that it does not exist.
+    pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+        let why = match Attribute::parse(text) {
+            Ok(attribute) => return self.verified(field, attribute),
+            Err(why) => why,
+        };
+        let text = text.escape_debug();
+        match why {
+            AttributeError::Unknown => {
+                let text = text.to_string();
+                let hint = other_name(&text).map(|name| format!("did you mean `{name}`?"));
+                let hint = hint.or_else(|| nearest_spelling(&text, SPELLINGS));
+                let functions = "functions are lower(ATTRIBUTE), in limit_keys, and words(jwt:CLAIM), in match";
+                let hint = hint.or_else(|| text.contains('(').then(|| functions.to_owned()));
+                let hint = hint.unwrap_or_else(|| format!("attributes are {}", SPELLINGS.join(", ")));
+                field.wrong(format_args!("`{text}` is not an attribute"), Some(hint));
+            }
+            AttributeError::WordsOfOther => {
+                let hint = Some(format!("write {WORDS_SPELLING}"));
+                field.wrong(format_args!("`{text}`: only a claim is split into words"), hint);
+            }
+            AttributeError::NameMissing => field.wrong(format_args!("`{text}` must have a name after the colon"), None),
+            AttributeError::BadSegment => {
+                let hint = Some("the first segment of /v1/users is path_segment:1".to_owned());
+                field
+                    .wrong(format_args!("`{text}` must be path_segment:<n>, with n from 1 to {MAX_PATH_SEGMENT}"), hint)
+            }
+            AttributeError::BadHeaderName => {
+                field.wrong(format_args!("`{text}` must name a header that can exist"), None)
+            }
+        }
+        None
+    }
+
+    /// An attribute of a credential exists only if the file says how that credential is verified.
+    fn verified(&self, field: &Field<'_>, attribute: Attribute) -> Option<Attribute> {
+        let (kind, source, there) = match &attribute {
+            Attribute::Claim(_) | Attribute::Words(_) | Attribute::ClaimedAmount(_) => ("jwt:", "jwt", self.jwt),
+            Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_) => ("key:", "api_keys", self.api_keys),
+            Attribute::TlsServerName if self.tls == TlsAttributes::Missing => {
+                field.wrong(format_args!("`{attribute}`: a `tls:` attribute needs a listener with `tls`"), None);
+                return None;
+            }
+            Attribute::TlsClient(_) if self.tls != TlsAttributes::All => {
+                let hint = Some("set `client_auth` of one of its certificates".to_owned());
+                field.wrong(format_args!("`{attribute}` needs a listener that asks clients for certificates"), hint);
+                return None;
+            }
+            _ => return Some(attribute),
+        };
+        if !there {
+            field.wrong(format_args!("`{attribute}`: a `{kind}` attribute needs `{source}`, which is missing"), None);
+            return None;
+        }
+        match (&attribute, self.columns) {
+            (Attribute::KeyColumn(name), Some(columns)) if !columns.contains(name) => {
+                let known: Vec<&str> = ["id", "plan"].into_iter().chain(columns.iter().map(|name| &**name)).collect();
+                let name = name.escape_debug().to_string();
+                let hint = match nearest_name(&name, &known) {
+                    Some(similar) => format!("did you mean `key:{similar}`?"),
+                    None => format!("its first line names its columns: #columns {} …", known.join(" ")),
+                };
+                field.wrong(format_args!("`key:{name}`: the file of keys has no column `{name}`"), Some(hint));
+                None
+            }
+            _ => Some(attribute),
+        }
+    }
+}

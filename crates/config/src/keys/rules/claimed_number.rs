@@ -1,0 +1,139 @@
+//! Reads a number of a limit: one that is in the file, or one that each request may bring in its credentials.
+
+use serde_json::json;
+
+use crate::keys::rules::attribute::AttributeReader;
+use crate::language::key::{Key, Mapping, Type};
+use crate::language::reader::Field;
+use ledger::cost::{Cost, ExtraDecimals};
+use request::attribute::Attribute;
+use rules::claimed_numbers::{ClaimedNumber, NumberKind};
+
+const FROM_ZERO: Type = Type::Defined { name: "amount_from_zero", text: "number from 0" };
+
+pub static CLAIMED: Mapping = Mapping {
+    heading: Some("key of a number from a credential"),
+    definition: Some("claimed_number"),
+    keys: &[
+        Key::required(
+            "from",
+            Type::Defined { name: "verified_attribute", text: "`jwt:<claim>`, `key:<column>`" },
+            "The claim or the column that holds it.",
+        ),
+        Key::required("default", FROM_ZERO, "The number of a request without it."),
+        Key::default("min", FROM_ZERO, "0", "A smaller number is raised to this."),
+        Key::required(
+            "max",
+            Type::Defined { name: "amount", text: "above 0, at least `min`" },
+            "A larger number is lowered to this.",
+        ),
+    ],
+    constraints: || json!({}),
+};
+
+/// A number of a limit.
+#[derive(Clone, Debug)]
+pub struct Number<'t> {
+    /// The number itself, or the default.
+    pub amount: Cost,
+    /// Where problems with it are reported.
+    pub field: Field<'t>,
+    /// The largest that a request may have.
+    pub largest: Cost,
+    pub largest_field: Field<'t>,
+    pub claimed: Option<ClaimedNumber>,
+}
+
+/// Reads numbers of a limit.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberReader<'k> {
+    /// `None` where numbers are only in the file.
+    attributes: Option<AttributeReader<'k>>,
+}
+
+impl<'k> NumberReader<'k> {
+    /// For a limit that may take numbers from credentials.
+    pub fn new(attributes: AttributeReader<'k>) -> NumberReader<'k> {
+        NumberReader { attributes: Some(attributes) }
+    }
+
+    /// For numbers that are those of known clients, such as those of an override.
+    pub fn in_file() -> NumberReader<'static> {
+        NumberReader { attributes: None }
+    }
+
+    /// A number of at most `largest` whole tokens.
+    pub fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
+        if let Some(attributes) = self.attributes.filter(|_| field.is_map()) {
+            return claimed(kind, largest, field, attributes);
+        }
+        let amount = above_zero(kind, largest, &field)?;
+        Some(Number { amount, largest: amount, largest_field: field.clone(), field, claimed: None })
+    }
+}
+
+fn claimed<'t>(
+    kind: NumberKind,
+    largest: u64,
+    field: Field<'t>,
+    attributes: AttributeReader<'_>,
+) -> Option<Number<'t>> {
+    let section = field.section(&CLAIMED)?;
+    let from = section.need("from").and_then(|field| from(&field, attributes));
+    let default = section.need("default").and_then(|field| Some((from_zero(kind, largest, &field)?, field)));
+    let min = section.value("min", |field| from_zero(kind, largest, &field));
+    let max = section.need("max").and_then(|field| Some((above_zero(kind, largest, &field)?, field)));
+    let contradictory = match (&min, &max, section.get("min")) {
+        (Some(min), Some((max, _)), Some(field)) if min > max => {
+            field.must(format_args!("be at most max ({max})"));
+            true
+        }
+        _ => false,
+    };
+    section.close();
+    let ((default, field), min, (max, largest_field)) = (default?, min?, max?);
+    if contradictory {
+        return None;
+    }
+    if !(min..=max).contains(&default) {
+        field.must(format_args!("be from min ({min}) to max ({max})"));
+        return None;
+    }
+    let claimed = Some(ClaimedNumber { kind, from: from?, default, min, max });
+    Some(Number { amount: default, field, largest: max, largest_field, claimed })
+}
+
+/// What a client could write itself is no source of its limit.
+fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
+    let text = field.text()?;
+    match attributes.attribute(field, text)? {
+        Attribute::Claim(name) => Some(Attribute::ClaimedAmount(name)),
+        column @ (Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_)) => Some(column),
+        other => {
+            let what =
+                format_args!("`{other}`: a number must come from jwt:<claim> or key:<column>, which are verified");
+            field.wrong(what, None);
+            None
+        }
+    }
+}
+
+fn above_zero(kind: NumberKind, largest: u64, field: &Field<'_>) -> Option<Cost> {
+    match kind {
+        NumberKind::Rps => field.cost(),
+        NumberKind::Burst | NumberKind::Limit => field.whole(1..=largest).map(Cost::from_tokens),
+    }
+}
+
+fn from_zero(kind: NumberKind, largest: u64, field: &Field<'_>) -> Option<Cost> {
+    match kind {
+        NumberKind::Rps => {
+            let number = field.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
+            if number.is_none() {
+                field.must("be a number from 0 with at most 3 decimals");
+            }
+            number
+        }
+        NumberKind::Burst | NumberKind::Limit => field.whole(0..=largest).map(Cost::from_tokens),
+    }
+}

@@ -1,0 +1,71 @@
+//! Reads `expires`: when a rule with an `action` ends.
+
+use chrono::DateTime;
+use serde_json::json;
+
+use crate::language::reader::{Field, Section};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::time::Timestamp;
+
+const SHAPE: &str = "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z";
+
+pub const EXPIRES: ValueKind<ReadField<Timestamp>> = ValueKind {
+    text: "date and time",
+    schema: || {
+        let moment = json!({
+            "type": "string",
+            "pattern": r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-6][0-9](\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+            "patternErrorMessage": format!("must {SHAPE}")
+        });
+        json!({"anyOf": [moment, reference()]})
+    },
+    read: moment,
+};
+
+pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
+    let until = rule.optional("expires", EXPIRES.read);
+    if rule.has("expires") && !rule.has("action") {
+        rule.unwanted("expires", "must stand beside `action`: a limit does not end");
+        return None;
+    }
+    until
+}
+
+/// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
+fn moment(field: Field<'_>) -> Option<Timestamp> {
+    let moment = DateTime::parse_from_rfc3339(field.written()?).ok();
+    if moment.is_none() {
+        field.must(SHAPE);
+    }
+    // A moment before 1970 has passed in any case.
+    Some(Timestamp(u64::try_from(moment?.timestamp_micros()).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::rules::RULE;
+    use crate::language::problem::Report;
+    use crate::language::tree;
+
+    #[track_caller]
+    fn check(text: &str, microseconds: Option<u64>) {
+        let report = Report::default();
+        let tree = tree::read(format!("{{expires: {text}, action: deny}}").as_bytes(), &report).unwrap();
+        let section = Field::root(&tree, &report).section(&RULE).unwrap();
+        assert_eq!(expires(&section).flatten(), microseconds.map(Timestamp), "{text}");
+    }
+
+    #[test]
+    fn a_moment_is_a_date_a_time_and_an_offset() {
+        check("2026-12-01T00:00:00+01:00", Some(1_796_079_600_000_000));
+        check("2026-11-30T23:00:00Z", Some(1_796_079_600_000_000));
+        check("'2026-11-30T23:00:00.25z'", Some(1_796_079_600_250_000));
+        check("1969-12-31T23:59:59Z", Some(0));
+        for text in ["2026-12-01", "2026-12-01T00:00:00", "2026-13-01T00:00:00Z", "1796079600", "tomorrow", "''", "[]"]
+        {
+            check(text, None);
+        }
+    }
+}

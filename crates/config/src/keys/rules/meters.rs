@@ -1,0 +1,111 @@
+//! Reads `meter`, the name of a counter that rules of one policy share, and checks that their limits can share buckets.
+
+use std::collections::HashMap;
+
+use crate::keys::rules::names::checked;
+use crate::language::reader::{Field, Section};
+use ledger::algorithm::Algorithm;
+use rules::rule::{LimitKey, Price};
+
+/// The meters of a file so far.
+#[derive(Debug, Default)]
+pub struct Meters {
+    first: HashMap<String, MeteredLimit>,
+    /// How many policies and rules have begun.
+    policies: usize,
+    rules: usize,
+}
+
+/// The first limit of a meter. Its settings are `None` where they are wrong, which was reported.
+#[derive(Debug)]
+struct MeteredLimit {
+    line: usize,
+    policy: usize,
+    rule: usize,
+    settings: BucketSettings,
+}
+
+/// What all limits of one meter have in common.
+#[derive(Clone, Debug)]
+pub struct BucketSettings {
+    /// As printed, sorted: they are a set.
+    pub keys: Option<Vec<String>>,
+    pub algorithm: Option<Algorithm>,
+    /// What is counted: requests, or what they name. The price itself may differ.
+    pub price: Option<Price>,
+}
+
+impl BucketSettings {
+    pub fn new(keys: Option<&[LimitKey]>, algorithm: Option<Algorithm>, price: Option<Price>) -> BucketSettings {
+        let mut keys: Option<Vec<String>> = keys.map(|keys| keys.iter().map(|key| key.text.clone()).collect());
+        keys.iter_mut().for_each(|keys| keys.sort_unstable());
+        BucketSettings { keys, algorithm, price }
+    }
+
+    /// The first setting in which another limit differs: its name, what it is here, and what it is there.
+    fn conflict(&self, first: &BucketSettings) -> Option<(&'static str, String, String)> {
+        if let (Some(here), Some(there)) = (&self.algorithm, &first.algorithm)
+            && let Some(key) = here.conflict(there)
+        {
+            let shown = |algorithm: &Algorithm| match key {
+                "algorithm" => algorithm.name().to_owned(),
+                _ => algorithm.to_string(),
+            };
+            return Some((key, shown(here), shown(there)));
+        }
+        if let (Some(here), Some(there)) = (&self.keys, &first.keys)
+            && here != there
+        {
+            let shown = |keys: &[String]| format!("[{}]", keys.join(", "));
+            return Some(("limit_keys", shown(here), shown(there)));
+        }
+        if let (Some(here), Some(there)) = (&self.price, &first.price) {
+            let source = |price: &Price| match price {
+                Price::Fixed(_) => "fixed".to_owned(),
+                Price::FromRequest { attribute, .. } => attribute.to_string(),
+            };
+            return (source(here) != source(there)).then(|| ("cost_source", source(here), source(there)));
+        }
+        None
+    }
+}
+
+impl Meters {
+    pub fn begin_policy(&mut self) {
+        self.policies += 1;
+    }
+
+    pub fn begin_rule(&mut self) {
+        self.rules += 1;
+    }
+
+    /// The `meter` of a limit with these settings; `section` is that in which the key stands.
+    pub fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
+        section.optional("meter", |field| self.join(&field, settings))
+    }
+
+    fn join(&mut self, field: &Field<'_>, settings: BucketSettings) -> Option<String> {
+        let name = checked(field, field.written()?)?;
+        let (policy, rule) = (self.policies, self.rules);
+        let Some(first) = self.first.get(name) else {
+            let line = field.position().line;
+            self.first.insert(name.to_owned(), MeteredLimit { line, policy, rule, settings });
+            return Some(name.to_owned());
+        };
+        let line = first.line;
+        let wrong = if first.policy != policy {
+            Some(format!("must be of one policy, that of the meter `{name}` in line {line} is another"))
+        } else if first.rule == rule {
+            Some(format!("must be once in a rule, `{name}` is also in line {line}"))
+        } else {
+            settings.conflict(&first.settings).map(|(key, here, there)| {
+                format!("limits of the meter `{name}` must have the same {key}: {here} here, {there} in line {line}")
+            })
+        };
+        if let Some(wrong) = wrong {
+            field.wrong(wrong, None);
+            return None;
+        }
+        Some(name.to_owned())
+    }
+}

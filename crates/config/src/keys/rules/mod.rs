@@ -1,0 +1,287 @@
+//! Reads rules: what each matches, and what it charges or does.
+
+pub(crate) mod algorithms;
+pub(crate) mod attribute;
+pub(crate) mod claimed_number;
+pub(crate) mod cost;
+pub(crate) mod exempt;
+pub(crate) mod expires;
+pub(crate) mod limit_keys;
+pub(crate) mod list_files;
+pub(crate) mod meters;
+pub(crate) mod names;
+pub(crate) mod on_store_failure;
+pub(crate) mod overrides;
+pub(crate) mod overrides_file;
+pub(crate) mod policies;
+pub(crate) mod restricted_match;
+pub(crate) mod rule_limits;
+pub(crate) mod rule_match;
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::expires::{EXPIRES, expires};
+use crate::keys::rules::limit_keys::LIMIT_KEYS;
+use crate::keys::rules::list_files::LIST;
+use crate::keys::rules::meters::Meters;
+use crate::keys::rules::names::unique;
+use crate::keys::rules::on_store_failure::{ON_STORE_FAILURE, on_store_failure};
+use crate::keys::rules::overrides::OverrideReader;
+use crate::keys::rules::rule_limits::{SharedSettings, rule_limits};
+use crate::keys::rules::rule_match::{CONDITIONS, ConditionReader};
+use crate::language::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
+use crate::language::reader::{Field, Section, all};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use rules::rule::{Action, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule};
+
+const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
+const ACTIONS: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", Otherwise::Deny)];
+const STATUSES: [(&str, RefusalStatus); 2] =
+    [("429", RefusalStatus::QuotaExceeded), ("503", RefusalStatus::ReducedCapacity)];
+/// The keys that only a rule which charges may have.
+const OF_CHARGES: [&str; 9] = [
+    "algorithm",
+    "algorithm_config",
+    "limits",
+    "meter",
+    "overrides",
+    "overrides_file",
+    "expose",
+    "status",
+    "on_store_failure",
+];
+
+pub const MODE: Type = Type::Choice(&names(&MODES));
+
+/// A choice whose names may be written as numbers.
+const STATUS: ValueKind<ReadField<RefusalStatus>> = ValueKind {
+    text: "`429`, `503`",
+    schema: || json!({"anyOf": [{"enum": [429, 503, "429", "503"]}, reference()]}),
+    read: |field| field.choice(&STATUSES),
+};
+
+pub static RULE: Mapping = Mapping {
+    heading: Some("key of a rule"),
+    definition: Some("rule"),
+    keys: &[
+        Key::required(
+            "name",
+            NAME,
+            "1 to 64 of letters, digits, `_`, `.` and `-`; unique, shown to clients and in metrics.",
+        ),
+        Key::optional("match", CONDITIONS, "Conditions; all must hold."),
+        Key::depends(
+            "limit_keys",
+            LIMIT_KEYS.declared(),
+            "required, unless there is an `action`",
+            "Attributes; each set of their values has its own bucket.",
+        ),
+        algorithms::ALGORITHM,
+        Key::optional("algorithm_config", Type::OneOf(algorithms::LIMIT), "The numbers of one limit."),
+        Key::optional("limits", Type::NamedOneOf(algorithms::LIMIT), "Several limits, instead of `algorithm_config`."),
+        Key::optional("meter", NAME, "The counter that it shares with other rules."),
+        Key::optional("overrides", Type::NamedOneOf(algorithms::NUMBERS), "Other numbers for some values."),
+        Key::optional("overrides_file", LIST, "Overrides in a file."),
+        Key::depends(
+            "expose",
+            BOOLEAN,
+            "`true`; `false` for `limit_keys: []`",
+            "Whether clients see the rule's name and numbers.",
+        ),
+        Key::default(
+            "status",
+            STATUS.declared(),
+            "429",
+            "The status of a refusal: of the client's own limit, or of one for all.",
+        ),
+        Key::default("mode", MODE, "enforce", "`shadow` counts and refuses nothing."),
+        Key::depends("on_store_failure", ON_STORE_FAILURE, "that of the file", "The same for the limits of this rule."),
+        Key::optional(
+            "action",
+            Type::Choice(&names(&ACTIONS)),
+            "Instead of limits: `allow` ends the policy without a charge, `deny` refuses with 403.",
+        ),
+        Key::optional("expires", EXPIRES.declared(), "With an `action`: when the rule ends, by RFC 3339."),
+    ],
+    constraints: rule_constraints,
+};
+
+fn rule_constraints() -> Value {
+    let without_charges: Value = OF_CHARGES.iter().map(|key| ((*key).to_owned(), json!(false))).collect();
+    let mut constraints = json!({
+        "dependencies": {
+            "expires": ["action"],
+            "limits": {"properties": {
+                "algorithm_config": false,
+                "meter": false,
+                "overrides": {"additionalProperties": {"additionalProperties": {
+                    "type": "object",
+                    "additionalProperties": true
+                }}}
+            }},
+            "algorithm_config": {"properties": {
+                "overrides": {"additionalProperties": {"additionalProperties": {
+                    "not": {"type": "object", "additionalProperties": true}
+                }}}
+            }},
+            "overrides": {"properties": {"limit_keys": {"minItems": 1}}},
+            "overrides_file": {"properties": {"limit_keys": {"minItems": 1}}}
+        },
+        "allOf": [
+            {"properties": {"limits": {
+                "minProperties": 1,
+                "propertyNames": {
+                    "pattern": "^[A-Za-z0-9_.-]{1,64}$",
+                    "patternErrorMessage": "must be 1 to 64 of letters, digits, _ . and -"
+                }
+            }}},
+            {
+                "if": {
+                    "properties": {"limit_keys": {
+                        "type": "array",
+                        "anyOf": [{"minItems": 2}, {"contains": {"type": "string", "pattern": "\\|"}}]
+                    }},
+                    "required": ["limit_keys"]
+                },
+                "then": {"properties": {"overrides": {"propertyNames": {
+                    "pattern": "^[^=]+=",
+                    "patternErrorMessage": "must name the limit key that it is a value of: attribute=value"
+                }}}}
+            },
+            {
+                "if": {"required": ["action"]},
+                "then": {"properties": without_charges},
+                "else": {"required": ["limit_keys"], "anyOf": [{"required": ["algorithm_config"]}, {"required": ["limits"]}]}
+            },
+            {
+                "if": {"properties": {"mode": {"const": "shadow"}}, "required": ["mode"]},
+                "then": {"$ref": "#/definitions/without_candidates"}
+            }
+        ]
+    });
+    if let Some(all) = constraints.get_mut("allOf").and_then(Value::as_array_mut) {
+        all.extend(algorithms::rule_constraints());
+    }
+    constraints
+}
+
+/// What the rest of the file decides for its rules.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleDefaults<'k> {
+    pub conditions: ConditionReader<'k>,
+    /// For a rule without a value of its own.
+    pub on_store_failure: OnStoreFailure,
+}
+
+/// Reads the rules of a file, and remembers the names that are taken.
+#[derive(Debug)]
+pub struct RuleReader<'k> {
+    pub defaults: RuleDefaults<'k>,
+    /// Of rules, and of limits as they are shown.
+    names: HashSet<String>,
+    meters: Meters,
+}
+
+/// The mode of a policy or rule.
+pub fn mode(section: &Section<'_>) -> Option<Mode> {
+    section.choice("mode", &MODES)
+}
+
+impl<'k> RuleReader<'k> {
+    pub fn new(defaults: RuleDefaults<'k>) -> RuleReader<'k> {
+        RuleReader { defaults, names: HashSet::new(), meters: Meters::default() }
+    }
+
+    /// The rules of a policy in this mode.
+    pub fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
+        self.meters.begin_policy();
+        all(field.list_of_mappings()?, |member| self.rule(member, of_policy))
+    }
+
+    fn rule(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Rule> {
+        self.meters.begin_rule();
+        let whole = field.clone();
+        let section = field.section(&RULE)?;
+        let name = unique(&section, &mut self.names);
+        let conditions = self.defaults.conditions.matches(&section);
+        let mode = mode(&section);
+        let action = match section.get("action") {
+            Some(field) => self.action(&section, &field),
+            None => self.charges(&section),
+        };
+        let until = expires(&section);
+        section.close();
+        let ((action, keys), position) = (action?, whole.position());
+        let rule = Rule { name: name?, conditions: conditions?, keys, mode: mode?, action, until: until?, position };
+        self.check_shown(&whole, rule, of_policy)
+    }
+
+    /// Reads an `action`, and the limit keys next to it.
+    fn action(&self, section: &Section<'_>, field: &Field<'_>) -> Option<(Action, Vec<LimitKey>)> {
+        for key in OF_CHARGES {
+            section.unwanted(key, "must not stand beside `action`, which charges nothing");
+        }
+        let action = field.choice(&ACTIONS).map(|action| match action {
+            Otherwise::Allow => Action::Allow,
+            Otherwise::Deny => Action::Deny,
+        });
+        let keys = section.get("limit_keys").map_or(Some(Vec::new()), |field| self.limit_keys(&field));
+        action.zip(keys)
+    }
+
+    /// Reads what a rule charges, and its limit keys.
+    fn charges(&mut self, section: &Section<'_>) -> Option<(Action, Vec<LimitKey>)> {
+        let keys = section.need("limit_keys").and_then(|field| self.limit_keys(&field));
+        let expose = match section.get("expose") {
+            Some(field) => field.boolean().map(|expose| if expose { Expose::Yes } else { Expose::No }),
+            // The level of a bucket that all clients share would show other clients' traffic.
+            None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
+            None => Some(Expose::Yes),
+        };
+        let refusal = section.value("status", STATUS.read);
+        let on_store_failure = match section.get("on_store_failure") {
+            Some(field) => on_store_failure(field),
+            None => Some(self.defaults.on_store_failure),
+        };
+        // Wrong settings have been reported; the limits are checked nevertheless.
+        let shared = SharedSettings {
+            expose: expose.unwrap_or(Expose::Yes),
+            refusal: refusal.unwrap_or(RefusalStatus::QuotaExceeded),
+            on_store_failure: on_store_failure.unwrap_or(OnStoreFailure::Local),
+            numbers: NumberReader::new(self.defaults.conditions.attributes),
+        };
+        let ipv6_prefix = self.defaults.conditions.ipv6_prefix;
+        let environment = self.defaults.conditions.environment;
+        let overrides = OverrideReader { keys: keys.as_deref(), ipv6_prefix, environment };
+        let limits = rule_limits(section, shared, overrides, &mut self.meters);
+        let (keys, limits) = (keys?, limits?);
+        expose.and(refusal).and(on_store_failure).map(|_| (Action::Charge(limits), keys))
+    }
+
+    fn limit_keys(&self, field: &Field<'_>) -> Option<Vec<LimitKey>> {
+        (LIMIT_KEYS.read)(field, self.defaults.conditions.attributes)
+    }
+
+    /// Checks what clients would see of a rule. One of several limits is shown as `rule.limit`, which must not be the
+    /// name of another rule; and a limit that is a shadow has no candidate.
+    fn check_shown(&mut self, field: &Field<'_>, rule: Rule, of_policy: Mode) -> Option<Rule> {
+        let Action::Charge(limits) = &rule.action else { return Some(rule) };
+        for limit in limits.iter().filter(|limit| !limit.name.is_empty()) {
+            let shown = format!("{}.{}", rule.name, limit.name);
+            if !self.names.insert(shown.clone()) {
+                field.wrong(format_args!("a limit is shown as `{shown}`, which must be unique"), None);
+                return None;
+            }
+        }
+        let candidate = |limit: &Limit| limit.candidate.is_some();
+        if (of_policy == Mode::Shadow || rule.mode == Mode::Shadow) && limits.iter().any(candidate) {
+            field.wrong("`shadow` beside a limit's numbers must not be under `mode: shadow`", None);
+            return None;
+        }
+        Some(rule)
+    }
+}

@@ -1,0 +1,33 @@
+//! Reads names of policies, rules and limits, which are shown to clients and in metrics.
+
+use std::collections::HashSet;
+
+use crate::language::reader::{Field, Section};
+
+/// A name that every place can show alike. `None` after reporting, at `field`, that it is not one.
+pub fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
+    let valid = (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+    if !valid {
+        field.wrong(
+            format_args!("a name must be 1 to 64 of letters, digits, `_`, `.` and `-`, is `{}`", name.escape_debug()),
+            None,
+        );
+    }
+    valid.then_some(name)
+}
+
+/// The `name` of a policy or rule, which must not be among the names that are taken, and then is.
+pub fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
+    unique_name(&section.need("name")?, taken)
+}
+
+/// A name that must not be among those that are taken, and then is.
+pub fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
+    let name = checked(field, field.written()?)?;
+    if !taken.insert(name.to_owned()) {
+        field.wrong(format_args!("must be unique, `{name}` is taken"), None);
+        return None;
+    }
+    Some(name.to_owned())
+}

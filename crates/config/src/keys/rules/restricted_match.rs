@@ -1,0 +1,55 @@
+//! Reads a `match` of what is decided without all attributes of a request, such as that of a route.
+
+use crate::keys::rules::attribute::{AttributeReader, TlsAttributes};
+use crate::keys::rules::rule_match::ConditionReader;
+use crate::language::environment::Environment;
+use crate::language::reader::Field;
+use request::attribute::Attribute;
+use rules::rule::Condition;
+
+/// What such conditions depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Restriction<'e> {
+    /// How many bits of an IPv6 address identify one client.
+    pub ipv6_prefix: u8,
+    pub tls: TlsAttributes,
+    pub environment: Environment<'e>,
+}
+
+impl Restriction<'_> {
+    /// Conditions on attributes for which `why_not` has no objection. `None` after reporting it.
+    pub fn conditions(
+        self,
+        field: &Field<'_>,
+        why_not: impl Fn(&Attribute) -> Option<&'static str>,
+    ) -> Option<Vec<Condition>> {
+        // That credentials are not configured is no problem of conditions that must not read them anyway.
+        let attributes = AttributeReader { jwt: true, api_keys: true, tls: TlsAttributes::All, columns: None };
+        let conditions = ConditionReader { attributes, ipv6_prefix: self.ipv6_prefix, environment: self.environment };
+        let conditions = conditions.conditions(field);
+        let mut valid = true;
+        for (name, position, member) in field.pairs()? {
+            let Ok(attribute) = Attribute::parse(name) else { continue };
+            let without_tls = attribute == Attribute::TlsServerName && self.tls == TlsAttributes::Missing;
+            let missing = without_tls.then_some("a `tls:` attribute needs a listener with `tls`");
+            let Some(why) = why_not(&attribute).or(missing) else { continue };
+            member.at(position).wrong(format_args!("`{}`: {why}", name.escape_debug()), None);
+            valid = false;
+        }
+        conditions.filter(|_| valid)
+    }
+}
+
+/// Whether the value comes from a token, an API key or a certificate.
+pub fn is_of_credentials(attribute: &Attribute) -> bool {
+    matches!(
+        attribute,
+        Attribute::Claim(_)
+            | Attribute::Words(_)
+            | Attribute::ClaimedAmount(_)
+            | Attribute::KeyId
+            | Attribute::KeyPlan
+            | Attribute::KeyColumn(_)
+            | Attribute::TlsClient(_)
+    )
+}

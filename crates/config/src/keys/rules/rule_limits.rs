@@ -1,0 +1,191 @@
+//! Reads the limits of a rule: `algorithm` with its `algorithm_config`, or several under `limits`, with `meter` and `overrides`.
+
+use crate::keys::rules::algorithms::{LimitNumbers, NamedAlgorithm, OtherNumbers, ceiling, check_price, numbers};
+use crate::keys::rules::claimed_number::NumberReader;
+use crate::keys::rules::cost::price;
+use crate::keys::rules::meters::{BucketSettings, Meters};
+use crate::keys::rules::names::checked;
+use crate::keys::rules::overrides::{OverriddenLimit, OverrideReader};
+use crate::language::reader::{Field, Section};
+use ledger::algorithm::Algorithm;
+use rules::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
+
+/// The settings that all limits of a rule share.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedSettings<'k> {
+    pub numbers: NumberReader<'k>,
+    pub expose: Expose,
+    pub refusal: RefusalStatus,
+    pub on_store_failure: OnStoreFailure,
+}
+
+/// The limits of a rule that charges.
+pub fn rule_limits(
+    rule: &Section<'_>,
+    shared: SharedSettings<'_>,
+    overrides: OverrideReader<'_>,
+    meters: &mut Meters,
+) -> Option<Vec<Limit>> {
+    let algorithm = NamedAlgorithm::of_rule(rule);
+    let limits = match (rule.get("algorithm_config"), rule.get("limits")) {
+        // What numbers an algorithm has that does not exist is not known.
+        (Some(field), None) => algorithm.and_then(|known| single(rule, known, field, shared, overrides, meters)),
+        (None, Some(field)) => several(rule, algorithm, &field, shared, overrides, meters),
+        (Some(_), Some(_)) => {
+            rule.unwanted("limits", "must not stand beside `algorithm_config`");
+            None
+        }
+        (None, None) => {
+            rule.wrong("algorithm_config", "missing; a rule needs it, or `limits`, or an `action`");
+            None
+        }
+    };
+    algorithm?.valid.and(limits)
+}
+
+/// The only limit of a rule, with its overrides.
+fn single(
+    rule: &Section<'_>,
+    algorithm: NamedAlgorithm,
+    field: Field<'_>,
+    shared: SharedSettings<'_>,
+    overrides: OverrideReader<'_>,
+    meters: &mut Meters,
+) -> Option<Vec<Limit>> {
+    let mut misplaced = false;
+    let written = field.entries();
+    let read = algorithm.section(field).map(|section| {
+        for key in ["algorithm", "meter"] {
+            section.unwanted(key, "must stand beside `algorithm_config`, not in it");
+            misplaced |= section.has(key);
+        }
+        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        section.close();
+        read
+    });
+    let read = read.unwrap_or(ReadLimit::wrong(algorithm));
+    let meter = meters.meter(rule, read.bucket_settings(overrides.keys));
+    let own = OverriddenLimit { name: "", numbers: read.others(NumberReader::in_file()), written };
+    let overrides = overrides.overrides(rule, own);
+    let limit = read.limit(String::new(), shared).filter(|_| !misplaced)?;
+    Some(vec![Limit { overrides: overrides?, meter: meter?, ..limit }])
+}
+
+/// Several limits, each under its name, with their overrides.
+fn several(
+    rule: &Section<'_>,
+    of_rule: Option<NamedAlgorithm>,
+    field: &Field<'_>,
+    shared: SharedSettings<'_>,
+    overrides: OverrideReader<'_>,
+    meters: &mut Meters,
+) -> Option<Vec<Limit>> {
+    rule.unwanted("meter", "must not stand beside `limits`, but in one of them");
+    let pairs = field.pairs()?;
+    if pairs.is_empty() {
+        field.must("name at least one limit");
+        return None;
+    }
+    let limits_named = pairs.len();
+    let mut others = Vec::with_capacity(limits_named);
+    // All are read before any that is wrong ends the whole.
+    let mut limits = Vec::with_capacity(pairs.len());
+    let (mut queue, mut valid) = (None, !rule.has("meter"));
+    for (text, position, field) in pairs {
+        let key = field.clone().at(position);
+        let (written, algorithm) = (field.entries(), NamedAlgorithm::of_limit(of_rule, &field));
+        let Some((algorithm, section)) = algorithm.and_then(|known| Some((known, known.section(field)?))) else {
+            checked(&key, text);
+            valid = false;
+            continue;
+        };
+        let read = ReadLimit::read(algorithm, &section, shared.numbers);
+        let meter = meters.meter(&section, read.bucket_settings(overrides.keys));
+        section.close();
+        if read.delays()
+            && let Some(first) = queue.replace(text)
+        {
+            let what = format_args!("must not be a second leaky_bucket beside `{first}`: a request waits in one queue");
+            key.wrong(what, None);
+            valid = false;
+        }
+        others.push(OverriddenLimit { name: text, numbers: read.others(NumberReader::in_file()), written });
+        let limit = checked(&key, text).and_then(|name| read.limit(name.to_owned(), shared));
+        limits.push(limit.zip(meter).map(|(limit, meter)| Limit { meter, ..limit }));
+    }
+    if others.len() < limits_named {
+        // An override may be for a limit whose numbers are not known.
+        return None;
+    }
+    let overrides = overrides.of_several(rule, &others);
+    let limits = limits.into_iter().collect::<Option<Vec<_>>>().filter(|_| valid)?;
+    Some(limits.into_iter().zip(overrides?).map(|(limit, overrides)| Limit { overrides, ..limit }).collect())
+}
+
+/// The settings of a limit; those that are wrong were reported.
+struct ReadLimit {
+    algorithm: NamedAlgorithm,
+    numbers: Option<LimitNumbers>,
+    price: Option<Price>,
+    candidate: Option<Option<LimitNumbers>>,
+}
+
+impl ReadLimit {
+    fn delays(&self) -> bool {
+        self.numbers.as_ref().is_some_and(|numbers| numbers.base.delays())
+    }
+
+    fn read(algorithm: NamedAlgorithm, section: &Section<'_>, reader: NumberReader<'_>) -> ReadLimit {
+        let numbers = numbers(algorithm.kind, section, reader);
+        let price = price(section, numbers.as_ref().map(|numbers| ceiling(&numbers.largest())));
+        let countable = match (&numbers, &price) {
+            (Some(numbers), Some(price)) => check_price(&numbers.base, section, price),
+            _ => Some(()),
+        };
+        let read = ReadLimit { algorithm, numbers, price: countable.and(price), candidate: None };
+        let candidate = section.optional("shadow", |field| read.others(reader).read(field));
+        ReadLimit { candidate, ..read }
+    }
+
+    fn wrong(algorithm: NamedAlgorithm) -> ReadLimit {
+        ReadLimit { algorithm, numbers: None, price: None, candidate: None }
+    }
+
+    /// What its other numbers are read with.
+    fn others<'n>(&self, numbers: NumberReader<'n>) -> OtherNumbers<'n> {
+        let cheapest = self.price.as_ref().map(Price::least);
+        OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers }
+    }
+
+    fn base(&self) -> Option<Algorithm> {
+        self.numbers.as_ref().map(|numbers| numbers.base)
+    }
+
+    fn bucket_settings(&self, keys: Option<&[LimitKey]>) -> BucketSettings {
+        BucketSettings::new(keys, self.algorithm.valid.and(self.base()), self.price.clone())
+    }
+
+    fn limit(self, name: String, shared: SharedSettings<'_>) -> Option<Limit> {
+        self.algorithm.valid?;
+        let (price, numbers, candidate) = (self.price?, self.numbers?, self.candidate?);
+        let least = price.least();
+        let (algorithm, claimed) = numbers.with_least(least);
+        let (candidate, candidate_claimed) = match candidate.map(|numbers| numbers.with_least(least)) {
+            Some((algorithm, claimed)) => (Some(algorithm), claimed),
+            None => (None, None),
+        };
+        Some(Limit {
+            name,
+            meter: None,
+            algorithm,
+            claimed,
+            price,
+            candidate,
+            candidate_claimed,
+            overrides: Vec::new(),
+            expose: shared.expose,
+            refusal: shared.refusal,
+            on_store_failure: shared.on_store_failure,
+        })
+    }
+}

@@ -1,0 +1,176 @@
+//! Reads `match`: the conditions of a policy, of a rule, or of an exemption.
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use crate::keys::rules::attribute::AttributeReader;
+use crate::keys::rules::list_files::{LIST, cidr_file, in_file};
+use crate::language::environment::Environment;
+use crate::language::key::{BOOLEAN, Key, Mapping, TEXT, Type};
+use crate::language::reader::{Field, Section, all};
+use crate::language::value_kind::ValueKind;
+use base::position::Position;
+use request::attribute::Attribute;
+use request::matcher::{Expectation, Text};
+use request::request::ClientAddress;
+use rules::rule::Condition;
+
+pub const CONDITIONS: Type = Type::Defined { name: "conditions", text: "mapping" };
+
+/// Reads an operator, which depends on the attribute that it is for, if that is valid.
+type ReadOperator = fn(Field<'_>, Option<&Attribute>) -> Option<Expectation>;
+
+const CIDR: ValueKind<ReadOperator> = ValueKind {
+    text: "network or list of networks",
+    schema: || {
+        let network = json!({"$ref": "#/definitions/network"});
+        json!({"anyOf": [network, {"type": "array", "minItems": 1, "items": network}]})
+    },
+    read: |field, attribute| {
+        if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
+            field.wrong("`cidr` is for ip:address only", None);
+            return None;
+        }
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one network");
+            return None;
+        }
+        all(members, |member| member.network()).map(Expectation::Cidr)
+    },
+};
+
+pub static OPERATORS: Mapping = Mapping {
+    heading: Some("operator"),
+    definition: Some("operators"),
+    keys: &[
+        Key::optional(
+            "in",
+            Type::ListOf { name: "scalar", text: "list", least: 1 },
+            "The value is equal to one of these.",
+        ),
+        Key::optional(
+            "not",
+            Type::Defined { name: "texts", text: "text or list" },
+            "The value is equal to none of these, or missing.",
+        ),
+        Key::optional("prefix", TEXT, "The value begins with this."),
+        Key::optional("suffix", TEXT, "The value ends with this."),
+        Key::optional(
+            "regex",
+            Type::Defined { name: "scalar", text: "pattern" },
+            "The pattern is found in the value; `^` and `$` anchor it. No look-around, no back-references.",
+        ),
+        Key::optional("present", BOOLEAN, "`true`: the attribute has a value. `false`: it has none."),
+        Key::optional("cidr", CIDR.declared(), "The whole address is in one of these networks."),
+        Key::optional("in_file", LIST, "The value is equal to an entry of this file; not for `ip:address`."),
+        Key::optional("cidr_file", LIST, "The whole address is in a network of this file."),
+    ],
+    constraints: || json!({"minProperties": 1}),
+};
+
+/// Reads conditions. Values are brought into the form that requests have, so that equal ones are equal byte by byte.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionReader<'k> {
+    pub attributes: AttributeReader<'k>,
+    /// How many bits of an IPv6 address identify one client.
+    pub ipv6_prefix: u8,
+    /// Where lists in files are read.
+    pub environment: Environment<'k>,
+}
+
+impl ConditionReader<'_> {
+    /// The `match` of a policy or rule; without it there are no conditions.
+    pub fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
+        section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))
+    }
+
+    /// A mapping from attributes to expectations.
+    pub fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
+        let read = |(name, position, field): (&str, Position, Field<'_>)| {
+            let attribute = self.attributes.attribute(&field.clone().at(position), name);
+            let expectation = self.expectation(&field, attribute.as_ref());
+            Some(Condition { attribute: attribute?, expectation: expectation? })
+        };
+        let conditions: Vec<_> = field.pairs()?.into_iter().map(read).collect();
+        conditions.into_iter().collect()
+    }
+
+    fn expectation(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Expectation> {
+        if !field.is_map() {
+            return self.texts(field, attribute).map(Expectation::AnyOf);
+        }
+        let section = field.clone().section(&OPERATORS)?;
+        let bytes = |field: Field<'_>| {
+            let written = field.written()?;
+            let host = attribute == Some(&Attribute::Host);
+            Some(if host { written.to_ascii_lowercase() } else { written.to_owned() }.into_bytes())
+        };
+        let operators = [
+            section
+                .get("in")
+                .map(|field| field.list().and_then(|_| self.texts(&field, attribute)).map(Expectation::AnyOf)),
+            section.get("not").map(|field| self.texts(&field, attribute).map(Expectation::Not)),
+            section.get("prefix").map(|field| bytes(field).map(Expectation::Prefix)),
+            section.get("suffix").map(|field| bytes(field).map(Expectation::Suffix)),
+            section.get("regex").map(|field| regex(&field)),
+            section.get("present").map(|field| field.boolean().map(Expectation::Present)),
+            section.get("cidr").map(|field| (CIDR.read)(field, attribute)),
+            section.get("in_file").map(|field| in_file(&field, attribute, self.environment)),
+            section.get("cidr_file").map(|field| cidr_file(&field, attribute, self.environment)),
+        ];
+        section.close();
+        let mut operators: Vec<_> = operators.into_iter().flatten().collect::<Option<_>>()?;
+        match operators.len() {
+            // Unknown operators have been reported.
+            0 if field.is_empty() => {
+                field.must("name at least one of in, not, prefix, suffix, regex, present, cidr, in_file and cidr_file");
+                None
+            }
+            0 | 1 => operators.pop(),
+            _ => Some(Expectation::All(operators)),
+        }
+    }
+
+    fn texts(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Vec<Text>> {
+        let members = field.one_or_list()?;
+        if members.is_empty() {
+            field.must("have at least one value");
+            return None;
+        }
+        all(members, |member| self.text(&member, attribute))
+    }
+
+    /// A text in the form that the values of its attribute have.
+    fn text(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Text> {
+        let written = field.written()?;
+        match attribute {
+            Some(Attribute::Path) => Some(Text::for_path(written)),
+            Some(Attribute::Host) => Some(Text::for_host(written)),
+            Some(Attribute::Address) => match written.parse::<IpAddr>() {
+                Ok(address) => Some(Text::exact(&ClientAddress::new(address, self.ipv6_prefix).to_string())),
+                Err(_) => {
+                    field.wrong(
+                        format_args!("must be an IP address, is {written}"),
+                        Some("for a network write {cidr: [10.0.0.0/8]}".to_owned()),
+                    );
+                    None
+                }
+            },
+            _ => Some(Text::exact(written)),
+        }
+    }
+}
+
+fn regex(field: &Field<'_>) -> Option<Expectation> {
+    match regex::bytes::Regex::new(field.written()?) {
+        Ok(regex) => Some(Expectation::Regex(regex)),
+        Err(error) => {
+            let why = error.to_string();
+            let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ");
+            field.must(format_args!("be a regular expression ({why})"));
+            None
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Reads `cluster` of `redis`: the nodes to ask for the others, and how buckets are distributed over them.
+
+use serde_json::json;
+
+use crate::keys::store::host_ports::HostPorts;
+use crate::language::key::{Key, Mapping, Type, names};
+use crate::language::reader::Field;
+use crate::language::value_kind::{ReadField, ValueKind};
+use base::host_port::HostPort;
+use stores::redis::cluster::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
+
+const HOSTS: HostPorts = HostPorts {
+    member: "node",
+    default_port: DEFAULT_PORT,
+    shape: "be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379",
+    no_database: "a cluster has one database, 0: nothing follows the port",
+};
+
+const NODES: ValueKind<ReadField<Vec<HostPort>>> =
+    ValueKind { text: "list of `HOST:PORT`", schema: || HOSTS.schema(), read: |field| HOSTS.read(&field) };
+
+/// The value of `place`, without the number of hash tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlaceName {
+    Spread,
+    Together,
+}
+
+const PLACES: [(&str, PlaceName); 2] = [("spread", PlaceName::Spread), ("together", PlaceName::Together)];
+
+pub static CLUSTER: Mapping = Mapping {
+    heading: Some("key in `cluster`"),
+    definition: None,
+    keys: &[
+        Key::required("nodes", NODES.declared(), "Nodes to ask for the others; port 6379 by default."),
+        Key::default(
+            "place",
+            Type::Choice(&names(&PLACES)),
+            "spread",
+            "Where buckets are. `spread`: each on the node that its key leads to. `together`: all on one node.",
+        ),
+        Key::default(
+            "hash_tags",
+            Type::Whole { least: 1, most: MOST_HASH_TAGS },
+            "16",
+            "With `spread`: the number of hash tags. At least five for each master.",
+        ),
+    ],
+    constraints: || {
+        json!({
+            "if": {"properties": {"place": {"const": "together"}}, "required": ["place"]},
+            "then": {"properties": {"hash_tags": false}}
+        })
+    },
+};
+
+pub fn cluster(field: Field<'_>) -> Option<Settings> {
+    let section = field.section(&CLUSTER)?;
+    // In place of unknown nodes, some that every password may be sent to.
+    let nodes = section.need("nodes").and_then(NODES.read);
+    let place = section.choice("place", &PLACES);
+    let hash_tags = section.whole("hash_tags");
+    if place == Some(PlaceName::Together) {
+        section.unwanted("hash_tags", "must not stand beside `place: together`: that is one");
+    }
+    section.close();
+    let place = match place? {
+        PlaceName::Spread => Place::Spread { hash_tags: u16::try_from(hash_tags?).ok()? },
+        PlaceName::Together => Place::Together,
+    };
+    Some(Settings { nodes: nodes?, place })
+}

@@ -1,0 +1,164 @@
+//! Reads `redis` in `store`: which Redis has the buckets, at one address, where sentinels say, or a cluster.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::keys::client_tls::{CLIENT_TLS, ClientTls, client_tls};
+use crate::keys::store::cluster::{CLUSTER, cluster};
+use crate::keys::store::sentinel::{SENTINEL, sentinel};
+use crate::keys::store::store_login::{
+    PASSWORD, PASSWORD_FILE, name_schema, one_password, password, tls_of_any_host, url_schema, wrong_url,
+};
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type};
+use crate::language::reader::{Field, Section};
+use crate::language::value_kind::{ReadField, ValueKind};
+use base::host_port::HostPort;
+use base::tls::client::Client;
+use stores::breaker;
+use stores::redis::{LONGEST_PREFIX, Login, Settings, Target, Url};
+
+const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
+
+const URL: ValueKind<ReadField<Url>> =
+    ValueKind { text: "URL", schema: || url_schema("^rediss?://[^?#]+$", URL_SHAPE), read: url };
+
+const PREFIX: ValueKind<ReadField<String>> = ValueKind {
+    text: "1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
+    schema: || {
+        let must = format!("must be 1 to {LONGEST_PREFIX} of letters, digits, _ . - and :");
+        name_schema(&format!("^[A-Za-z0-9_.:-]{{1,{LONGEST_PREFIX}}}$"), &must)
+    },
+    read: prefix,
+};
+
+pub static REDIS: Mapping = Mapping {
+    heading: Some("key in `redis`"),
+    definition: None,
+    keys: &[
+        Key::optional(
+            "url",
+            URL.declared(),
+            "`redis://USER:PASSWORD@HOST:PORT/DATABASE`, or `rediss://` for TLS; all but the host may be missing.",
+        ),
+        Key::optional(
+            "sentinel",
+            Type::Mapping(&SENTINEL),
+            "In place of `url`: the sentinels that say where the server is.",
+        ),
+        Key::optional("cluster", Type::Mapping(&CLUSTER), "In place of `url`: a Redis Cluster."),
+        Key::optional("username", TEXT, "The user who logs in."),
+        PASSWORD,
+        PASSWORD_FILE,
+        Key::depends(
+            "tls",
+            Type::Switch(&CLIENT_TLS),
+            "`true` with `rediss://`, else `false`",
+            "Encrypts the connection.",
+        ),
+        Key::default("timeout", POSITIVE_DURATION, "50ms", "How long a decision waits for Redis."),
+        Key::default("prefix", PREFIX.declared(), "tollgate", "The beginning of every key in Redis."),
+    ],
+    constraints: || {
+        json!({
+            "dependencies": one_password(),
+            "oneOf": [{"required": ["url"]}, {"required": ["sentinel"]}, {"required": ["cluster"]}]
+        })
+    },
+};
+
+pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+    if !field.is_map() {
+        let hint = "write `redis: {url: \"redis://HOST:6379\"}`".to_owned();
+        field.must_hinting("be a mapping", Some(hint));
+        return None;
+    }
+    let section = field.section(&REDIS)?;
+    let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
+    let cluster = section.optional("cluster", cluster);
+    // In place of an unknown host, one to which every password may be sent.
+    let read = |field: Field<'_>| field.known_or("redis://localhost", URL.read);
+    let url = match section.get("url") {
+        Some(field) => read(field).map(Some),
+        None if section.has("sentinel") || section.has("cluster") => Some(None),
+        None => section.need("url").and_then(read).map(Some),
+    };
+    let present: Vec<&str> = ["url", "sentinel", "cluster"].into_iter().filter(|key| section.has(key)).collect();
+    if let [first, others @ ..] = &present[..] {
+        for key in others {
+            let why = if *key == "cluster" {
+                "a cluster says itself which nodes it has"
+            } else {
+                "they say where the server is"
+            };
+            section.unwanted(key, format_args!("must not stand beside `{first}`: {why}"));
+        }
+    }
+    let username = section.optional("username", |field| Some(field.written()?.to_owned()));
+    let password = password(&section, environment, url.iter().flatten().find_map(|url| url.password.clone()));
+    if url.iter().flatten().any(|url| url.username.is_some()) {
+        section.unwanted("username", "must not stand beside the one in `url`");
+    }
+    let tls = match &url {
+        Some(Some(url)) => tls(&section, url, environment),
+        // After a mistake in `url`, those in `tls` are reported as well.
+        None | Some(None) => tls_of_any_host(&section, environment),
+    };
+    let timeout = section.positive_duration("timeout");
+    let prefix = section.value("prefix", PREFIX.read);
+    section.close();
+    let (url, sentinel, cluster, username, password) = (url?, sentinel?, cluster?, username?, password?);
+    let (in_url, target) = match (url, sentinel, cluster) {
+        _ if present.len() > 1 => return None,
+        (Some(Url { host, port, database, username, .. }), ..) => {
+            (username, Target::Address { address: HostPort { host, port }, database })
+        }
+        (None, Some(sentinel), _) => (None, Target::Sentinel(Box::new(sentinel))),
+        (None, None, Some(cluster)) => (None, Target::Cluster(Box::new(cluster))),
+        (None, None, None) => return None,
+    };
+    let username = username.or(in_url).filter(|name| !name.is_empty());
+    Some(Settings {
+        target,
+        login: Login { username, password, tls: tls? },
+        timeout: timeout?,
+        prefix: prefix?,
+        breaker: breaker::Settings::default(),
+        gateways: 1,
+    })
+}
+
+fn url(field: Field<'_>) -> Option<Url> {
+    let url = Url::parse(field.text()?);
+    if url.is_none() {
+        wrong_url(&field, URL_SHAPE);
+    }
+    url
+}
+
+/// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem.
+fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+    let tls = section.optional("tls", |field| {
+        let tls = client_tls(field.clone(), environment)?;
+        if tls.is_none() && url.tls {
+            field.wrong("must not be false with a `url` that begins with rediss://", None);
+            return None;
+        }
+        Some(tls)
+    });
+    match tls?.flatten().or_else(|| url.tls.then(ClientTls::default)) {
+        Some(tls) => tls.client(&url.host, section).map(|client| Some(Arc::new(client))),
+        None => Some(None),
+    }
+}
+
+fn prefix(field: Field<'_>) -> Option<String> {
+    let text = field.written()?;
+    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b':'));
+    if !(1..=LONGEST_PREFIX).contains(&text.len()) || !plain {
+        field.must(format_args!("be 1 to {LONGEST_PREFIX} of letters, digits, `_`, `.`, `-` and `:`"));
+        return None;
+    }
+    Some(text.to_owned())
+}

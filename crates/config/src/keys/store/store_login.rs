@@ -1,0 +1,70 @@
+//! Reads what all stores on a server have in common: the password, in one of three places, and TLS.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::keys::client_tls::client_tls;
+use crate::language::environment::Environment;
+use crate::language::key::{Key, PATH, TEXT};
+use crate::language::reader::{Field, Section};
+use crate::language::value_types::{or_reference, pattern};
+use base::secret::{Secret, SecretSource};
+use base::tls::client::Client;
+
+pub const PASSWORD: Key = Key::optional("password", TEXT, "The password; an empty one does not count.");
+
+pub const PASSWORD_FILE: Key =
+    Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
+
+/// What the schema says of the two: `dependencies`.
+pub fn one_password() -> Value {
+    json!({"password": {"properties": {"password_file": false}}})
+}
+
+/// What the schema says of a URL.
+pub fn url_schema(shape: &str, must: &str) -> Value {
+    or_reference(pattern(shape, must))
+}
+
+/// What the schema says of a name.
+pub fn name_schema(shape: &str, must: &str) -> Value {
+    let any = ["string", "number", "boolean"];
+    or_reference(json!({"type": any, "pattern": shape, "patternErrorMessage": must}))
+}
+
+/// Reports what is wrong with a URL. It is not repeated: it may hold a password.
+pub fn wrong_url(field: &Field<'_>, what: &str) {
+    field.wrong(format_args!("{what}; the value is not shown: it may hold a password"), None);
+}
+
+/// The password in gateway.yaml, in a file of its own, or in the URL. An empty one counts as missing. `None` after reporting
+/// a problem.
+pub fn password(
+    section: &Section<'_>,
+    environment: Environment<'_>,
+    in_url: Option<Secret>,
+) -> Option<Option<SecretSource>> {
+    let inline = section.optional("password", |field| Some(SecretSource::Inline(Secret::new(field.written()?))));
+    let in_file = section.optional("password_file", |field| environment.secret_file(&field));
+    if in_url.is_some() {
+        for key in ["password", "password_file"] {
+            section.unwanted(key, "must not stand beside the one in `url`");
+        }
+    }
+    if section.has("password") && section.has("password_file") {
+        section.unwanted("password_file", "must not stand beside `password`");
+        return None;
+    }
+    let password = inline?.or(in_file?.flatten()).or(in_url.map(SecretSource::Inline));
+    Some(password.filter(|password| *password != SecretSource::Inline(Secret::new(""))))
+}
+
+/// TLS by the key `tls`, towards servers that are known only when they are connected to. `Some(None)` without it; `None` after
+/// reporting a problem.
+pub fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+    match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
+        Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
+        None => Some(None),
+    }
+}

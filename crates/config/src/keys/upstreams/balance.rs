@@ -1,0 +1,47 @@
+//! Reads `balance` of an upstream: how the endpoint of a request is chosen.
+
+use crate::keys::rules::attribute::AttributeReader;
+use crate::language::key::{Key, Mapping, TEXT, Type, unconstrained};
+use crate::language::reader::Field;
+use request::attribute::Attribute;
+
+/// How the endpoint of a request is chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Balance {
+    RoundRobin,
+    /// Of two that are drawn, the one with fewer requests under way.
+    LeastRequests,
+    /// Requests with the same value go to the same one.
+    Hash(Attribute),
+}
+
+#[derive(Clone, Copy)]
+enum Named {
+    RoundRobin,
+    LeastRequests,
+}
+
+const NAMES: [(&str, Named); 2] = [("round_robin", Named::RoundRobin), ("least_requests", Named::LeastRequests)];
+
+pub const BALANCE: Type =
+    Type::DefinedOr { name: "balance", text: "`round_robin`, `least_requests` or mapping", mapping: &HASH };
+
+pub static HASH: Mapping = Mapping {
+    heading: Some("key in `balance`"),
+    definition: None,
+    keys: &[Key::required("hash", TEXT, "An attribute, as in `limit_keys`, whose value decides.")],
+    constraints: unconstrained,
+};
+
+pub fn balance(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Balance> {
+    if !field.is_map() {
+        return field.choice(&NAMES).map(|named| match named {
+            Named::RoundRobin => Balance::RoundRobin,
+            Named::LeastRequests => Balance::LeastRequests,
+        });
+    }
+    let section = field.section(&HASH)?;
+    let attribute = section.need("hash").and_then(|field| attributes.attribute(&field, field.written()?));
+    section.close();
+    attribute.map(Balance::Hash)
+}

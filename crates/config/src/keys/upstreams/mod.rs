@@ -1,0 +1,386 @@
+//! Reads `upstreams`: the servers that requests go to, and what happens when one of them is ill.
+
+pub(crate) mod balance;
+pub(crate) mod health;
+pub(crate) mod upstream;
+pub(crate) mod upstream_timeouts;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::keys::client_tls::{CLIENT_TLS, ClientTls, client_tls};
+use crate::keys::rules::attribute::AttributeReader;
+use crate::keys::rules::names::checked;
+use crate::keys::upstreams::balance::{BALANCE, balance};
+use crate::keys::upstreams::health::{HEALTH, Health, HealthCheck, health};
+use crate::keys::upstreams::upstream::{Endpoint, Protocol, Scheme, UPSTREAM, Upstream};
+use crate::keys::upstreams::upstream_timeouts::{
+    CONNECT_DOC, IDLE_DOC, READ_DOC, TOTAL, TOTAL_DOC, UpstreamTimeouts, WRITE_DOC,
+};
+use crate::language::environment::Environment;
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
+use crate::language::reader::{Field, Section, all};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::reference;
+use base::time::Micros;
+use base::tls::client::Client;
+
+const PROTOCOLS: [(&str, Protocol); 3] = [("http/1.1", Protocol::Http1), ("h2", Protocol::H2), ("h2c", Protocol::H2c)];
+
+/// How often a request is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Beyond the first attempt.
+    pub max: u32,
+    /// Of all requests, in percent.
+    pub budget: u8,
+}
+
+impl Retries {
+    pub const DEFAULT: Retries = Retries { max: 1, budget: 20 };
+}
+
+/// When an endpoint gets no requests for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ejection {
+    /// Failures in a row.
+    pub consecutive: u32,
+    pub duration: Micros,
+    /// Of the upstream's endpoints, in percent.
+    pub max_share: u8,
+}
+
+impl Ejection {
+    pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
+}
+
+pub const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
+    text: "`0%` to `100%`",
+    schema: || {
+        json!({"anyOf": [
+            {
+                "type": "string",
+                "pattern": "^0*([0-9]{1,2}|100)%$",
+                "patternErrorMessage": "must be a share from 0% to 100%"
+            },
+            reference()
+        ]})
+    },
+    read: percent,
+};
+
+const ENDPOINT_URL: ValueKind<ReadField<Endpoint>> =
+    ValueKind { text: "URL", schema: UPSTREAM.schema, read: UPSTREAM.read };
+
+const MAX_CONNECTIONS: ValueKind<ReadField<Option<u32>>> = ValueKind {
+    text: "`unlimited` or 1 to 1000000",
+    schema: || json!({"anyOf": [{"enum": ["unlimited"]}, {"type": "integer", "minimum": 1, "maximum": 1_000_000}, reference()]}),
+    read: |field| {
+        if field.is_written("unlimited") {
+            return Some(None);
+        }
+        let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=1_000_000).contains(most));
+        if most.is_none() {
+            field.must("be unlimited or a whole number from 1 to 1000000");
+        }
+        most.map(Some)
+    },
+};
+
+pub static ENDPOINT: Mapping = Mapping {
+    heading: Some("key of an endpoint"),
+    definition: None,
+    keys: &[
+        Key::required("url", ENDPOINT_URL.declared(), "Where it is, as in `upstream`."),
+        Key::default(
+            "weight",
+            Type::Whole { least: 1, most: 1000 },
+            "1",
+            "Its share of the requests, with all addresses of its name.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+pub static TIMEOUTS: Mapping = Mapping {
+    heading: None,
+    definition: None,
+    keys: &[
+        Key::depends("connect", POSITIVE_DURATION, "as in `upstream_timeouts`", CONNECT_DOC),
+        Key::depends("read", POSITIVE_DURATION, "as in `upstream_timeouts`", READ_DOC),
+        Key::depends("write", POSITIVE_DURATION, "as in `upstream_timeouts`", WRITE_DOC),
+        Key::depends("idle", POSITIVE_DURATION, "as in `upstream_timeouts`", IDLE_DOC),
+        Key::depends("total", TOTAL.declared(), "as in `upstream_timeouts`", TOTAL_DOC),
+    ],
+    constraints: unconstrained,
+};
+
+pub static RETRIES: Mapping = Mapping {
+    heading: Some("key in `retries`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "max",
+            Type::Whole { least: 0, most: 7 },
+            "1",
+            "Retries of one request, at another endpoint if there is one.",
+        ),
+        Key::default("budget", PERCENT.declared(), "20%", "Retries, as a share of the requests. Ten are saved up."),
+    ],
+    constraints: unconstrained,
+};
+
+pub static EJECTION: Mapping = Mapping {
+    heading: Some("key in `ejection`"),
+    definition: None,
+    keys: &[
+        Key::default(
+            "consecutive",
+            Type::Whole { least: 1, most: 1_000_000 },
+            "5",
+            "Failures in a row after which an endpoint is ejected.",
+        ),
+        Key::default(
+            "for",
+            POSITIVE_DURATION,
+            "30s",
+            "For how long. Then one failure ejects it again, until a request succeeds.",
+        ),
+        Key::default("max_share", PERCENT.declared(), "50%", "Endpoints that may be ejected at once, rounded down."),
+    ],
+    constraints: unconstrained,
+};
+
+pub static UPSTREAM_ENTRY: Mapping = Mapping {
+    heading: Some("key of an upstream"),
+    definition: None,
+    keys: &[
+        Key::required(
+            "endpoints",
+            Type::ListOfOwnOr {
+                text: "list of URLs or mappings",
+                schema: ENDPOINT_URL.schema,
+                mapping: &ENDPOINT,
+                least: 1,
+            },
+            "Its servers. Each address of a name is one; names are looked up every 30 seconds.",
+        ),
+        Key::default(
+            "balance",
+            BALANCE,
+            "round_robin",
+            "How an endpoint is chosen. `round_robin`: in turn. `least_requests`: of two at random, that with fewer \
+             requests. A mapping: by a value.",
+        ),
+        Key::default(
+            "protocol",
+            Type::Choice(&names(&PROTOCOLS)),
+            "http/1.1",
+            "`h2`: HTTP/2 to `https` endpoints. `h2c`: HTTP/2 to `http` ones, without an upgrade.",
+        ),
+        Key::depends(
+            "tls",
+            Type::Mapping(&CLIENT_TLS),
+            "`{}` if an endpoint is `https`",
+            "How `https` endpoints are verified, and what is presented to them.",
+        ),
+        Key::default("timeouts", Type::Mapping(&TIMEOUTS), "{}", "As `upstream_timeouts`, which has the defaults."),
+        Key::default("retries", Type::Mapping(&RETRIES), "{}", "How often a request is tried again."),
+        Key::default(
+            "ejection",
+            Type::Switch(&EJECTION),
+            "true",
+            "Whether an endpoint that fails gets no requests for a while.",
+        ),
+        Key::optional("health", Type::Mapping(&HEALTH), "How the endpoints are checked."),
+        Key::default("panic_below", PERCENT.declared(), "0%", "Below this share of available endpoints, all are used."),
+        Key::default(
+            "max_connections",
+            MAX_CONNECTIONS.declared(),
+            "unlimited",
+            "Requests under way at one endpoint. If none has room: 503.",
+        ),
+    ],
+    constraints: unconstrained,
+};
+
+/// `upstreams`, in the order of the file. `defaults` are the timeouts of those that have none.
+pub fn upstreams(
+    field: &Field<'_>,
+    defaults: UpstreamTimeouts,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Vec<Upstream>> {
+    let pairs = field.pairs()?;
+    if pairs.is_empty() {
+        field.must("have at least one upstream");
+        return None;
+    }
+    let read = |(name, position, field): (&str, _, Field<'_>)| {
+        let name = checked(&field.clone().at(position), name).map(str::to_owned);
+        let upstream = upstream(field, defaults, environment, attributes);
+        Some(Upstream { name: name?, ..upstream? })
+    };
+    let read: Vec<_> = pairs.into_iter().map(read).collect();
+    read.into_iter().collect()
+}
+
+fn upstream(
+    field: Field<'_>,
+    defaults: UpstreamTimeouts,
+    environment: Environment<'_>,
+    attributes: AttributeReader<'_>,
+) -> Option<Upstream> {
+    let section = field.section(&UPSTREAM_ENTRY)?;
+    let endpoints = section.need("endpoints").and_then(|field| endpoints(&field));
+    let protocol = section.choice("protocol", &PROTOCOLS);
+    let tls = tls(&section, endpoints.as_deref(), protocol, environment);
+    let balance = section.value("balance", |field| balance(field, attributes));
+    let timeouts = section.value("timeouts", |field| timeouts(field, defaults));
+    let retries = section.value("retries", retries);
+    let ejection = section.value("ejection", ejection);
+    let health = section.optional("health", health);
+    let asks_grpc = matches!(&health, Some(Some(Health { check: HealthCheck::Grpc { .. }, .. })));
+    let lacks_h2 = asks_grpc && protocol == Some(Protocol::Http1);
+    if lacks_h2 {
+        section.unwanted("health", "`grpc` needs `protocol: h2` or `h2c`");
+    }
+    let has_socket = endpoints.iter().flatten().any(|endpoint| endpoint.socket.is_some());
+    if has_socket && matches!(&health, Some(Some(Health { port: Some(_), .. }))) {
+        section.unwanted("health", "`port` is for endpoints with an address, and one is a socket");
+    }
+    let panic_below = section.value("panic_below", PERCENT.read);
+    let max_connections = section.value("max_connections", MAX_CONNECTIONS.read);
+    section.close();
+    let health = health.filter(|_| !lacks_h2);
+    Some(Upstream {
+        name: String::new(),
+        endpoints: endpoints?,
+        protocol: protocol?,
+        tls: tls?,
+        balance: balance?,
+        timeouts: timeouts?,
+        retries: retries?,
+        ejection: ejection?,
+        health: health?,
+        panic_below: panic_below?,
+        max_connections: max_connections?,
+    })
+}
+
+/// What is needed for TLS, if any endpoint has it; `Some(None)` otherwise.
+fn tls(
+    section: &Section<'_>,
+    endpoints: Option<&[Endpoint]>,
+    protocol: Option<Protocol>,
+    environment: Environment<'_>,
+) -> Option<Option<Arc<Client>>> {
+    let settings = section.get("tls").map(|field| {
+        if field.is_map() {
+            return client_tls(field, environment).flatten();
+        }
+        field.must("be a mapping");
+        None
+    });
+    let endpoints = endpoints?;
+    let has = |scheme| endpoints.iter().any(|endpoint| endpoint.scheme == scheme);
+    match protocol? {
+        Protocol::H2 if has(Scheme::Http) => {
+            section.unwanted("protocol", "`h2` needs TLS, and an endpoint is http://; without TLS it is `h2c`");
+            return None;
+        }
+        Protocol::H2c if has(Scheme::Https) => {
+            section.unwanted("protocol", "`h2c` is without TLS, and an endpoint is https://; with TLS it is `h2`");
+            return None;
+        }
+        _ => {}
+    }
+    match settings {
+        None if !has(Scheme::Https) => Some(None),
+        None => ClientTls::default().client_of_any_host(section).map(|client| Some(Arc::new(client))),
+        Some(_) if !has(Scheme::Https) => {
+            section.unwanted("tls", "needs an https:// endpoint");
+            None
+        }
+        Some(settings) => settings?.client_of_any_host(section).map(|client| Some(Arc::new(client))),
+    }
+}
+
+fn endpoints(field: &Field<'_>) -> Option<Vec<Endpoint>> {
+    let members = field.list()?;
+    if members.is_empty() {
+        field.must("have at least one endpoint");
+        return None;
+    }
+    let mut taken = HashSet::new();
+    all(members, |member| {
+        let position = member.clone();
+        let endpoint = if member.is_map() { weighted(member)? } else { url(&member)? };
+        let address = (endpoint.host.clone(), endpoint.port, endpoint.socket.clone());
+        // Two that are not known here need not be the same.
+        if endpoint.host != UNKNOWN_HOST && !taken.insert(address) {
+            position.wrong("is there twice: set its `weight`", None);
+            return None;
+        }
+        Some(endpoint)
+    })
+}
+
+fn weighted(field: Field<'_>) -> Option<Endpoint> {
+    let section = field.section(&ENDPOINT)?;
+    let (url, weight) = (section.need("url").and_then(|field| url(&field)), section.whole("weight"));
+    section.close();
+    Some(Endpoint { weight: u32::try_from(weight?).ok()?, ..url? })
+}
+
+/// In place of a host that is not known here.
+const UNKNOWN_HOST: &str = "unknown.invalid";
+
+fn url(field: &Field<'_>) -> Option<Endpoint> {
+    field.known_or(&format!("http://{UNKNOWN_HOST}"), ENDPOINT_URL.read)
+}
+
+fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTimeouts> {
+    let section = field.section(&TIMEOUTS)?;
+    let own = |name: &str, default: Micros| {
+        section.optional(name, |field| field.positive_duration()).map(|own| own.unwrap_or(default))
+    };
+    let connect = own("connect", defaults.connect);
+    let (read, write) = (own("read", defaults.read), own("write", defaults.write));
+    let idle = own("idle", defaults.idle);
+    let total = section.optional("total", TOTAL.read).map(|own| own.unwrap_or(defaults.total));
+    section.close();
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
+}
+
+fn retries(field: Field<'_>) -> Option<Retries> {
+    let section = field.section(&RETRIES)?;
+    let (max, budget) = (section.whole("max"), section.value("budget", PERCENT.read));
+    section.close();
+    Some(Retries { max: u32::try_from(max?).ok()?, budget: budget? })
+}
+
+/// `Some(None)` for `false`.
+fn ejection(field: Field<'_>) -> Option<Option<Ejection>> {
+    if !field.is_map() {
+        return Some(field.switch()?.then_some(Ejection::DEFAULT));
+    }
+    let section: Section<'_> = field.section(&EJECTION)?;
+    let consecutive = section.whole("consecutive");
+    let duration = section.positive_duration("for");
+    let max_share = section.value("max_share", PERCENT.read);
+    section.close();
+    let consecutive = u32::try_from(consecutive?).ok()?;
+    Some(Some(Ejection { consecutive, duration: duration?, max_share: max_share? }))
+}
+
+fn percent(field: Field<'_>) -> Option<u8> {
+    let digits = field.written()?.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let percent = digits.and_then(|digits| digits.parse().ok()).filter(|percent| *percent <= 100);
+    if percent.is_none() {
+        field.must("be a share from 0% to 100%");
+    }
+    percent
+}

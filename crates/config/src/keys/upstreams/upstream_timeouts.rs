@@ -1,0 +1,70 @@
+//! Reads `upstream_timeouts`: how long the upstream may take.
+
+use serde_json::json;
+
+use crate::language::duration;
+use crate::language::key::{Key, Mapping, POSITIVE_DURATION, unconstrained};
+use crate::language::reader::Field;
+use crate::language::value_kind::{ReadField, ValueKind};
+use base::time::Micros;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    pub connect: Micros,
+    /// Between bytes.
+    pub read: Micros,
+    /// Between bytes.
+    pub write: Micros,
+    /// In the pool.
+    pub idle: Micros,
+    /// For a whole request. `None`: as long as the others allow.
+    pub total: Option<Micros>,
+}
+
+/// How long a whole request may take; `None` for `none`.
+pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind {
+    text: "`none` or duration above 0",
+    schema: || json!({"anyOf": [{"enum": ["none"]}, {"$ref": "#/definitions/positive_duration"}]}),
+    read: |field| {
+        if field.is_written("none") {
+            return Some(None);
+        }
+        let total = field.written().and_then(duration::parse).filter(|total| *total > Micros(0));
+        if total.is_none() {
+            field.must("be none or a duration above 0, like 250ms, 20s, 5m, 1h or 1d");
+        }
+        total.map(Some)
+    },
+};
+
+// What the timeouts of all upstreams, of one, and of a route have in common.
+pub const CONNECT_DOC: &str = "To open a connection to one address.";
+pub const READ_DOC: &str =
+    "For the head of a response, and between two parts of it. Parts of a request body restart it.";
+pub const WRITE_DOC: &str = "Between two bytes to the upstream.";
+pub const IDLE_DOC: &str = "How long an unused connection is kept: less than the upstream keeps it.";
+pub const TOTAL_DOC: &str = "For a whole request with all attempts.";
+
+pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
+    heading: Some("key in `upstream_timeouts`"),
+    definition: None,
+    keys: &[
+        Key::default("connect", POSITIVE_DURATION, "1s", CONNECT_DOC),
+        Key::default("read", POSITIVE_DURATION, "30s", READ_DOC),
+        Key::default("write", POSITIVE_DURATION, "30s", WRITE_DOC),
+        Key::default("idle", POSITIVE_DURATION, "4s", IDLE_DOC),
+        Key::default("total", TOTAL.declared(), "none", TOTAL_DOC),
+    ],
+    constraints: unconstrained,
+};
+
+pub fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
+    let section = field.section(&UPSTREAM_TIMEOUTS)?;
+    let connect = section.positive_duration("connect");
+    let read = section.positive_duration("read");
+    let write = section.positive_duration("write");
+    let idle = section.positive_duration("idle");
+    let total = section.value("total", TOTAL.read);
+    section.close();
+    Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
+}

@@ -1,0 +1,133 @@
+//! Holds what a file may refer to outside itself, environment variables and other files, and reads the files.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::language::problem::HIDDEN;
+use crate::language::reader::Field;
+use base::named_file::NamedFile;
+use base::secret::{Secret, SecretSource};
+
+/// Where values that a file refers to come from.
+#[derive(Clone, Copy)]
+pub struct Environment<'s> {
+    pub variable: &'s dyn Fn(&str) -> Option<String>,
+    /// What paths in the file are relative to.
+    pub folder: &'s Path,
+    /// By the path as it is written in the file.
+    pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
+}
+
+impl fmt::Debug for Environment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Environment")
+    }
+}
+
+impl Environment<'_> {
+    /// The content of the file that a value names. `None` after reporting that it cannot be read.
+    pub fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
+        let path = field.written()?;
+        match (self.read)(Path::new(path)) {
+            Ok(bytes) => Some(bytes),
+            Err(error) => {
+                field.must(format_args!("be a readable file ({error})"));
+                None
+            }
+        }
+    }
+
+    /// The path of a file that a value names and that need not exist. `None` after reporting that it cannot.
+    pub fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
+        let path = Path::new(field.written()?);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let is_named = path.file_name().is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/");
+        // gateway.yaml itself is in the folder without a name.
+        let missing = match (self.read)(folder) {
+            _ if folder == Path::new("") => None,
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => None,
+            Err(error) => Some(error),
+            Ok(_) => Some(io::ErrorKind::NotADirectory.into()),
+        };
+        match missing {
+            _ if !is_named => field.must("be the path of a file"),
+            Some(error) => field.must(format_args!("be a file in a folder that exists ({error})")),
+            None => return Some(self.folder.join(path)),
+        }
+        None
+    }
+
+    /// The content of the file of a secret. `Some(None)` if it is unknown, in a file that is only examined; `None` after
+    /// reporting that it cannot be read.
+    pub fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
+        if field.is_unknown() {
+            return Some(None);
+        }
+        let path = field.written()?;
+        field.note_secret_file(self.folder.join(path));
+        match (self.read)(Path::new(path)) {
+            Ok(bytes) => Some(Some(bytes)),
+            Err(_) if self.is_hidden(path) && field.allows_hidden(format!("`{path}`{HIDDEN}")) => Some(None),
+            Err(error) if field.allows_unknown(format!("`{path}` cannot be read here ({error})")) => Some(None),
+            Err(error) => {
+                field.must(format_args!("be a readable file ({error})"));
+                None
+            }
+        }
+    }
+
+    /// Whether a file is a credential in a folder that cannot be opened. systemd opens it to the main process of a service, and
+    /// not to the commands of its `ExecReload`.
+    fn is_hidden(&self, path: &str) -> bool {
+        let Some(folder) = (self.variable)("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) else {
+            return false;
+        };
+        let is_closed = |folder: &Path| match (self.read)(folder) {
+            Err(error) => error.kind() != io::ErrorKind::IsADirectory,
+            Ok(_) => false,
+        };
+        Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
+    }
+
+    /// The same, as text.
+    pub fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
+        match self.secret_content(field)? {
+            Some(content) => utf8(field, &content).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// The file that a value names, to be read again later. `None` after reporting that it cannot be read.
+    pub fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
+        let content = self.file(field)?;
+        Some(NamedFile::new(self.folder.join(field.written()?), content))
+    }
+
+    /// The same. `Some(None)` if its path is unknown, in a file that is only examined.
+    pub fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+        if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
+    }
+
+    /// As [`Environment::secret_content`], to be read again later.
+    pub fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+        let Some(content) = self.secret_content(field)? else { return Some(None) };
+        Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
+    }
+
+    /// As [`Environment::secret`], to be read again later.
+    pub fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
+        match self.named_secret_file(field)? {
+            Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),
+            None => Some(None),
+        }
+    }
+}
+
+fn utf8(field: &Field<'_>, content: &[u8]) -> Option<Secret> {
+    let secret = Secret::from_file(content);
+    if secret.is_none() {
+        field.wrong("must be a file of UTF-8 text", None);
+    }
+    secret
+}

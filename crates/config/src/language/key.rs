@@ -1,0 +1,236 @@
+//! Declares the keys of gateway.yaml: the one place where a key has its name, type, default and meaning.
+//!
+//! The file that reads a mapping declares it as a [`Mapping`]. [`crate::language::reader::Section`] takes known names, bounds and
+//! defaults from the declaration, [`crate::schema()`] emits the JSON Schema from it, and docs/configuration/keys.md
+//! lists them.
+
+use serde_json::{Value, json};
+
+use crate::language::size;
+
+/// A mapping whose keys are all known by name.
+#[derive(Debug)]
+pub struct Mapping {
+    /// What its keys are, as in "key of a rule". `None`: the keys are those of another mapping, which has the heading.
+    pub heading: Option<&'static str>,
+    /// Its name among the schema's definitions, if it is the type of several keys.
+    pub definition: Option<&'static str>,
+    pub keys: &'static [Key],
+    /// What the schema says about several keys at once, such as which of them exclude each other.
+    pub constraints: fn() -> Value,
+}
+
+/// All keys of a kind of file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileKeys {
+    pub root: &'static Mapping,
+    /// How to write what an unknown key of a mapping probably means: people know it by another name.
+    pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
+    /// Whether the value at a path must be known only to run the file.
+    pub is_for_running: fn(&str) -> bool,
+    /// The key of the root that says what [`Purpose::ReachStore`](super::problem::Purpose) connects to.
+    pub store: &'static str,
+}
+
+/// A key, as every user of the declarations sees it.
+#[derive(Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub kind: Type,
+    pub presence: Presence,
+    /// What the key does, in Markdown. The schema has it as plain text.
+    pub doc: &'static str,
+}
+
+/// Whether a key must be there, and what holds without it.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence {
+    Required,
+    Optional,
+    /// The default, in YAML: the reader reads it where the key is missing.
+    Default(&'static str),
+    /// Depends on other keys: the reader decides, and the reference says this, in Markdown.
+    Depends(&'static str),
+}
+
+/// What a key's value must be.
+#[derive(Clone, Copy, Debug)]
+pub enum Type {
+    /// Defined by [`crate::language::value_types`] under `name`. The reference says `text`.
+    Defined {
+        name: &'static str,
+        text: &'static str,
+    },
+    /// Declared with its reader, as a [`crate::language::value_kind::ValueKind`].
+    Own {
+        text: &'static str,
+        schema: fn() -> Value,
+    },
+    /// The same, or a mapping.
+    DefinedOr {
+        name: &'static str,
+        text: &'static str,
+        mapping: &'static Mapping,
+    },
+    /// A whole number.
+    Whole {
+        least: u64,
+        most: u64,
+    },
+    /// A number of bytes, with a unit.
+    Size {
+        least: u64,
+        most: u64,
+    },
+    /// One of these names.
+    Choice(&'static [&'static str]),
+    /// A list of these names, with at least so many members.
+    Choices {
+        names: &'static [&'static str],
+        least: usize,
+    },
+    /// A list of values that [`crate::language::value_types`] defines under `name`, with at least so many members.
+    ListOf {
+        name: &'static str,
+        text: &'static str,
+        least: usize,
+    },
+    Mapping(&'static Mapping),
+    /// `true`, `false`, or a mapping.
+    Switch(&'static Mapping),
+    /// A list of mappings, with at least so many members.
+    List {
+        of: &'static Mapping,
+        least: usize,
+    },
+    /// A list of values of their own kind, or mappings, with at least so many members.
+    ListOfOwnOr {
+        text: &'static str,
+        schema: fn() -> Value,
+        mapping: &'static Mapping,
+        least: usize,
+    },
+    /// A mapping from names that the operator chooses.
+    Named(&'static Mapping),
+    /// One of these mappings: another key says which. So does the schema, among the constraints.
+    OneOf(&'static [&'static Mapping]),
+    /// A mapping from names that the operator chooses to such mappings.
+    NamedOneOf(&'static [&'static Mapping]),
+}
+
+pub const BOOLEAN: Type = Type::Defined { name: "boolean", text: "`true`, `false`" };
+pub const DURATION: Type = Type::Defined { name: "duration", text: "duration" };
+pub const POSITIVE_DURATION: Type = Type::Defined { name: "positive_duration", text: "duration above 0" };
+pub const NAME: Type = Type::Defined { name: "name", text: "text" };
+pub const PATH: Type = Type::Defined { name: "path", text: "path" };
+pub const SOCKET_ADDRESS: Type = Type::Defined { name: "socket_address", text: "IP address with port" };
+/// Any single value, taken as it is written.
+pub const TEXT: Type = Type::Defined { name: "scalar", text: "text" };
+
+impl Key {
+    pub const fn required(name: &'static str, kind: Type, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Required, doc }
+    }
+
+    pub const fn optional(name: &'static str, kind: Type, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Optional, doc }
+    }
+
+    /// `default` is YAML.
+    pub const fn default(name: &'static str, kind: Type, default: &'static str, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Default(default), doc }
+    }
+
+    /// `without` says in Markdown what holds where the key is missing.
+    pub const fn depends(name: &'static str, kind: Type, without: &'static str, doc: &'static str) -> Key {
+        Key { name, kind, presence: Presence::Depends(without), doc }
+    }
+}
+
+impl Mapping {
+    pub fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
+    pub fn names(&self) -> Vec<&'static str> {
+        self.keys.iter().map(|key| key.name).collect()
+    }
+}
+
+impl Type {
+    /// The mappings that a value may be, or be made of.
+    pub fn mappings(&self) -> &[&'static Mapping] {
+        match self {
+            Type::Mapping(of)
+            | Type::Switch(of)
+            | Type::List { of, .. }
+            | Type::Named(of)
+            | Type::DefinedOr { mapping: of, .. }
+            | Type::ListOfOwnOr { mapping: of, .. } => std::slice::from_ref(of),
+            Type::OneOf(of) | Type::NamedOneOf(of) => of,
+            _ => &[],
+        }
+    }
+
+    /// How the reference names it, in Markdown.
+    pub fn text(&self) -> String {
+        let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        match self {
+            Type::Defined { text, .. }
+            | Type::DefinedOr { text, .. }
+            | Type::Own { text, .. }
+            | Type::ListOfOwnOr { text, .. }
+            | Type::ListOf { text, .. } => (*text).to_owned(),
+            Type::Whole { least, most } => format!("{least} to {most}"),
+            Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
+            Type::Choice(names) => quoted(names),
+            // A long list has a page of its own.
+            Type::Choices { names, .. } if names.len() > 20 => "list of names".to_owned(),
+            Type::Choices { names, .. } => format!("list of {}", quoted(names)),
+            Type::Mapping(_) | Type::OneOf(_) => "mapping".to_owned(),
+            Type::Switch(_) => "`true`, `false` or mapping".to_owned(),
+            Type::List { .. } => "list of mappings".to_owned(),
+            Type::Named(_) | Type::NamedOneOf(_) => "mapping of mappings".to_owned(),
+        }
+    }
+}
+
+/// These mappings and all within them, each once: in the order in which keys name them.
+pub fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
+    let mut next = 0;
+    while let Some(mapping) = found.get(next) {
+        for key in mapping.keys {
+            for inner in key.kind.mappings() {
+                if !found.iter().any(|known| std::ptr::eq(*known, *inner)) {
+                    found.push(inner);
+                }
+            }
+        }
+        next += 1;
+    }
+    found
+}
+
+/// A list of networks, with at least so many members.
+pub const fn networks(least: usize) -> Type {
+    Type::ListOf { name: "network", text: "list of networks or addresses", least }
+}
+
+/// The constraints of a mapping whose keys do not depend on each other.
+pub fn unconstrained() -> Value {
+    json!({})
+}
+
+/// The names of choices, which is what a declaration says of them.
+pub const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
+    let mut names = [""; COUNT];
+    let mut index = 0;
+    while index < COUNT {
+        #[allow(clippy::indexing_slicing, reason = "the index is below the length of both; iterators are not const")]
+        {
+            names[index] = choices[index].0;
+        }
+        index += 1;
+    }
+    names
+}

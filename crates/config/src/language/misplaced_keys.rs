@@ -1,0 +1,42 @@
+//! Says where a key belongs that is unknown in its mapping: one level higher or lower, or under another name.
+
+use crate::language::key::{FileKeys, Key, Mapping, Type, within};
+use crate::language::suggest::listed;
+
+/// The most places that are worth naming.
+const MOST_PLACES: usize = 3;
+
+/// How to write what a key in this mapping means, if another mapping of the file has that key, or people call something so.
+/// `None` if nothing is known of it.
+pub fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) -> Option<String> {
+    let other_name = (file.other_name)(mapping, key).map(str::to_owned);
+    other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))
+}
+
+/// The keys of this mapping whose own mappings have the key.
+fn below(mapping: &Mapping, key: &str) -> Option<String> {
+    // Several limits and overrides have numbers too, and are not where these are looked for first.
+    let places = mapping.keys.iter().filter(|one| !matches!(one.kind, Type::NamedOneOf(_)));
+    let places = places.filter(|one| one.kind.mappings().iter().any(|of| of.key(key).is_some()));
+    let places: Vec<String> = places.map(place).collect();
+    let places: Vec<&str> = places.iter().map(String::as_str).collect();
+    (!places.is_empty() && places.len() <= MOST_PLACES).then(|| format!("write it in {}", listed(&places)))
+}
+
+fn place(key: &Key) -> String {
+    match key.kind {
+        Type::List { .. } | Type::ListOfOwnOr { .. } => format!("an entry of `{}`", key.name),
+        Type::Named(_) => format!("one of `{}`", key.name),
+        _ => format!("`{}`", key.name),
+    }
+}
+
+/// The keys beside which the key belongs, where all mappings like this one are values of keys of the same mapping.
+fn above(file: &'static Mapping, mapping: &Mapping, key: &str) -> Option<String> {
+    let is_value = |one: &&Key| one.kind.mappings().iter().any(|of| std::ptr::eq(*of, mapping));
+    let mut parents = within(vec![file]).into_iter().filter(|parent| parent.keys.iter().any(|one| is_value(&one)));
+    let parent = parents.next().filter(|parent| parents.next().is_none() && parent.key(key).is_some())?;
+    let names: Vec<String> = parent.keys.iter().filter(is_value).map(|one| format!("`{}`", one.name)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Some(format!("write it beside {}, not in it", listed(&names)))
+}

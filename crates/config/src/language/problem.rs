@@ -1,0 +1,276 @@
+//! Collects the problems of a file, each with its position, so that all are reported at once.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::language::key::{FileKeys, Mapping};
+use crate::language::misplaced_keys::belongs_elsewhere;
+use crate::language::remarks::{ListSize, Remark, Remarks};
+use crate::language::warning::Warning;
+use base::position::Position;
+use request::matcher::Expectation;
+
+/// One problem in the file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// The file it is in, if that is one which the reported file names. `None`: the reported file itself.
+    pub file: Option<String>,
+    /// `None` for a problem of the file as a whole.
+    pub position: Option<Position>,
+    /// The path in the file, like `rules[2].match`; empty for the file as a whole.
+    pub path: String,
+    /// What must hold, and what was found.
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+/// All problems of a file and of the files that it names: its own first, each file's in order of position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    pub file: String,
+    pub problems: Vec<Problem>,
+    /// What is unwise in the keys that are valid, as far as that is known without the others.
+    pub warnings: Vec<Warning>,
+}
+
+impl Problems {
+    /// Each problem in one line, without its hint.
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = String> {
+        self.problems.iter().map(|problem| {
+            let file = problem.file.as_ref().unwrap_or(&self.file);
+            let path = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
+            match problem.position {
+                Some(position) => format!("{file}:{}:{}: {path}{}", position.line, position.column, problem.what),
+                None => format!("{file}: {path}{}", problem.what),
+            }
+        })
+    }
+
+    /// The lines of a report: each problem, its hint, and how many there are.
+    pub fn report(&self) -> Vec<String> {
+        let mut report = Vec::new();
+        for (problem, line) in self.problems.iter().zip(self.lines()) {
+            report.push(line);
+            report.extend(problem.hint.as_ref().map(|hint| format!("  hint: {hint}")));
+        }
+        report.push(match self.problems.len() {
+            1 => "1 problem".to_owned(),
+            count => format!("{count} problems"),
+        });
+        report
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report().join("\n"))
+    }
+}
+
+impl std::error::Error for Problems {}
+
+/// Follows a variable without which a value is unknown.
+pub const NOT_SET: &str = " is not set, so that the value is not known here";
+
+/// Follows a file that only the running gateway can read.
+pub const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
+
+/// Follows a variable without which a file is wrong.
+pub const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
+
+/// What a file is read for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// To run: all of its values must be known.
+    #[default]
+    Run,
+    /// To check it before a start: the same. Unlike at a start, it may be read twice.
+    CheckToRun,
+    /// To examine it, perhaps on a machine without its secrets.
+    Examine,
+    /// The same, and to connect to its store: what `store` says must be known.
+    ReachStore,
+}
+
+/// What the readers of a file report problems to.
+#[derive(Debug, Default)]
+pub struct Report {
+    purpose: Purpose,
+    /// The keys of the whole file, among which a key that is unknown may belong; `None` for other files.
+    keys: Option<FileKeys>,
+    problems: RefCell<Vec<Problem>>,
+    remarks: RefCell<Remarks>,
+    lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
+}
+
+/// A list in a file, and how its entries are read.
+pub type ListKey = (String, ListForm);
+
+/// How the entries of a list in a file are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ListForm {
+    Networks,
+    Texts,
+    Hosts,
+    Paths,
+}
+
+/// A list that was read, and how many entries it has.
+#[derive(Clone, Debug)]
+pub struct ReadList {
+    pub list: Expectation,
+    pub entries: usize,
+}
+
+impl Report {
+    pub fn new(purpose: Purpose) -> Report {
+        Report { purpose, ..Report::default() }
+    }
+
+    /// A report about a file with these keys.
+    #[must_use]
+    pub fn of_keys(self, keys: FileKeys) -> Report {
+        Report { keys: Some(keys), ..self }
+    }
+
+    /// Where a key belongs that is unknown in this mapping, if that is known.
+    pub fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
+        belongs_elsewhere(self.keys?, mapping, key)
+    }
+
+    /// Whether the value at this path must be known only to run the file.
+    pub fn is_for_running(&self, path: &str) -> bool {
+        self.keys.is_some_and(|keys| (keys.is_for_running)(path))
+    }
+
+    /// Records that a value is unknown, if it need not be known here. Returns whether it need not.
+    pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
+        let is_needed = match self.purpose {
+            Purpose::Run | Purpose::CheckToRun => true,
+            Purpose::Examine => false,
+            Purpose::ReachStore => self.keys.is_some_and(|keys| {
+                path.strip_prefix(keys.store).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            }),
+        };
+        if !is_needed {
+            self.note_unknown(position, path, what);
+        }
+        !is_needed
+    }
+
+    /// The same in a check beside a gateway, of a secret that the gateway can read and the check cannot.
+    pub fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
+        let is_beside = self.purpose == Purpose::CheckToRun;
+        if is_beside {
+            self.note_unknown(position, path, what);
+        }
+        is_beside
+    }
+
+    fn note_unknown(&self, position: Position, path: &str, what: String) {
+        let unknown = &mut self.remarks.borrow_mut().unknown_values;
+        let remark = Remark { position, path: path.to_owned(), what };
+        // A value may be read more than once.
+        if !unknown.contains(&remark) {
+            unknown.push(remark);
+        }
+    }
+
+    /// Reports the variables because of which this value is unknown, where nothing can stand for it.
+    pub fn add_unknown(&self, position: Position, path: &str) {
+        let unknown = self.remarks();
+        let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
+        let variables: Vec<&str> =
+            of_value.filter_map(|one| one.what.split_once(NOT_SET)).map(|(name, _)| name).collect();
+        for variable in &variables {
+            self.add(position, path, format!("{variable} {MUST_BE_SET}"));
+        }
+        if variables.is_empty() {
+            self.add(position, path, "must be known");
+        }
+    }
+
+    /// Records that a network is written with an address in it. A value may be read more than once.
+    pub fn note_host_bits(&self, position: Position, path: &str, what: String) {
+        let noted = &mut self.remarks.borrow_mut().host_bits;
+        let remark = Remark { position, path: path.to_owned(), what };
+        if !noted.contains(&remark) {
+            noted.push(remark);
+        }
+    }
+
+    /// Records that a file holds a secret.
+    pub fn note_secret_file(&self, path: PathBuf) {
+        self.remarks.borrow_mut().secret_files.push(path);
+    }
+
+    /// Records how long a list is. A value may be read more than once.
+    pub fn note_list(&self, list: ListSize) {
+        let noted = &mut self.remarks.borrow_mut().lists;
+        if !noted.contains(&list) {
+            noted.push(list);
+        }
+    }
+
+    /// The list that was read from a file before, or else what `read` makes of it. `None` if that has reported problems.
+    pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
+        if let Some(known) = self.lists.borrow().get(&key) {
+            return known.clone();
+        }
+        let list = read();
+        self.lists.borrow_mut().insert(key, list.clone());
+        list
+    }
+
+    /// Adds the first problems of a report about a file that the reported file names.
+    pub fn adopt(&self, file: &str, most: usize, of_file: Report) {
+        let problems = of_file.into_problems().into_iter().take(most);
+        let named = problems.map(|problem| Problem { file: Some(file.to_owned()), ..problem });
+        self.problems.borrow_mut().extend(named);
+    }
+
+    /// What was noticed so far, in the order in which it was.
+    pub fn remarks(&self) -> Remarks {
+        self.remarks.borrow().clone()
+    }
+
+    /// The number of problems so far.
+    pub fn count(&self) -> usize {
+        self.problems.borrow().len()
+    }
+
+    /// Adds a problem of the reported file.
+    pub fn add(&self, position: Position, path: impl Into<String>, what: impl Into<String>) {
+        self.add_with_hint(position, path, what, None);
+    }
+
+    /// The same, with a hint.
+    pub fn add_with_hint(
+        &self,
+        position: Position,
+        path: impl Into<String>,
+        what: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        let (path, what) = (path.into(), what.into());
+        self.problems.borrow_mut().push(Problem { file: None, position: Some(position), path, what, hint });
+    }
+
+    /// Adds a problem of a file that the reported file names.
+    pub fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
+        let (file, path) = (Some(file.to_owned()), String::new());
+        self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
+    }
+
+    /// Sorted by file and position; problems at one position stay in the order in which they were found.
+    pub fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
+        // Two readers of one value may report the same problem.
+        let mut reported = HashSet::new();
+        problems.retain(|problem| reported.insert(problem.clone()));
+        problems
+    }
+}

@@ -1,0 +1,412 @@
+//! Parses YAML into a tree in which every value has its position.
+//!
+//! The structure and the positions come from the parser's events. serde_yaml decides what a plain scalar is (text,
+//! number, boolean, null), and a test checks that both agree on whole files. Rejected here, because later readers could not
+//! detect it: a second document, duplicate keys, merge keys, tags, keys that are not plain text, unbounded nesting and
+//! aliases.
+
+use std::collections::{HashMap, HashSet};
+
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput};
+
+use crate::language::key_path::{join, push_index, push_key};
+use crate::language::problem::{Problem, Report};
+use base::position::Position;
+
+/// Deeper than any sensible file, and shallow enough for a recursive reader.
+const MAX_DEPTH: usize = 64;
+/// The length of all text, in bytes. It and the number of values are counted with every alias expanded.
+const MAX_TEXT: usize = 16 << 20;
+
+/// How large a file may be.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeBounds {
+    pub nodes: usize,
+    pub bytes: usize,
+}
+
+/// Of gateway.yaml.
+pub const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
+
+/// A value, with the position of its first character.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    pub position: Position,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    Scalar(Scalar),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    pub key: String,
+    pub key_position: Position,
+    pub value: Node,
+}
+
+/// A scalar as it is written, and whether it may be something else than text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scalar {
+    pub text: String,
+    pub style: Style,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Its meaning depends on its text: `12`, `true`, `free`.
+    Plain,
+    /// In quotes, or a block: always text.
+    Quoted,
+    /// A single reference to the environment: it has whatever type its key requires.
+    Reference,
+    /// With a reference that cannot be resolved. That has been reported, so no other problem of the value is.
+    Unresolved,
+    /// With a variable that is not set, in a file that is only examined: the value is unknown.
+    Unknown,
+}
+
+/// The type of a scalar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Null,
+    Boolean,
+    Number,
+    Text,
+    Reference,
+}
+
+impl Scalar {
+    /// How it is written as a member of a list in brackets.
+    pub fn as_member(&self) -> String {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
+        let starts_plain = self.text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '/');
+        match self.style {
+            Style::Plain if starts_plain && self.text.bytes().all(is_plain) => self.text.clone(),
+            _ => format!("\"{}\"", self.text.escape_debug()),
+        }
+    }
+
+    /// Its type, as serde_yaml determines it for plain scalars.
+    pub fn kind(&self) -> Kind {
+        match self.style {
+            Style::Quoted => Kind::Text,
+            Style::Reference | Style::Unresolved | Style::Unknown => Kind::Reference,
+            Style::Plain => match serde_yaml::from_str(&self.text) {
+                Ok(serde_yaml::Value::Null) => Kind::Null,
+                Ok(serde_yaml::Value::Bool(_)) => Kind::Boolean,
+                Ok(serde_yaml::Value::Number(_)) => Kind::Number,
+                _ => Kind::Text,
+            },
+        }
+    }
+}
+
+impl Node {
+    /// Describes the value for "must …, is …": the text as it is written, or the kind of value.
+    pub fn found(&self) -> String {
+        // In characters.
+        const LONGEST: usize = 60;
+        match &self.value {
+            Value::List(list) => if list.is_empty() { "an empty list" } else { "a list" }.to_owned(),
+            Value::Map(map) => if map.is_empty() { "an empty mapping" } else { "a mapping" }.to_owned(),
+            Value::Scalar(scalar) if scalar.kind() == Kind::Null => "empty".to_owned(),
+            Value::Scalar(scalar) => {
+                let text = scalar.text.escape_debug().to_string();
+                let cut: String = text.chars().take(LONGEST).collect();
+                let dots = if cut.len() < text.len() { "…" } else { "" };
+                match scalar.kind() {
+                    Kind::Text | Kind::Reference => format!("`{cut}{dots}`"),
+                    _ => format!("{cut}{dots}"),
+                }
+            }
+        }
+    }
+}
+
+/// Parses the only document of a file. Problems that leave the rest readable go to `report`.
+///
+/// # Errors
+/// The first problem after which nothing can be read.
+pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+    read_within(CONFIG, bytes, report)
+}
+
+/// The same, within other bounds.
+///
+/// # Errors
+/// The first problem after which nothing can be read.
+pub fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+    let whole = |what: String| Problem { position: None, ..fault(Position::default(), what) };
+    if bytes.len() > bounds.bytes {
+        return Err(whole(format!("must be at most {} bytes, is {}", bounds.bytes, bytes.len())));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let valid = String::from_utf8_lossy(bytes.get(..error.valid_up_to()).unwrap_or_default());
+        let last = valid.rsplit('\n').next().unwrap_or_default();
+        let (line, column) = (valid.matches('\n').count() + 1, last.chars().count() + 1);
+        fault(Position { line, column }, "must be UTF-8 text, is not")
+    })?;
+    // A byte order mark is not part of the text, and would shift the first line by a column.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut builder = Builder {
+        text,
+        parser: Parser::new_from_str(text),
+        report,
+        anchors: HashMap::new(),
+        size: Size::default(),
+        most_nodes: bounds.nodes,
+        path: String::new(),
+    };
+    builder.document()
+}
+
+struct Builder<'t> {
+    text: &'t str,
+    parser: Parser<'t, StrInput<'t>>,
+    report: &'t Report,
+    anchors: HashMap<usize, (Node, Size)>,
+    size: Size,
+    most_nodes: usize,
+    /// The path of the value that is being read.
+    path: String,
+}
+
+/// How much has been read so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    nodes: usize,
+    text: usize,
+}
+
+impl<'t> Builder<'t> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
+        match self.parser.next_event() {
+            Some(Ok(event)) => Ok(event),
+            Some(Err(error)) => Err(self.unreadable(position(*error.marker()), error.info())),
+            None => Ok((Event::StreamEnd, Span::empty(Marker::new(0, 1, 0)))),
+        }
+    }
+
+    /// The problem that the parser has found at this position, in the words of the other problems.
+    fn unreadable(&self, at: Position, info: &str) -> Problem {
+        if info.contains("recursion") {
+            return fault(at, format!("must be nested at most {MAX_DEPTH} deep"));
+        }
+        if info.contains("simple key") {
+            // It is found where the next token begins.
+            let before = self.text.lines().take(at.line.saturating_sub(1)).enumerate();
+            let is_token = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
+            let key = before.filter(|(_, line)| is_token(line)).last();
+            if let Some((index, line)) = key {
+                let column = line.chars().take_while(|one| one.is_whitespace()).count() + 1;
+                let hint = Some("a colon and a space follow a key: `KEY: VALUE`".to_owned());
+                return Problem { hint, ..fault(Position { line: index + 1, column }, "must be a key with a value") };
+            }
+        }
+        fault(at, format!("must be YAML: {info}"))
+    }
+
+    fn document(&mut self) -> Result<Node, Problem> {
+        let mut root = None;
+        loop {
+            match self.next()? {
+                (Event::DocumentStart(_), span) if root.is_some() => {
+                    return Err(fault(position(span.start), "must be one document, a second one begins here"));
+                }
+                (Event::DocumentStart(_), _) => {
+                    let (event, span) = self.next()?;
+                    root = Some(self.node(event, span, 0)?);
+                }
+                (Event::StreamEnd, _) => break,
+                _ => {}
+            }
+        }
+        root.ok_or_else(|| Problem { position: None, ..fault(Position::default(), "must be a mapping, is empty") })
+    }
+
+    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Node, Problem> {
+        let position = position(span.start);
+        let before = self.size;
+        let text = if let Event::Scalar(text, ..) = &event { text.len() } else { 0 };
+        self.count(Size { nodes: 1, text }, position)?;
+        if depth > MAX_DEPTH {
+            return Err(fault(position, format!("must be nested at most {MAX_DEPTH} deep")));
+        }
+        let (value, anchor, tag) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let style = if style == ScalarStyle::Plain { Style::Plain } else { Style::Quoted };
+                (Value::Scalar(Scalar { text: text.into_owned(), style }), anchor, tag)
+            }
+            Event::SequenceStart(anchor, tag) => (self.list(depth)?, anchor, tag),
+            Event::MappingStart(anchor, tag) => (self.map(depth)?, anchor, tag),
+            Event::Alias(anchor) => {
+                let Some((target, size)) = self.anchors.get(&anchor).cloned() else {
+                    return Err(fault(position, "must name an anchor that is complete, this alias is inside its own"));
+                };
+                self.count(size, position)?;
+                (target.value, 0, None)
+            }
+            _ => return Err(fault(position, "must be YAML: a value is missing")),
+        };
+        if let Some(tag) = tag {
+            self.report.add(position, &self.path, format!("must have no tag, has `{}{}`", tag.handle, tag.suffix));
+        }
+        let node = Node { position, value };
+        if anchor > 0 {
+            let size = Size { nodes: self.size.nodes - before.nodes, text: self.size.text - before.text };
+            self.anchors.insert(anchor, (node.clone(), size));
+        }
+        Ok(node)
+    }
+
+    fn count(&mut self, more: Size, position: Position) -> Result<(), Problem> {
+        self.size = Size { nodes: self.size.nodes + more.nodes, text: self.size.text + more.text };
+        if self.size.nodes > self.most_nodes || self.size.text > MAX_TEXT {
+            let most = self.most_nodes;
+            let what = format!("must have at most {most} values and {MAX_TEXT} bytes of text, aliases expanded");
+            return Err(fault(position, what));
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, Problem> {
+        let mut list = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(list)),
+                (event, span) => {
+                    let length = self.path.len();
+                    push_index(&mut self.path, list.len());
+                    list.push(self.node(event, span, depth + 1)?);
+                    self.path.truncate(length);
+                }
+            }
+        }
+    }
+
+    fn map(&mut self, depth: usize) -> Result<Value, Problem> {
+        let mut map: Vec<Entry> = Vec::new();
+        let mut keys = HashSet::new();
+        loop {
+            let (key, style, key_position) = match self.next()? {
+                (Event::MappingEnd, _) => return Ok(Value::Map(map)),
+                (Event::Scalar(key, style, _, _), span) => (key.into_owned(), style, position(span.start)),
+                (_, span) => return Err(fault(position(span.start), "a key must be plain text")),
+            };
+            // In quotes it is an ordinary key.
+            let merges = key == "<<" && style == ScalarStyle::Plain;
+            if merges {
+                self.report.add(key_position, join(&self.path, "<<"), "merge keys are not supported");
+            }
+            let (event, span) = self.next()?;
+            let above = self.path.len();
+            push_key(&mut self.path, &key);
+            let value = self.node(event, span, depth + 1)?;
+            self.path.truncate(above);
+            if !keys.insert(key.clone()) {
+                self.report.add(key_position, join(&self.path, &key), "duplicate key");
+                continue;
+            }
+            if !merges {
+                map.push(Entry { key, key_position, value });
+            }
+        }
+    }
+}
+
+fn position(marker: Marker) -> Position {
+    Position { line: marker.line(), column: marker.col() + 1 }
+}
+
+fn fault(position: Position, what: impl Into<String>) -> Problem {
+    Problem { file: None, position: Some(position), path: String::new(), what: what.into(), hint: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The tree as serde_yaml would have it, our reading of scalars included.
+    fn as_value(node: &Node) -> serde_yaml::Value {
+        match &node.value {
+            Value::Scalar(scalar) if scalar.kind() == Kind::Text => serde_yaml::Value::String(scalar.text.clone()),
+            Value::Scalar(scalar) => serde_yaml::from_str(&scalar.text).unwrap(),
+            Value::List(list) => serde_yaml::Value::Sequence(list.iter().map(as_value).collect()),
+            Value::Map(map) => {
+                let pair = |entry: &Entry| (serde_yaml::Value::String(entry.key.clone()), as_value(&entry.value));
+                serde_yaml::Value::Mapping(map.iter().map(pair).collect())
+            }
+        }
+    }
+
+    #[track_caller]
+    fn agree(text: &str) {
+        let report = Report::default();
+        let tree = read(text.as_bytes(), &report).unwrap_or_else(|problem| panic!("{problem:?} in:\n{text}"));
+        assert_eq!(report.into_problems(), [], "{text}");
+        let whole: serde_yaml::Value = serde_yaml::from_str(text).unwrap();
+        assert_eq!(as_value(&tree), whole, "{text}");
+    }
+
+    #[test]
+    fn the_tree_and_serde_yaml_agree_on_what_a_file_means() {
+        agree("a: 1\nb: [1.5, 1e3, 0x10, 0o17, .inf, -7, +3, 012, 1_000]\n");
+        agree("a: true\nb: yes\nc: ~\nd:\ne: null\nf: 'true'\ng: \"12\"\nh: no\ni: Null\nj: TRUE\n");
+        agree("a: http://127.0.0.1:9000\nb: 10.0.0.0/8\nc: 250ms\nd: 1.10\ne: 12:30\nf: 2026-11-20\n");
+        agree("a: |\n  two\n  lines\nb: >-\n  folded\n  text\nc: plain\n  over two lines\n");
+        agree("a: &x {b: [1, two]}\nc: *x\nd: [*x, *x]\n");
+        agree("- a\n- {b: c, 'd e': f}\n- [g, [h]]\n-\n");
+        agree("? a\n: b\n\"c\": d # comment\n\n# another\ne: '#no comment'\n");
+        agree(include_str!("../../../../gateway.yaml"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_scalar_has_the_type_that_serde_yaml_gives_it(scalar in "[0-9a-zA-Z.+_~]{1,2}[0-9a-zA-Z.+_~-]{0,4}") {
+            agree(&format!("a: {scalar}\nb: '{scalar}'\n"));
+        }
+    }
+
+    #[test]
+    fn positions_count_characters_from_one() {
+        let tree = read("ä: [é, {k: v}]\n".as_bytes(), &Report::default()).unwrap();
+        let Value::Map(map) = &tree.value else { panic!("{tree:?}") };
+        assert_eq!(map[0].key_position, Position { line: 1, column: 1 });
+        assert_eq!(map[0].value.position, Position { line: 1, column: 4 });
+        let Value::List(list) = &map[0].value.value else { panic!("{tree:?}") };
+        let Value::Map(inner) = &list[1].value else { panic!("{tree:?}") };
+        assert_eq!(inner[0].value.position, Position { line: 1, column: 12 });
+    }
+
+    #[test]
+    fn aliases_expand_within_bounds() {
+        let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+        for level in 1..9 {
+            let below = level - 1;
+            bomb +=
+                &format!("a{level}: &a{level} [*a{below}, *a{below}, *a{below}, *a{below}, *a{below}, *a{below}]\n");
+        }
+        let problem = read(bomb.as_bytes(), &Report::default()).unwrap_err();
+        assert!(problem.what.contains("aliases expanded"), "{problem:?}");
+    }
+
+    #[test]
+    fn aliases_of_a_long_text_expand_within_bounds() {
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(100));
+        let problem = read(long.as_bytes(), &Report::default()).unwrap_err();
+        assert!(problem.what.contains("aliases expanded"), "{problem:?}");
+    }
+
+    #[test]
+    fn nesting_has_a_bound() {
+        let deep = "[".repeat(10_000);
+        let problem = read(deep.as_bytes(), &Report::default()).unwrap_err();
+        assert_eq!(problem.what, format!("must be nested at most {MAX_DEPTH} deep"));
+    }
+}

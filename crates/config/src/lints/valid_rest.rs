@@ -1,0 +1,98 @@
+//! Takes the keys with problems out of a file, so that the others can be linted in the same run.
+
+use std::collections::BTreeSet;
+
+use crate::language::problem::Problem;
+use crate::language::suggest::nearest_name;
+use crate::language::tree::{Entry, Node, Scalar, Style, Value};
+
+const RULES: [&str; 3] = ["rules", "policies", "exempt"];
+const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
+
+/// Without these, other keys are read in another way.
+const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
+    ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
+    ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
+    ("client_ip", &["rules", "policies", "exempt", "routes", "cors", "error_pages"]),
+    ("limits", &["cors"]),
+];
+
+/// No lint but their own reads these.
+const ALONE: [&str; 8] =
+    ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
+
+/// The keys that some lints read. All others may read every key that does not stand [`ALONE`].
+const READS: [(&str, &[&str]); 8] = [
+    ("public_admin", &["admin"]),
+    ("trust_everyone", &["client_ip", "listeners"]),
+    ("open_proxy_protocol", &["listeners"]),
+    ("guessable_names", &["access_log", "hash_key", "hash_key_file"]),
+    ("cleartext_password", &["store"]),
+    ("refused_preflight", &["jwt", "cors"]),
+    ("host_bits", &[]),
+    ("unknown_value", &[]),
+];
+
+/// A file without the keys that have problems.
+#[derive(Debug)]
+pub struct ValidRest {
+    pub tree: Node,
+    removed: BTreeSet<String>,
+}
+
+impl ValidRest {
+    /// `None` where the problems do not say which keys they concern, or where the rest says nothing without them.
+    /// `declared` are all keys that a file may have.
+    pub fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
+        let Value::Map(entries) = &tree.value else { return None };
+        let mut removed = BTreeSet::new();
+        for problem in problems {
+            // What is wrong in another file may be the reason for any key.
+            if problem.file.is_some() || problem.path.is_empty() {
+                return None;
+            }
+            let key = problem.path.split(['.', '[']).next().unwrap_or_default();
+            // One that is not known may be one that is misspelt; another says nothing.
+            let meant = if declared.contains(&key) { Some(key) } else { nearest_name(key, declared) };
+            removed.extend(meant.map(str::to_owned));
+        }
+        // It silences warnings.
+        if removed.contains("check") {
+            return None;
+        }
+        for (key, others) in READ_BY_OTHERS {
+            if removed.contains(key) {
+                removed.extend(others.iter().map(|other| (*other).to_owned()));
+            }
+        }
+        for group in [RULES, UPSTREAMS] {
+            if group.iter().any(|key| removed.contains(*key)) {
+                removed.extend(group.map(str::to_owned));
+            }
+        }
+        let is_valid = |entry: &&Entry| declared.contains(&&*entry.key) && !removed.contains(&entry.key);
+        let mut kept: Vec<Entry> = entries.iter().filter(is_valid).cloned().collect();
+        let stand_in = |key: &str, text: &str| {
+            let scalar = Scalar { text: text.to_owned(), style: Style::Quoted };
+            let value = Node { position: tree.position, value: Value::Scalar(scalar) };
+            Entry { key: key.to_owned(), key_position: tree.position, value }
+        };
+        let has = |kept: &[Entry], keys: [&str; 2]| kept.iter().any(|entry| keys.contains(&&*entry.key));
+        if !has(&kept, ["upstream", "upstreams"]) {
+            kept.push(stand_in("upstream", "http://unknown.invalid"));
+        }
+        // The default could be an address that another key has.
+        if !has(&kept, ["listen", "listeners"]) && ["listen", "listeners"].iter().any(|key| removed.contains(*key)) {
+            kept.push(stand_in("listen", "127.0.0.1:0"));
+        }
+        Some(ValidRest { tree: Node { position: tree.position, value: Value::Map(kept) }, removed })
+    }
+
+    /// Whether this lint has all that it reads.
+    pub fn decides(&self, lint: &str) -> bool {
+        match READS.iter().find(|(name, _)| *name == lint) {
+            Some((_, reads)) => !reads.iter().any(|key| self.removed.contains(*key)),
+            None => self.removed.iter().all(|key| ALONE.contains(&&**key)),
+        }
+    }
+}
