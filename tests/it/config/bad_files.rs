@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use base::time::Timestamp;
-use config::problem::Problems;
+use config::problem::{Problems, Purpose};
 use config::{Config, Environment};
 use proptest::prelude::*;
 
@@ -56,6 +56,10 @@ fn expired() -> &'static IssuedCertificate {
 
 /// Reads a file as if all the files that it names existed.
 pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
+    parse_for(Purpose::Run, bytes)
+}
+
+fn parse_for(purpose: Purpose, bytes: &[u8]) -> Result<Config, Problems> {
     let certificates = Certificates::shared();
     let read = |path: &Path| match path.to_str() {
         Some("ca.pem") => Ok(certificates.authority.clone().into_bytes()),
@@ -86,7 +90,8 @@ pub fn parse(bytes: &[u8]) -> Result<Config, Problems> {
         }
         _ => Err(std::io::ErrorKind::NotFound.into()),
     };
-    Config::parse("gateway.yaml", bytes, Environment { variable: &environment, folder: Path::new(""), read: &read })
+    let environment = Environment { variable: &environment, folder: Path::new(""), read: &read };
+    Config::parse_for(purpose, "gateway.yaml", bytes, environment)
 }
 
 fn report(bytes: &[u8]) -> String {
@@ -141,6 +146,47 @@ fn every_bad_file_gives_the_expected_report() {
 #[test]
 fn every_unwise_file_gives_the_expected_warnings() {
     every_file_gives_its_report("warned");
+}
+
+/// A lint that reads a key of which `valid_rest` does not know it warns here of what the whole file does not have.
+#[test]
+fn a_file_with_a_wrong_key_has_no_warning_that_it_would_not_have_without_the_mistake() {
+    let (mut files_seen, mut warnings_seen, mut wrong) = (0, 0, Vec::new());
+    for path in files("warned").into_iter().chain(files("good")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let yaml = text.split("# ---\n").next().unwrap();
+        let Ok(whole) = parse_for(Purpose::CheckToRun, yaml.as_bytes()) else { continue };
+        files_seen += 1;
+        let known: Vec<_> = whole.warnings.warnings.iter().map(|one| (one.name, &one.path, &one.what)).collect();
+        let is_key = |line: &&str| line.starts_with(|first: char| first.is_ascii_lowercase()) && line.contains(':');
+        for key_line in yaml.lines().filter(is_key) {
+            let key = key_line.split(':').next().unwrap();
+            let mut is_below = false;
+            let broken: Vec<String> = yaml
+                .lines()
+                .filter_map(|line| {
+                    let is_begin = line == key_line;
+                    is_below = is_begin || is_below && (line.starts_with([' ', '-', '#', '}', ']']) || line.is_empty());
+                    if is_begin {
+                        Some(format!("{key}: {{no_such_key: 1}}"))
+                    } else {
+                        (!is_below).then(|| line.to_owned())
+                    }
+                })
+                .collect();
+            let Err(problems) = parse_for(Purpose::CheckToRun, broken.join("\n").as_bytes()) else {
+                panic!("{}: `{key}` is not wrong", path.display());
+            };
+            for warning in &problems.warnings {
+                warnings_seen += 1;
+                if !known.contains(&(warning.name, &warning.path, &warning.what)) {
+                    wrong.push(format!("{}: without `{key}`: {} at {}", path.display(), warning.name, warning.path));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(files_seen > 50 && warnings_seen > 20, "{files_seen} files, {warnings_seen} warnings");
 }
 
 #[test]
