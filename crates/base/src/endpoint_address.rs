@@ -7,18 +7,18 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Where an endpoint of an upstream is reached, or a listener.
+/// The address of an endpoint of an upstream, or of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointAddress {
     Inet(SocketAddr),
     Unix(Arc<Path>),
 }
 
-/// Begins the text of the address of a socket, and not that of another one.
+/// The prefix in the text of a Unix domain socket's address; no other address begins with it.
 const UNIX: &str = "unix:";
 
 impl EndpointAddress {
-    /// `None` for a socket.
+    /// The IP address and port; `None` for a Unix domain socket.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             EndpointAddress::Inet(address) => Some(*address),

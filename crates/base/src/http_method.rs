@@ -58,7 +58,8 @@ pub fn is_registered(method: &[u8]) -> bool {
     )
 }
 
-/// Whether a method would make a proxy something else. In any case: some servers ignore it.
+/// Whether a method must never be forwarded, because it would turn a proxy into a tunnel or a mirror. Compared without regard to
+/// case, because some servers ignore it.
 pub fn is_never_forwarded(method: &[u8]) -> bool {
     method.eq_ignore_ascii_case(b"TRACE") || method.eq_ignore_ascii_case(b"CONNECT")
 }

@@ -7,7 +7,7 @@ pub enum HttpProtocol {
     Http1,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/2 without TLS, of which the client knows beforehand.
+    /// HTTP/2 without TLS, for clients that know in advance that the server speaks it.
     H2c,
 }
 

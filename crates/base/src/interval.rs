@@ -19,7 +19,7 @@ pub fn fixed_interval(name: &str, length: Duration) -> Duration {
     length
 }
 
-/// The length that `text` gives an interval; `None` if it does not name it.
+/// The length that the setting `text` gives to the interval `name`; `None` if `text` does not contain the name.
 #[cfg(feature = "test-hooks")]
 fn chosen(text: &str, name: &str) -> Option<Duration> {
     let mut intervals = text.split(',').filter_map(|interval| interval.split_once('='));

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 /// In bytes: far more than any bundle of certificates has.
 const MAX_BYTES: usize = 16 << 20;
 
-/// A file that the configuration names, with what it contained when that was loaded.
+/// A file that the configuration names, together with its content at the time when the configuration was loaded.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NamedFile {
     path: PathBuf,
@@ -28,12 +28,12 @@ impl NamedFile {
         &self.path
     }
 
-    /// What it contained when the configuration was loaded.
+    /// The content of the file when the configuration was loaded.
     pub fn loaded(&self) -> &[u8] {
         &self.loaded
     }
 
-    /// What it contains now. May block.
+    /// Reads the present content of the file. May block.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Blocks as a file system does that gives no answer, while a test has named this file in the file of `TOLLGATE_TEST_HANG`.
+/// For tests: blocks, as a file system that gives no answer does, while the file named by `TOLLGATE_TEST_HANG` lists this path.
 #[cfg(feature = "test-hooks")]
 fn hang(path: &Path) {
     let Some(names) = std::env::var_os("TOLLGATE_TEST_HANG") else { return };

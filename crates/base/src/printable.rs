@@ -1,4 +1,4 @@
-//! Escapes text for terminals and logs: what would control a terminal, end a line, reorder it or be invisible.
+//! Escapes text for terminals and logs: characters that control a terminal, end a line, reorder text or are invisible.
 
 use std::fmt::{self, Display, Write};
 
@@ -11,13 +11,13 @@ pub struct Printable<T>(pub T);
 
 impl<T: Display> Display for Printable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(Escaping(f), "{}", self.0)
+        write!(EscapingWriter(f), "{}", self.0)
     }
 }
 
-struct Escaping<'f, 'w>(&'f mut fmt::Formatter<'w>);
+struct EscapingWriter<'f, 'w>(&'f mut fmt::Formatter<'w>);
 
-impl Write for Escaping<'_, '_> {
+impl Write for EscapingWriter<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for part in text.split_inclusive(is_hidden) {
             match part.chars().next_back().filter(|last| is_hidden(*last)) {
@@ -54,8 +54,8 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Resu
     Ok(())
 }
 
-/// The same document with no character hidden, except for its line breaks. In JSON such characters are in strings only,
-/// or they are white space between values.
+/// Returns the JSON document with every hidden character escaped, except for its line breaks. In JSON such characters occur only
+/// in strings, or as white space between values.
 pub fn printable_json(json: &str) -> String {
     let mut printable = String::with_capacity(json.len());
     for character in json.chars() {
@@ -74,8 +74,8 @@ pub fn printable_json(json: &str) -> String {
     printable
 }
 
-/// The same text in Prometheus' format with no character hidden, except for its line breaks. Such characters are in the
-/// values of labels only, and there is no escape for them there: `\u{1b}` becomes a part of the value.
+/// Returns the text in Prometheus' format with every hidden character escaped, except for its line breaks. Such characters occur
+/// only in the values of labels, where the format has no escape for them: `\u{1b}` becomes a part of the value.
 pub fn printable_exposition(text: String) -> String {
     if !text.contains(|character| character != '\n' && is_hidden(character)) {
         return text;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use ring::hmac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The key when the file sets none: names are the same everywhere, and anybody can test a guess.
+/// The default key, when the file sets none: names are the same on every installation, and anybody can test a guess.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
 /// The key from which names are derived.
@@ -37,12 +37,12 @@ impl PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
-    /// In place of a secret that is not known here.
+    /// The key to use when the operator's secret is not known here; its names do not match those in any log.
     pub fn unknown() -> PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }
 
-    /// Whether its names are those that a gateway makes.
+    /// Whether its names are those that a gateway with the same configuration makes.
     pub fn is_known(&self) -> bool {
         self.origin != KeyOrigin::Unknown
     }

@@ -8,7 +8,7 @@ use super::named_file::NamedFile;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// In the configuration itself, or in a file of its own.
+/// Where a secret comes from: the configuration itself, or a file of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     Inline(Secret),
@@ -20,7 +20,8 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// From the content of a file. Line ends after it are left out: editors end the last line. `None` if it is not UTF-8.
+    /// Makes a secret of the content of a file. Line ends at the end are left out, because editors add one. `None` if it is not
+    /// UTF-8.
     pub fn from_file(content: &[u8]) -> Option<Secret> {
         let text = std::str::from_utf8(content).ok()?;
         Some(Secret::new(text.trim_end_matches(['\n', '\r'])))
@@ -33,7 +34,7 @@ impl Secret {
 }
 
 impl SecretSource {
-    /// As it was when the configuration was loaded.
+    /// The secret as it was when the configuration was loaded.
     pub fn loaded(&self) -> Option<Secret> {
         match self {
             SecretSource::Inline(secret) => Some(secret.clone()),
@@ -41,11 +42,11 @@ impl SecretSource {
         }
     }
 
-    /// As it is now. May block.
+    /// Reads the present secret. May block.
     ///
     /// # Errors
     ///
-    /// The file and its mistake, if it cannot be read or is not UTF-8.
+    /// Names the file and the mistake, if it cannot be read or is not UTF-8.
     pub fn read(&self) -> Result<Secret, String> {
         let file = match self {
             SecretSource::Inline(secret) => return Ok(secret.clone()),

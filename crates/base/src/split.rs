@@ -10,7 +10,7 @@ pub fn rsplit_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memrchr(separator, bytes)?)
 }
 
-/// The same with a separator of any length.
+/// The parts before and after the first occurrence of a separator of any length; `None` without one.
 pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8], &'b [u8])> {
     let (before, rest) = bytes.split_at_checked(memchr::memmem::find(bytes, separator)?)?;
     Some((before, rest.get(separator.len()..)?))

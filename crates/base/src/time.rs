@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// They are rounded up to 10 ms, and checked every 10 ms.
+/// The most that such a timer can be late: timers are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
 /// As [`sleep`], but as precise as a timer of the request thread's own runtime, which is used only for the end of the span.
@@ -27,7 +27,7 @@ pub async fn sleep_precisely(span: Duration) {
     tokio::time::sleep_until(end).await;
 }
 
-/// Waits for work, but not for longer than this span, which is as precise as that of [`sleep_precisely`].
+/// Waits for `work`, but not for longer than `span`, which is as precise as in [`sleep_precisely`]. `None` if the time is over.
 pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -60,7 +60,7 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
-    /// The unit of metrics; the rounding of the float is far below the resolution of a clock.
+    /// The time in seconds, the unit of metrics; the rounding of the float is far below the resolution of a clock.
     #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
@@ -129,8 +129,8 @@ impl Clock {
         }
     }
 
-    /// What the wall clock tells at a moment of [`Clock::now`], for what a person wrote as a date. No clock is read: it is
-    /// as right as the last [`Clock::compare`].
+    /// The wall clock's time at a moment of [`Clock::now`], to compare with a date that a person wrote. No clock is read: the
+    /// result is as correct as the last [`Clock::compare`].
     pub fn date(&self, moment: Timestamp) -> Timestamp {
         match self {
             Clock::System { ahead, .. } => Timestamp(moment.0.saturating_add_signed(ahead.load(Ordering::Relaxed))),
@@ -138,7 +138,7 @@ impl Clock {
         }
     }
 
-    /// Finds out how far the wall clock is ahead: somebody may have set it since.
+    /// Compares this clock with the wall clock, which may have been set in the meantime.
     pub fn compare(&self) {
         if let Clock::System { ahead, .. } = self {
             let (wall, now) = (self.wall().0, self.now().0);
@@ -147,7 +147,7 @@ impl Clock {
         }
     }
 
-    /// The moment that somebody set by hand; none while the machine's clock counts.
+    /// The moment of a manual clock; `None` for the machine's clock.
     pub fn injected(&self) -> Option<Timestamp> {
         match self {
             Clock::System { .. } => None,
@@ -155,7 +155,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock. The system's clock is not ours to set: nothing happens.
+    /// Moves a manual clock. Has no effect on the machine's clock.
     pub fn set(&self, moment: Timestamp) {
         if let Clock::Manual(now) = self {
             now.store(moment.0, Ordering::Release);

@@ -1,15 +1,15 @@
 //! Watches the files of a listener's certificates, and puts changed ones in force.
 //!
-//! A change counts once all of them have looked the same twice: a certificate and its key are written one after the other.
-//! A file that cannot be used changes nothing: what was in force stays, and the log says once what is wrong.
+//! A change counts once all files have looked the same twice: a certificate and its key are written one after the other. A file
+//! that cannot be used changes nothing: the certificates in force stay, and the log reports the fault once.
 
 use std::sync::Arc;
 
 use super::file_fingerprint::{FileFingerprint, Trigger};
 use base::time::Timestamp;
-use base::tls::server::{FileError, Reread, Server};
+use base::tls::server::{FileError, RereadResult, Server};
 
-/// Why files are rejected.
+/// The reason why files were rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidCertificates {
     pub problems: usize,
@@ -23,17 +23,17 @@ pub struct CertificateWatch {
     last_seen: Option<Vec<FileFingerprint>>,
     /// The fingerprints when the files were last read.
     last_read: Option<Vec<FileFingerprint>>,
-    /// What was reported last, while it is still wrong.
+    /// The faults that were reported last, while they remain.
     reported: Option<Vec<FileError>>,
 }
 
 impl CertificateWatch {
-    /// The files were read before they are watched: a change in between is found by the first checks.
+    /// Watches the files of `server`. They were read before: a change in between is found by the first checks.
     pub fn new(server: Arc<Server>) -> CertificateWatch {
         CertificateWatch { server, last_seen: None, last_read: None, reported: None }
     }
 
-    /// Whether changed files have come into force, or why they were rejected; `None` if there is nothing new.
+    /// Returns whether changed files have come into force; `None` if nothing is new.
     ///
     /// # Errors
     /// When a file cannot be used, or a new certificate is not valid at this moment.
@@ -50,7 +50,7 @@ impl CertificateWatch {
         match reread {
             Ok(reread) => {
                 let was_wrong = self.reported.take().is_some();
-                (reread == Reread::Changed || was_wrong).then_some(Ok(()))
+                (reread == RereadResult::Changed || was_wrong).then_some(Ok(()))
             }
             // They may be in the middle of being written.
             Err(_) if self.last_read.is_none() && trigger == Trigger::Interval => None,

@@ -1,31 +1,30 @@
-//! Says in plain words why a certificate was rejected, by us or by the peer.
+//! Words why a certificate was rejected, by us or by the peer, for operators.
 //!
-//! rustls says it for programmers, and of some libraries only its text is left.
+//! The texts of rustls are written for programmers, and some libraries pass on nothing but its text.
 
 use std::borrow::Cow;
 
 use chrono::{DateTime, SecondsFormat};
 
-/// With this begins what rustls says of a certificate.
+/// The beginning of the text with which rustls reports an invalid certificate.
 pub const UNVERIFIED: &str = "invalid peer certificate";
-/// With this begins what rustls says of what the peer has rejected.
+/// The beginning of the text with which rustls reports that the peer has rejected something.
 pub const ALERT: &str = "received fatal alert: ";
-/// What rustls says of a client that shows no certificate.
+/// The text with which rustls reports a client that presents no certificate.
 const NONE_SHOWN: &str = "peer sent no certificates";
 
-/// The text of an error with a server, with what it says of a certificate in plain words. The text of other errors stays as
-/// it is.
+/// Words an error of a connection to a server: the part about a certificate in plain words, any other error as it is.
 pub fn of_server(text: &str) -> Cow<'_, str> {
     let hint = " (`ca_file` names those that are; without it, those of the system are)";
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The same for a server without a `ca_file` in gateway.yaml.
+/// Words an error of a connection to a server that has no `ca_file` in gateway.yaml.
 pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// What is wrong with the certificate of a server. `hint` says who is trusted.
+/// The fault of a server's certificate. `hint` says which authorities are trusted.
 fn by_authorities(text: &str, hint: &str) -> Option<String> {
     replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;
@@ -42,7 +41,7 @@ fn by_authorities(text: &str, hint: &str) -> Option<String> {
     })
 }
 
-/// The same for an error with a client.
+/// Words an error of a connection from a client.
 pub fn of_client(text: &str) -> Cow<'_, str> {
     let verified = replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;
@@ -64,13 +63,13 @@ pub fn of_client(text: &str) -> Cow<'_, str> {
     verified.or_else(none).or_else(|| replaced(text, ALERT, by_client)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// The text with other words from `beginning` on.
+/// The text, in which `words` replaces everything from `beginning` on.
 fn replaced(text: &str, beginning: &str, words: impl Fn(&str) -> Option<String>) -> Option<String> {
     let (before, rest) = text.split_once(beginning)?;
     Some(before.to_owned() + &words(rest)?)
 }
 
-/// What a server says by an alert.
+/// The meaning of an alert that a server has sent.
 fn by_server(alert: &str) -> Option<String> {
     let words = match name(alert) {
         "CertificateRequired" => "it requires a certificate of its clients (`cert_file` and `key_file`)",
@@ -90,7 +89,7 @@ fn by_server(alert: &str) -> Option<String> {
     Some(format!("the server ended the handshake: {words}"))
 }
 
-/// What a client says by an alert.
+/// The meaning of an alert that a client has sent.
 fn by_client(alert: &str) -> Option<String> {
     let words = match name(alert) {
         "UnknownCA" => "it does not trust the authority of our certificate",
@@ -104,12 +103,12 @@ fn by_client(alert: &str) -> Option<String> {
     Some(format!("the client ended the handshake: {words}"))
 }
 
-/// The first word.
+/// The first word of an alert's text, which is its name.
 fn name(alert: &str) -> &str {
     alert.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()
 }
 
-/// Why a certificate was rejected, whosever it is.
+/// The reason for which a certificate was rejected, of a client or of a server.
 fn words(reason: &str) -> Option<String> {
     let moment = |after: &str| {
         let (_, rest) = reason.split_once(after)?;
@@ -159,7 +158,7 @@ fn words(reason: &str) -> Option<String> {
     })
 }
 
-/// `DnsName("localhost") or IpAddress(127.0.0.1)` without what is around the names.
+/// The names in `DnsName("localhost") or IpAddress(127.0.0.1)`, without the types around them.
 fn plain_names(names: &str) -> String {
     let names = names.replace("DnsName(\"", "").replace("IpAddress(", "").replace("\")", "");
     names.replace(')', "")

@@ -10,16 +10,16 @@ use x509_parser::x509::X509Version;
 
 use super::{names, pem};
 
-/// Why a certificate and a key are no pair.
+/// The reason why a certificate and a key cannot be used as a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairFault {
     Certificate(String),
     Key(String),
-    /// Each can be used, but not together.
+    /// Each is valid, but the key is not the certificate's.
     Mismatch(String),
 }
 
-/// The certificates in a PEM file, of which each can be read.
+/// Reads the certificates of a PEM file, and checks that each can be used.
 ///
 /// # Errors
 /// Says which one cannot be used, and why.
@@ -74,7 +74,7 @@ pub fn pair(
     }
 }
 
-/// Why revocation lists cannot be used.
+/// Words why revocation lists cannot be used.
 pub fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     use CertRevocationListError::{
         IssuerInvalidForCrl, ParseError, UnsupportedCriticalExtension, UnsupportedCrlVersion, UnsupportedDeltaCrl,
@@ -95,12 +95,12 @@ pub fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     }
 }
 
-/// What a certificate is called; `None` if it cannot be read.
+/// The title of a certificate in reports; `None` if it cannot be read.
 fn title(certificate: &[u8]) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| names::title(&certificate))
 }
 
-/// Why the certificate with this index in its file cannot be used.
+/// Words why the certificate with this index in its file cannot be used.
 pub fn unreadable(index: usize, certificate: &[u8], error: &Error) -> String {
     let which = match index {
         0 => "its first certificate".to_owned(),

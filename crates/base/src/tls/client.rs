@@ -20,7 +20,7 @@ use super::pem::{certificates, private_key};
 use super::system_roots;
 use crate::named_file::NamedFile;
 
-/// What `tls` says about one server.
+/// The settings of `tls` for connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// PEM: the authorities that are trusted. `None`: those that this machine trusts.
@@ -78,16 +78,16 @@ pub struct Client {
     last: Mutex<Built>,
 }
 
-/// What a connection is verified by, and what is presented on it.
+/// The parsed files of a client: the authorities that verify a connection, and the certificate that is presented on it.
 #[derive(Debug)]
 pub struct Material {
     pub authorities: Vec<CertificateDer<'static>>,
     pub identity: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    /// Of the content of all files.
+    /// A hash of the content of all files.
     pub hash: [u8; 32],
 }
 
-/// What was made from files with this content.
+/// The settings of connections that were made from files with this content.
 #[derive(Debug)]
 struct Built {
     content: [u8; 32],
@@ -95,7 +95,7 @@ struct Built {
 }
 
 impl Client {
-    /// Uses what the files contained when the configuration was loaded.
+    /// Makes a client from the content that the files had when the configuration was loaded.
     ///
     /// # Errors
     ///
@@ -109,16 +109,16 @@ impl Client {
         &self.settings
     }
 
-    /// What was made last, without reading any file.
+    /// The settings that were made last, without reading any file.
     pub fn last_config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.last.lock().config)
     }
 
-    /// What the files contained when the configuration was loaded, taken apart.
+    /// Parses the content that the files had when the configuration was loaded.
     ///
     /// # Errors
     ///
-    /// As [`Client::new`]: not for what that has accepted.
+    /// The errors of [`Client::new`]; none if that has accepted the settings.
     pub fn material(&self) -> Result<Material, FileError> {
         let contents = Contents::of(&self.settings, |file| Ok(Cow::Borrowed(file.loaded())))?;
         let authorities = match contents.ca.as_deref() {
@@ -156,7 +156,7 @@ impl Client {
         self.settings.ca_file.is_some() || self.settings.certificate.is_some()
     }
 
-    /// With the path, for a log.
+    /// The error as a text for a log, with the path of the file.
     pub fn describe(&self, error: &FileError) -> String {
         let certificate = self.settings.certificate.as_ref();
         let file = match error.key {
@@ -177,7 +177,7 @@ impl PartialEq for Client {
 
 impl Eq for Client {}
 
-/// What the files contain; `None` for one that is not named.
+/// The content of each file; `None` for a file that the settings do not name.
 struct Contents<'s> {
     ca: Option<Cow<'s, [u8]>>,
     certificate: Option<Cow<'s, [u8]>>,
@@ -202,7 +202,7 @@ impl<'s> Contents<'s> {
         })
     }
 
-    /// One hash of all, missing ones included.
+    /// One hash of all files, in which a missing file differs from an empty one.
     fn hash(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for content in [&self.ca, &self.certificate, &self.key] {

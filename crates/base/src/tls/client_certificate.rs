@@ -1,4 +1,4 @@
-//! Reads what rules may count a client by from its certificate.
+//! Reads those properties of a client's certificate that rules may count by.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use super::pem::certificates;
 use super::timestamp;
 use crate::time::Timestamp;
 
-/// The certificate of a client that has shown it. Whether it verifies is not known here.
+/// A certificate that a client has presented. Whether it verifies is not known here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// SHA-256 of the whole certificate, in lower-case hexadecimal digits.
@@ -39,7 +39,7 @@ impl ClientCertificate {
         first.ok_or_else(|| "there is no certificate in it".to_owned())
     }
 
-    /// Reads the DER of a certificate. What cannot be read is missing: a certificate that verifies can be read.
+    /// Reads a certificate in DER. A property that cannot be read is `None`: every certificate that verifies can be read.
     pub fn read(der: &[u8]) -> ClientCertificate {
         let fingerprint = hexadecimal(&Sha256::digest(der));
         let Ok((_, certificate)) = X509Certificate::from_der(der) else {
@@ -60,7 +60,7 @@ impl ClientCertificate {
         ClientCertificate { fingerprint, subject, dns: only(dns), uri: only(uris), not_after }
     }
 
-    /// Whether it is not valid any more.
+    /// Whether its validity has ended.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.not_after.is_none_or(|not_after| not_after < now)
     }

@@ -1,4 +1,4 @@
-//! Holds what TLS knows of a client that rules may count it by.
+//! Holds the properties of a client's TLS connection that rules may count by.
 
 use super::client_certificate::ClientCertificate;
 
@@ -6,7 +6,7 @@ use super::client_certificate::ClientCertificate;
 pub struct TlsIdentity {
     /// The name that the client asked for, in lower case and without a final dot.
     pub server_name: Option<String>,
-    /// Its certificate, which has verified.
+    /// The client's certificate, which has been verified.
     pub certificate: Option<ClientCertificate>,
 }
 

@@ -7,13 +7,13 @@ use x509_parser::extensions::GeneralName;
 
 use super::client_certificate::name_text;
 
-/// How many names of a certificate a report has.
+/// The most names of a certificate that a report lists.
 const REPORTED: usize = 3;
 
 /// The subject alternative names of a certificate, as far as a host can have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateNames {
-    /// In lower case. One that begins with `*.` is for every label in that place.
+    /// Names in lower case. One that begins with `*.` covers every label in that place.
     dns: Vec<String>,
     addresses: Vec<IpAddr>,
 }
@@ -50,7 +50,7 @@ impl CertificateNames {
     }
 }
 
-/// What follows “the certificate” where it is reported: the hosts that it is for, else its subject.
+/// The words that follow “the certificate” in a report: the hosts that it covers, else its subject.
 pub fn title(certificate: &X509Certificate<'_>) -> String {
     let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
     let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
@@ -65,7 +65,7 @@ pub fn title(certificate: &X509Certificate<'_>) -> String {
     }
 }
 
-/// What follows the first label of a name, if that label is not empty.
+/// The part of a name after its first label, if that label is not empty.
 pub fn parent(name: &str) -> Option<&str> {
     name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
 }

@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 /// The certificates in a file, at least one.
 ///
 /// # Errors
-/// Says why the file is no such file.
+/// Says why the file contains no such certificates.
 pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     several(file, CertificateDer::pem_slice_iter(file), "certificate")
 }
@@ -14,7 +14,7 @@ pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String>
 /// The revocation lists in a file, at least one.
 ///
 /// # Errors
-/// Says why the file is no such file.
+/// Says why the file contains no such lists.
 pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     several(file, CertificateRevocationListDer::pem_slice_iter(file), "revocation list")
 }
@@ -44,7 +44,7 @@ fn several<T>(file: &[u8], found: impl Iterator<Item = Result<T, pem::Error>>, w
     }
 }
 
-/// Why a file is not one of PEM with what is wanted. Says nothing of what it contains: that may be a key.
+/// Words why a PEM file does not contain `wanted`. Quotes nothing of the content, which may be a key.
 fn words(file: &[u8], error: &pem::Error, wanted: &str) -> String {
     let why = match error {
         // A sequence of ASN.1 with a length of two bytes.

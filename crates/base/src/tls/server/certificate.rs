@@ -1,4 +1,4 @@
-//! Reads a certificate with its chain and its key, and what is known of it.
+//! Reads a certificate with its chain and its key, with its names and its validity.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::tls::{pem, timestamp};
 pub struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub names: CertificateNames,
-    /// What follows “the certificate” where it is reported.
+    /// The words that follow “the certificate” in a report.
     pub title: String,
     pub validity: Validity,
 }
 
-/// From when until when a certificate is valid.
+/// The first and the last moment at which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub not_before: Timestamp,
@@ -33,7 +33,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Why the certificate with this title is not valid at this moment, if it is not.
+    /// Words why the certificate with this title is not valid at this moment; `None` if it is valid.
     pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
         match self {
             Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
@@ -44,7 +44,7 @@ impl Validity {
         }
     }
 
-    /// Says so of the certificate with this title.
+    /// Words that the certificate with this title has expired.
     pub fn has_expired(self, title: &str) -> String {
         format!("has expired: the certificate {title} was valid until {}", day_and_time(self.not_after))
     }
@@ -70,7 +70,7 @@ impl ServerCertificate {
     }
 }
 
-/// The certificates of a file, and what the first one says.
+/// The certificates of a file, with the title and validity of the first one.
 pub(super) struct ReadChain {
     chain: Vec<CertificateDer<'static>>,
     names: CertificateNames,
@@ -91,13 +91,13 @@ pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     Ok(ReadChain { chain, names, title, validity })
 }
 
-/// In UTC.
+/// A moment as day and time in UTC.
 fn day_and_time(at: Timestamp) -> String {
     let at = i64::try_from(at.0 / 1_000_000).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true)).unwrap_or_default()
 }
 
-/// SHA-256 of what files contain; a missing one differs from an empty one.
+/// SHA-256 of the content of files; a missing file differs from an empty one.
 pub(super) fn content_hash<'c>(contents: impl IntoIterator<Item = Option<&'c [u8]>>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for content in contents {

@@ -30,17 +30,17 @@ use crate::tls::{certificate_file, pem, timestamp};
 /// Certificates that came into force together.
 #[derive(Debug)]
 pub struct Certificates {
-    /// In the order of the file. One that is unknown, or whose key is, is missing.
+    /// The entries in the order of the file, without those whose certificate or key is unknown.
     entries: Vec<Arc<Entry>>,
-    /// Indexes of entries by name, and by what follows `*.` in one. The first entry with a name has it.
+    /// Indexes of entries by name, and by the part of a name after `*.`. The first entry with a name has it.
     exact: HashMap<String, usize>,
     wildcard: HashMap<String, usize>,
     unknown_names: UnknownNames,
-    /// Of all files.
+    /// A hash of the content of all files.
     content: [u8; 32],
 }
 
-/// One certificate, and what holds for the connections that get it.
+/// One certificate, with the TLS settings of the connections that get it.
 #[derive(Debug)]
 pub struct Entry {
     /// Its index in the file.
@@ -48,22 +48,22 @@ pub struct Entry {
     cert_file: Option<PathBuf>,
     certificate: ServerCertificate,
     config: Arc<ServerConfig>,
-    /// When the first of the revocation lists is out of date, and what holds from then on: no session is resumed, since the client
-    /// of a resumed one is not verified again.
+    /// The moment at which the first revocation list is out of date, and the settings from then on, under which no session is
+    /// resumed: the client of a resumed session is not verified again.
     out_of_date: Option<(Timestamp, Arc<ServerConfig>)>,
     client_auth: ClientAuth,
     /// A hash of the authorities and the revocation list that verify clients; `None` where clients are not asked.
     authority: Option<[u8; 32]>,
-    /// What verifies clients with them.
+    /// The verifier of client certificates.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl Certificates {
-    /// Reads every file. With `before`, sessions that it has begun are resumed, but not where clients are verified in
-    /// another way: a resumed session is not verified again.
+    /// Reads every file. Clients can resume the sessions that `before` has begun, unless clients are now verified in another
+    /// way: a resumed session is not verified again.
     ///
     /// # Errors
-    /// Every file that cannot be used.
+    /// Returns every file that cannot be used.
     pub(super) fn read<'s>(
         settings: &'s Settings,
         read: impl Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>,
@@ -134,7 +134,7 @@ impl Certificates {
         self.entries.get(*index)
     }
 
-    /// Whether no key is known.
+    /// Whether it has no entry, because no key is known.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -152,19 +152,19 @@ impl Certificates {
         self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
     }
 
-    /// The index of each entry in the file, with what its certificate is called and the time for which that is valid.
+    /// The index of each entry in the file, with its certificate's title and validity.
     pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
         self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
     }
 
-    /// The file of each certificate, and until when that is valid.
+    /// The file of each certificate, with the moment at which it expires.
     pub fn expiries(&self) -> impl Iterator<Item = (&Path, Timestamp)> {
         self.entries.iter().filter_map(|entry| Some((entry.cert_file.as_deref()?, entry.validity().not_after)))
     }
 }
 
 impl Entry {
-    /// `None` where the certificate or its key is unknown. `known` are entries whose sessions may be resumed.
+    /// Makes an entry; `None` if the certificate or its key is unknown. `known` are entries whose sessions may be resumed.
     fn new<'k>(
         index: usize,
         settings: &CertificateSettings,
@@ -203,7 +203,7 @@ impl Entry {
         Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
-    /// What holds for a handshake at this moment.
+    /// The TLS settings for a handshake at this moment.
     pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
         match &self.out_of_date {
             Some((since, config)) if *since <= now => Arc::clone(config),
@@ -224,7 +224,7 @@ impl Entry {
         self.certificate.names.cover(host)
     }
 
-    /// Whether a connection under this entry has authenticated its client as `other` wants it.
+    /// Whether a connection under this entry has authenticated its client as strictly as `other` requires.
     pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
         other.client_auth == ClientAuth::Off
             || (self.client_auth >= other.client_auth && self.authority == other.authority)
@@ -232,7 +232,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Whether it verifies clients as another one.
+    /// Whether both entries verify clients in the same way.
     pub(super) fn is_like(&self, other: &Entry) -> bool {
         self.client_auth == other.client_auth && self.authority == other.authority
     }
@@ -271,7 +271,7 @@ fn server_config(
     Ok(config)
 }
 
-/// Issues no tickets, and accepts none.
+/// The moment at which the first of these revocation lists is out of date. Lists that cannot be read are reported elsewhere.
 #[derive(Debug)]
 struct NoTickets;
 
@@ -303,7 +303,7 @@ fn lists_end(pem: &[u8]) -> Option<Timestamp> {
     ends.min()
 }
 
-/// What verifies the certificates of clients; `None` where they are not asked for one.
+/// The verifier of client certificates; `None` if clients are not asked for one.
 fn verifier(
     client_auth: ClientAuth,
     contents: &Contents<'_>,
@@ -327,7 +327,7 @@ fn verifier(
     Ok((client_auth != ClientAuth::Off).then_some(verifier))
 }
 
-/// What the files of one entry contain.
+/// The content of the files of one entry.
 struct Contents<'s> {
     certificate: Option<Cow<'s, [u8]>>,
     key: Option<Cow<'s, [u8]>>,

@@ -25,13 +25,13 @@ pub use certificate::Validity;
 pub use certificates::{Certificates, Entry};
 pub use session::Session;
 
-/// What `tls` says about one listener.
+/// The settings of `tls` for one listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// In the order of the file.
     pub certificates: Vec<CertificateSettings>,
     pub min_version: MinVersion,
-    /// The protocols of which a client chooses one (ALPN), the preferred one first.
+    /// The protocols that are offered to clients (ALPN), the preferred one first.
     pub protocols: Vec<HttpProtocol>,
     pub unknown_names: UnknownNames,
 }
@@ -39,9 +39,9 @@ pub struct Settings {
 /// One entry of `certificates`.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// PEM: the certificate, with its chain. `None`: it is not known here, in a file that is only examined.
+    /// PEM: the certificate, with its chain. `None` if it is unknown, in a file that is only examined.
     pub cert_file: Option<NamedFile>,
-    /// PEM. `None`: it cannot be read here, in a file that is only examined.
+    /// PEM: the key. `None` if it cannot be read, in a file that is only examined.
     pub key_file: Option<NamedFile>,
     /// PEM: the authorities that may have signed a client's certificate.
     pub client_ca_file: Option<NamedFile>,
@@ -50,7 +50,7 @@ pub struct CertificateSettings {
     pub client_auth: ClientAuth,
 }
 
-/// Whether clients show a certificate.
+/// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientAuth {
     /// They are not asked for one.
@@ -66,7 +66,7 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// What happens to a client that asks for a name for which there is no certificate, or for none.
+/// The treatment of a client that asks for a name for which there is no certificate, or for no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNames {
     /// It gets the first certificate.
@@ -120,7 +120,8 @@ pub struct FileError {
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
-    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    /// Whether the certificates in force are still those of the former settings, because those of the present settings were not
+    /// valid.
     is_of_before: AtomicBool,
 }
 
@@ -132,18 +133,18 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// Uses what the files contained when the configuration was loaded.
+    /// Makes a server from the content that the files had when the configuration was loaded.
     ///
     /// # Errors
-    /// Every file that cannot be used.
+    /// Returns every file that cannot be used.
     pub fn new(settings: Settings) -> Result<Server, Vec<FileError>> {
         let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), None)?;
         Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
     }
 
-    /// The same, whose clients can resume the sessions that `before` has begun: as far as it authenticates clients in the
-    /// same way. If it has a new certificate that is not valid at this moment, what was in force stays, until the files are read
-    /// again and are valid.
+    /// Returns this server as the successor of `before`: clients can resume the sessions that `before` has begun, as far as it
+    /// authenticates clients in the same way. If a new certificate is not valid at this moment, the certificates of `before`
+    /// stay in force until the files are read again and are valid.
     #[must_use]
     pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
         let (settings, known) = (self.settings.clone(), before.in_force.load());
@@ -154,7 +155,8 @@ impl Server {
         Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
-    /// Whether what is in force is of the settings before these, whose own certificates were not valid.
+    /// Whether the certificates in force are still those of the former settings, because those of the present settings were not
+    /// valid.
     pub fn keeps_former(&self) -> bool {
         self.is_of_before.load(Ordering::Acquire)
     }
@@ -167,7 +169,7 @@ impl Server {
         self.in_force.load_full()
     }
 
-    /// Every file that is named, with its entry and key.
+    /// All files of the settings, each with the index of its entry and its key.
     pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
         self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
             let files = [
@@ -180,7 +182,7 @@ impl Server {
         })
     }
 
-    /// Whether the same files are named, and mean the same.
+    /// Whether both servers have the same files and the same settings.
     pub fn is_set_alike(&self, other: &Server) -> bool {
         let options = |server: &Server| {
             let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();
@@ -192,16 +194,16 @@ impl Server {
         options(self) == options(other) && paths(self) == paths(other)
     }
 
-    /// Reads the files again, and puts them in force if they differ from what is. Returns whether they do. May block.
+    /// Reads the files again, and puts their certificates in force if they have changed. May block.
     ///
     /// # Errors
-    /// Every file that cannot be used, or that has a new certificate which is not valid at this moment. What was in force
-    /// stays.
-    pub fn reread(&self, now: Timestamp) -> Result<Reread, Vec<FileError>> {
+    /// Returns every file that cannot be used, or that has a new certificate which is not valid at this moment. The certificates
+    /// in force stay.
+    pub fn reread(&self, now: Timestamp) -> Result<RereadResult, Vec<FileError>> {
         let before = self.in_force.load();
         let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
         if certificates.has_content_of(&before) && !self.keeps_former() {
-            return Ok(Reread::Unchanged);
+            return Ok(RereadResult::Unchanged);
         }
         let invalid = certificates.invalid_beside(&before, now);
         if !invalid.is_empty() {
@@ -210,10 +212,10 @@ impl Server {
         drop(before);
         self.in_force.store(Arc::new(certificates));
         self.is_of_before.store(false, Ordering::Release);
-        Ok(Reread::Changed)
+        Ok(RereadResult::Changed)
     }
 
-    /// With the path, for a log.
+    /// The error as a text for a log, with the path of the file.
     pub fn describe(&self, error: &FileError) -> String {
         let named = self.files().find(|(entry, key, _)| *entry == error.entry && *key == error.key);
         let path = named.map_or(Path::new(""), |(_, _, file)| file.path());
@@ -221,9 +223,9 @@ impl Server {
     }
 }
 
-/// What reading the files again has led to.
+/// The result of reading the files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reread {
+pub enum RereadResult {
     Changed,
     Unchanged,
 }

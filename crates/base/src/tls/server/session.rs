@@ -1,4 +1,4 @@
-//! A connection of a client, as far as TLS knows it: which requests may be sent on it.
+//! A client's connection as TLS negotiated it: decides which requests may be sent on it.
 
 use std::sync::Arc;
 
@@ -11,30 +11,31 @@ use crate::time::Timestamp;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::identity::{TlsIdentity, without_final_dot};
 
-/// What was negotiated with a client.
+/// The result of a TLS handshake with a client.
 #[derive(Debug)]
 pub struct Session {
-    /// Those that were in force when it was negotiated.
+    /// The certificates that were in force when the session was negotiated.
     certificates: Arc<Certificates>,
     entry: Arc<Entry>,
     identity: TlsIdentity,
     hosts: Hosts,
-    /// What the client has shown: its certificate, and those that certify it.
+    /// The chain that the client has presented, its own certificate first.
     shown: Vec<CertificateDer<'static>>,
-    /// The last of those in force that would have admitted the client as well.
+    /// The last certificates in force that would have admitted this client.
     admitted_by: ArcSwap<Certificates>,
 }
 
-/// Whether the host of a request matters.
+/// The hosts for which requests may be sent on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hosts {
-    /// A request for any host may be sent: no entry would have asked for more.
+    /// Any host: no entry would have required more of the client.
     Any,
     Checked,
 }
 
 impl Session {
-    /// Of a client that asked for this name and so has got this entry, and has shown this chain, its own certificate first.
+    /// Makes the session of a client that asked for this name, was given this entry, and has presented this chain, its own
+    /// certificate first.
     pub fn new(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
@@ -46,7 +47,7 @@ impl Session {
         Session { shown, ..Session::with_certificate(certificates, entry, server_name, certificate) }
     }
 
-    /// The same, where the certificate has been read.
+    /// Makes the session of a client whose certificate has been parsed already.
     pub fn with_certificate(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
@@ -61,8 +62,8 @@ impl Session {
         Session { certificates, entry, identity, hosts, shown: Vec::new(), admitted_by }
     }
 
-    /// Whether its client would be admitted by the certificates that are in force now, which may have other authorities, another
-    /// list of what is revoked, or ask where those of the handshake did not.
+    /// Whether the certificates that are in force now would admit its client: they may have other authorities or revocation
+    /// lists, or ask for a certificate where the former ones did not.
     pub fn is_admitted_by(&self, in_force: &Arc<Certificates>, now: Timestamp) -> bool {
         if Arc::ptr_eq(&*self.admitted_by.load(), in_force) {
             return true;
@@ -79,9 +80,9 @@ impl Session {
         &self.identity
     }
 
-    /// Whether a request for this host, without its port, may be sent on the connection. It may not if the certificate of
-    /// the host would have come with more authentication of the client; nor, where unknown names are closed, if it is
-    /// not for the host.
+    /// Whether a request for this host, given without a port, may be sent on the connection. It may not if the entry of that
+    /// host authenticates clients more strictly; nor, where unknown names are closed, if this certificate does not cover the
+    /// host.
     pub fn serves(&self, host: &[u8]) -> bool {
         if self.hosts == Hosts::Any || self.identity.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
             return true;
