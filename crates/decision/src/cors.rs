@@ -28,7 +28,7 @@ pub struct CorsEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
     Any,
-    /// As browsers send them.
+    /// The listed origins, as browsers send them.
     Listed(Vec<Box<str>>),
 }
 
@@ -36,13 +36,13 @@ pub enum Origins {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreflightFields {
     pub methods: HeaderValue,
-    /// `None`: none but those that need no permission.
+    /// The value of `Access-Control-Allow-Headers`; `None`: pages may send only the fields that need no permission.
     pub headers: Option<HeaderValue>,
     /// In seconds.
     pub max_age: HeaderValue,
 }
 
-/// What `cors` says about one request.
+/// The result of `cors` for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsAnswer {
     /// The index of the entry that decides.
@@ -51,12 +51,12 @@ pub struct CorsAnswer {
     pub origin: Option<HeaderValue>,
     pub credentials: bool,
     pub exposed: HeaderValue,
-    /// `None` if the request is no preflight of a listed origin.
+    /// The fields for a preflight; `None` if the request is no preflight of a listed origin.
     pub preflight: Option<PreflightFields>,
 }
 
 impl Cors {
-    /// `None` if no entry matches.
+    /// Decides about a request; `None` if no entry matches it.
     pub fn answer(&self, request: &Request<'_>) -> Option<CorsAnswer> {
         let matches = |(_, one): &(usize, &CorsEntry)| hold(&one.conditions, request);
         let (entry, found) = self.entries.iter().enumerate().find(matches)?;
@@ -98,7 +98,7 @@ impl Origins {
     }
 }
 
-/// The value of a field that is there once. No browser sends one of these twice.
+/// The value of a field that occurs once. No browser sends one of these fields twice.
 fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

@@ -1,4 +1,4 @@
-//! Decides what the credentials of a request lead to, once it is known what they are worth.
+//! Decides how a request goes on after its credentials were verified: with its identity, without one, or with a refusal.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use request::identity::KnownKey;
 /// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
-/// What is known of the token of a request.
+/// The result of verifying the token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
     Missing,
@@ -22,7 +22,7 @@ pub enum TokenStatus {
     /// It is not verified: its client has sent too many tokens that are invalid.
     Limited {
         wait: Micros,
-        /// Of the client's bucket, as in [`retry_after`].
+        /// A fixed number of the client's bucket, the `spread` of [`retry_after`].
         spread: u32,
     },
     /// The keys of its issuer have never been fetched.

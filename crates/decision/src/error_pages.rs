@@ -6,14 +6,14 @@ use http::header::HeaderName;
 use request::request::Request;
 use rules::rule::{Condition, hold};
 
-/// `error_pages`: the first that matches a request and its status is the response's body.
+/// The entries of `error_pages`. The first one that matches a request and its status becomes the response's body.
 #[derive(Clone, Debug)]
 pub struct ErrorPages(pub Vec<ErrorPage>);
 
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
     pub conditions: Vec<Condition>,
-    /// Empty for every status.
+    /// The statuses that it is for; empty for every status.
     pub statuses: Vec<u16>,
     pub body: Template,
     pub content_type: HeaderValue,
@@ -21,8 +21,8 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// The page for a response of this status, with its index. `None` for `request`: its head could not be read, so that only a
-    /// page without conditions is for it.
+    /// The page for a response of this status, with its index. A `request` of `None` is one whose head could not be read: it
+    /// matches only pages without conditions.
     pub fn find(&self, request: Option<&Request<'_>>, status: u16) -> Option<(usize, &ErrorPage)> {
         let is_for = |page: &ErrorPage| {
             (page.statuses.is_empty() || page.statuses.contains(&status))
@@ -35,7 +35,7 @@ impl ErrorPages {
     }
 }
 
-/// What a response says of itself.
+/// The values of a response that a page can show.
 #[derive(Clone, Copy, Debug)]
 pub struct Filling<'f> {
     pub status: u16,
@@ -62,7 +62,7 @@ enum Part {
 const PLACEHOLDERS: [(&str, Part); 3] =
     [("{request_id}", Part::RequestId), ("{retry_after}", Part::RetryAfter), ("{status}", Part::Status)];
 
-/// How a text has to be escaped.
+/// The syntax of a text, which determines how values in it are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Syntax {
     Plain,
@@ -103,7 +103,7 @@ impl Template {
         Template { parts, syntax: Syntax::of(content_type) }
     }
 
-    /// The text with what a response says of itself. Without a `Retry-After` there is nothing in its place; in JSON `null`.
+    /// The text with the response's values in their places. Without a `Retry-After` its place stays empty, in JSON it is `null`.
     pub fn fill(&self, filling: Filling<'_>) -> String {
         let mut filled = String::new();
         for part in &self.parts {
@@ -121,7 +121,7 @@ impl Template {
         filled
     }
 
-    /// No id has a character that needs it. That it is so is decided elsewhere.
+    /// Appends a value, escaped. A request id is not: other code ensures that it has no character that needs an escape.
     fn push_escaped(&self, filled: &mut String, text: &str) {
         for character in text.chars() {
             match (self.syntax, character) {

@@ -8,7 +8,7 @@
 //! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
 //! 7. The upstream.
 //!
-//! `gateway::enforcement` runs them in this order, with the I/O between them.
+//! `gateway::enforcement` runs these stages in this order, with the I/O between them.
 
 use http::header::CONTENT_LENGTH;
 
@@ -50,12 +50,12 @@ pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(
     if length.is_some_and(|length| length > most) { Err(Refusal::bad_request(413)) } else { Ok(()) }
 }
 
-/// What the rules decide about a request before any bucket is asked.
+/// The decision of the rules about a request, before any bucket is asked.
 #[derive(Clone, Debug)]
 pub enum RulesDecision {
     /// A `deny` refuses the request; no limit is asked.
     Denied { refusal: Refusal, by: DenierId },
-    /// A limit can never meet the cost. `plan` has the limits that were asked.
+    /// The cost is above what a limit can hold. `plan` has the limits that were asked.
     TooLarge { refusal: Refusal, plan: Plan },
     /// The request is exempt: it pays nothing.
     Exempt,

@@ -1,4 +1,4 @@
-//! Keeps what became of a request's plan: each limit's answer, and which of them the client was affected by most.
+//! Keeps the result of a request's plan: the outcome of each limit, and which of them affected the client most.
 
 use smallvec::SmallVec;
 
@@ -8,7 +8,7 @@ use rules::rule::OnStoreFailure;
 use rules::rule_set::{CompiledLimit, RuleSet};
 use stores::Source;
 
-/// What was to be paid, and what came of it.
+/// The plan of a request, with the result of charging it.
 #[derive(Clone, Debug)]
 pub enum Payment {
     Settled {
@@ -16,13 +16,13 @@ pub enum Payment {
         settlement: Settlement,
         source: Source,
     },
-    /// A limit can never meet its cost: the store was not asked.
+    /// The cost is above what a limit can hold: the store was not asked.
     TooLarge(Plan),
-    /// The store gave no answer, and a limit denies requests then.
+    /// The store gave no answer, and a limit has `on_store_failure: deny`.
     StoreUnavailable(Plan),
 }
 
-/// The answer of one limit.
+/// The outcome of one limit.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitAnswer<'a> {
     pub charge: &'a Charge,
@@ -39,7 +39,7 @@ impl Payment {
         }
     }
 
-    /// The answers of all limits, the enforced ones first. A shadow that was not asked has none.
+    /// The outcomes of all limits, the enforced ones first. A shadow that was not asked is left out.
     pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
         let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {
             Payment::Settled { settlement, .. } => (&settlement.enforced, &settlement.shadow),

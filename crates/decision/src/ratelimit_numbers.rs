@@ -11,7 +11,7 @@ use ledger::outcome::{Outcome, Verdict, most_restrictive};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyNumbers {
     pub quota: u64,
-    /// In seconds: from empty to full.
+    /// The seconds in which an empty bucket becomes full.
     pub window: u64,
 }
 
@@ -19,7 +19,7 @@ pub struct PolicyNumbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelNumbers {
     pub remaining: u64,
-    /// In seconds: a refusing limit's wait; that of a request which a limit delays; else the time until it is full.
+    /// In seconds: the wait of a limit that refuses or delays the request; otherwise the time until the bucket is full.
     pub reset: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// As at `now` on the store's clock.
+    /// The numbers of a limit at `now` on the store's clock, which matters to calendars.
     pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
         PolicyNumbers { quota: quota.limit, window: quota.window.ceil_seconds() }
@@ -60,16 +60,16 @@ impl Triple {
         })
     }
 
-    /// Whether a smaller share is left than an upstream's triple says. Without a limit of its own, its remaining amount is
-    /// compared with ours.
+    /// Whether a smaller share is left here than in the upstream's triple. If that has no `limit`, the remaining amounts are
+    /// compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
     }
 }
 
-/// The enforced charges whose limits clients may see, in the order of the file. `exposed` returns what is known of a
-/// limit that they may see. The outcome is `None` where the level is not known: always, if `settlement` is `None`.
+/// The enforced charges whose limits clients may see, in the order of the file. `exposed` returns the description of a limit
+/// that clients may see. The outcome is `None` where the level is not known: always, if `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,

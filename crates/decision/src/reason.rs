@@ -21,7 +21,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Those that are no limit's.
+    /// The reasons that do not come from a limit.
     const OTHERS: [Reason; 11] = [
         Reason::CostTooLarge,
         Reason::StoreUnavailable,

@@ -4,7 +4,7 @@ use super::reason::Reason;
 use identity::jwt::Invalid;
 use rules::ambiguity::Ambiguity;
 
-/// A refused request, as its client will see it.
+/// A refused request, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
@@ -29,7 +29,7 @@ pub enum ProblemType {
     ReducedCapacity { violated: Vec<String> },
 }
 
-/// What the refusing limits of a request restrict.
+/// Whether the refusing limits are the caller's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExceededCapacity {
     /// At least one of them is the caller's own.
@@ -44,7 +44,7 @@ impl Refusal {
         Refusal::new(status, Reason::BadRequest)
     }
 
-    /// The host of the request is not to be asked for on its connection.
+    /// The request is for a host that must not be asked for on its connection (421).
     pub fn misdirected() -> Refusal {
         Refusal::bad_request(421)
     }
@@ -65,7 +65,7 @@ impl Refusal {
         Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
-    /// The client has sent too many tokens that do not verify: this one is not looked at.
+    /// The client has sent too many tokens that do not verify: this one is not verified.
     pub fn too_many_invalid_tokens(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(429, Reason::TokenInvalid) }
     }
@@ -80,12 +80,12 @@ impl Refusal {
         Refusal::new(401, Reason::KeyInvalid)
     }
 
-    /// No route matches the request.
-    /// Every endpoint of the upstream has as many requests as it may.
+    /// Every endpoint of the upstream has as many requests as it may have.
     pub fn upstream_busy() -> Refusal {
         Refusal { retry_after: Some(1), ..Refusal::new(503, Reason::UpstreamBusy) }
     }
 
+    /// No route matches the request.
     pub fn no_route() -> Refusal {
         Refusal::new(404, Reason::NoRoute)
     }
@@ -95,7 +95,7 @@ impl Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
-    /// A limit can never meet the request's cost: the store is not asked.
+    /// The cost is above what a limit can hold: the store is not asked.
     pub fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }

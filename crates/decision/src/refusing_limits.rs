@@ -1,4 +1,4 @@
-//! Chooses which limit speaks for a request that limits refuse, and what the refusal says.
+//! Chooses which of the limits that refuse a request determines its refusal, and makes that refusal.
 
 use super::reason::Reason;
 use super::refusal::{ExceededCapacity, Refusal};
@@ -14,8 +14,7 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
     plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal())
 }
 
-/// The charge that speaks for all that refused: the one with the longest wait, of equal ones the first. `None` if none
-/// refused.
+/// The charge that determines the refusal: the one with the longest wait, the first of equal ones. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
@@ -28,7 +27,7 @@ pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
     speaker.map(|(index, _)| index)
 }
 
-/// The refusal of a plan whose settlement, at `now` on the store's clock, is not granted.
+/// The refusal of a plan that was not granted. `now` is the moment on the store's clock.
 pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
     // The caller's fault, unless every limit that refused is shared capacity.

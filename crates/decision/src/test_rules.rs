@@ -16,12 +16,12 @@ use rules::rule::{
 };
 use rules::rule_set::RuleSet;
 
-/// These policies, compiled.
+/// Compiles these policies.
 pub fn rule_set(policies: Vec<Policy>) -> RuleSet {
     RuleSet::compile(RuleSource { policies, exempt: Vec::new() })
 }
 
-/// One token a second.
+/// A bucket to which one token a second comes back.
 pub fn bucket(burst: u64) -> Algorithm {
     token_bucket(Cost::ONE, Micros(1_000_000), burst)
 }
@@ -46,7 +46,7 @@ pub fn limit(burst: u64) -> Limit {
     }
 }
 
-/// A policy of one rule by address, both of this name.
+/// A policy and its only rule, both of this name, with the limit key `ip:address`.
 pub fn policy(name: &str, action: Action) -> Policy {
     let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
     let rule = Rule {

@@ -15,7 +15,7 @@ const MAX_LINES: usize = 1_000_000;
 const LONGEST_NAME: usize = 128;
 const LONGEST_COLUMN: usize = 64;
 
-/// What the first line begins with if it names the columns.
+/// The word with which a first line that names the columns begins.
 const COLUMNS: &[u8] = b"#columns";
 /// The word for a key that has no value in a column.
 const NO_VALUE: &str = "-";
@@ -38,12 +38,12 @@ pub enum FaultKind {
     TooManyLines,
     NotText,
     Words(usize),
-    /// Of a file that names so many columns.
+    /// The line has not as many words as the file has columns.
     WordsOfColumns {
         words: usize,
         columns: usize,
     },
-    /// The first two columns are others.
+    /// The first two columns are not `id` and `plan`.
     FirstColumns,
     ColumnName,
     /// Another column has this name.
@@ -128,7 +128,7 @@ pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     if faults.is_empty() { Ok(keys) } else { Err(faults) }
 }
 
-/// Whether this follows a whole word.
+/// Whether a word ends before `rest`.
 fn starts_word(rest: &[u8]) -> bool {
     rest.first().is_none_or(u8::is_ascii_whitespace)
 }
@@ -214,7 +214,7 @@ fn words(line: &str) -> impl Iterator<Item = (usize, &str)> {
     placed.filter(|(_, word)| !word.is_empty()).take_while(|(_, word)| !word.starts_with('#'))
 }
 
-/// Whether this is a valid id or plan.
+/// Whether the text is a valid id or plan.
 pub fn is_name(text: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'@' | b'-');
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(letter)

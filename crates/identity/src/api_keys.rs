@@ -43,12 +43,12 @@ pub enum ApiKeyLookup {
 }
 
 impl ApiKeys {
-    /// With these keys, from this file, of which it may lose half at once.
+    /// Keys that were read from this file, which may lose half of them at once.
     pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
         ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
     }
 
-    /// The same, with a file that may lose so many of its keys at once, in per cent.
+    /// Sets how many of its keys, in per cent, the file may lose at once.
     #[must_use]
     pub fn losing_at_most(self, max_shrink: u8) -> ApiKeys {
         ApiKeys { max_shrink, ..self }
@@ -63,7 +63,7 @@ impl ApiKeys {
         }
     }
 
-    /// Replaces all known keys by these.
+    /// Replaces all known keys by `keys`.
     pub fn replace(&self, keys: ApiKeySet) {
         self.known.store(Arc::new(keys));
     }
@@ -90,7 +90,7 @@ struct Entry {
 }
 
 impl ApiKeySet {
-    /// An empty set, to be filled from this text.
+    /// An empty set, for the keys of the file with this text.
     pub fn of(source: &[u8]) -> ApiKeySet {
         ApiKeySet { source: Sha256::digest(source).into(), ..ApiKeySet::default() }
     }

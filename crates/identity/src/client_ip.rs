@@ -36,7 +36,7 @@ impl Settings {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
-    /// The same from a peer that is trusted, whether or not `trusted_proxies` names it.
+    /// Finds the client's address behind a peer that is trusted, whether or not `trusted_proxies` names it.
     pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
     }

@@ -15,7 +15,7 @@ pub enum Progress {
     Whole { length: usize, source: Source },
 }
 
-/// The peer of the load balancer.
+/// The source address that a header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// This client. An IPv4-mapped address is converted to IPv4.
@@ -35,9 +35,10 @@ const V1_SHORTEST: usize = 15;
 const V1_LONGEST: usize = 107;
 
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The signature, what it is, and the length of the rest.
+/// The length of the signature, the version, the family, and the length of the rest.
 const V2_FIXED: usize = 16;
-/// Of the rest: addresses, and what else a load balancer adds. The format allows 65535; honest ones add some hundred.
+/// The longest rest of a header that is accepted: addresses, and extensions of a load balancer. The format allows 65535 bytes;
+/// usual ones have some hundred.
 const V2_LONGEST_REST: usize = 4096;
 
 /// Parses a header. Bytes after it are ignored.
@@ -55,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Result<Progress, HeaderError> {
     }
 }
 
-/// Whether one of the two is a prefix of the other.
+/// Whether the shorter of the two is a prefix of the longer.
 fn is_beginning(bytes: &[u8], whole: &[u8]) -> bool {
     bytes.iter().zip(whole).all(|(byte, expected)| byte == expected)
 }
@@ -96,7 +97,7 @@ fn source_v1(line: &[u8]) -> Option<Source> {
     Some(client(addresses, port(source_port)?))
 }
 
-/// The source, when both are addresses.
+/// The source address, if both parse as addresses.
 fn pair<A: FromStr + Into<IpAddr>>(source: &str, destination: &str) -> Option<IpAddr> {
     destination.parse::<A>().ok()?;
     source.parse::<A>().ok().map(Into::into)

@@ -1,4 +1,4 @@
-//! Holds what a request has of an attribute: nothing, one value, or the elements of a list.
+//! Holds the value of an attribute in one request: none, a single value, or the elements of a list.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::matcher::Expectation;
 pub enum AttributeValue<'r> {
     Missing,
     Single(Cow<'r, [u8]>),
-    /// Of a claim. As a limit key it is missing.
+    /// The elements of a claim. A list is missing as a limit key.
     List(ClaimList<'r>),
 }
 
@@ -32,7 +32,7 @@ impl AttributeValue<'_> {
 }
 
 impl Expectation {
-    /// Whether it holds of the value; `client` is the address for networks.
+    /// Whether the expectation holds of the value; `client` is the address that is compared with networks.
     pub fn holds_for(&self, value: &AttributeValue<'_>, client: IpAddr) -> bool {
         match value {
             AttributeValue::List(list) => self.holds_for_list(list, client),

@@ -13,12 +13,12 @@ pub struct ClaimList<'r> {
     split: Split,
 }
 
-/// What an element is.
+/// How a claim is split into elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Split {
-    /// A member of the list.
+    /// An element is a member of the list.
     Members,
-    /// A word of the text, or of a member.
+    /// An element is a word of the text, or of a member.
     Words,
 }
 
@@ -41,7 +41,7 @@ impl<'r> ClaimList<'r> {
         (usable && list.any(|_| true)).then_some(list)
     }
 
-    /// Whether one of the elements is what `is_it` looks for.
+    /// Whether `is_it` accepts one of the elements.
     pub fn any(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> bool {
         match self.claim {
             Value::Array(members) => members.iter().any(|member| self.any_of(member, &mut is_it)),
@@ -86,11 +86,11 @@ pub fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The text of a claim that should be a number: of a text itself, of a number its digits. `None` for null, which is as if
-/// it were missing; of what is no number, a text that cannot be read as one.
+/// The text of a claim that should be a number: a text as it is, a number as its digits. `None` for null, which counts as
+/// missing; for any other type a text that is no number.
 ///
-/// A number that is no integer is known as the double nearest to it. Up to fifteen digits, that one prints as it was
-/// written; every number that a limit can have is far shorter.
+/// JSON keeps a number that is no integer as the nearest double. Up to fifteen digits it prints as it was written; every number
+/// that a limit can have is far shorter.
 pub fn amount_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::Null => None,

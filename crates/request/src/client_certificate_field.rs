@@ -1,8 +1,8 @@
-//! Lists what of a client's certificate rules may count by.
+//! Lists the properties of a client's certificate that rules may count by.
 
 use base::tls::client_certificate::ClientCertificate;
 
-/// What of a client's certificate may be counted by.
+/// A property of a client's certificate that rules may count by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientCertificateField {
     Fingerprint,
@@ -23,7 +23,7 @@ impl ClientCertificateField {
         }
     }
 
-    /// `None` if the certificate has none, or several.
+    /// The value in this certificate; `None` if it has no such value, or several.
     pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
         match self {
             ClientCertificateField::Fingerprint => Some(&certificate.fingerprint),

@@ -9,7 +9,7 @@ use super::percent;
 use super::request::Request;
 use base::split::split_once;
 
-/// The value of a cookie, however it is spelt: without quotes around it, escapes decoded once. `None` if it is absent or
+/// The value of a cookie, whichever way it is written: without quotes around it, escapes decoded once. `None` if it is absent or
 /// empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
@@ -27,8 +27,8 @@ pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
 }
 
-/// The name of a cookie that upstreams may take for this one; but not one that `is_known`, which is another cookie. Some
-/// frameworks decode escapes in names.
+/// The name of a cookie that upstreams may read as this one, because some frameworks decode escapes in names. A name that
+/// `is_known` is another cookie, and is not returned.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|(found, _)| {
         let inner = without_edges(found);

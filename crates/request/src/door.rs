@@ -1,6 +1,6 @@
-//! The doors: whether a request is on its way through the gateway, or another proxy asks about it, and in which protocol.
+//! The doors: the ways in which a request reaches the decision. The gateway proxies it, or another proxy asks about it.
 
-/// How a request comes to be decided.
+/// The way in which a request reaches the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
     /// The gateway proxies it.
@@ -9,7 +9,7 @@ pub enum Door {
     Http,
     /// Envoy asks about it: `envoy.service.auth.v3.Authorization`.
     ExtAuthz,
-    /// Envoy sends descriptors in its place: `envoy.service.ratelimit.v3.RateLimitService`.
+    /// Envoy sends descriptors in place of a request: `envoy.service.ratelimit.v3.RateLimitService`.
     Rls,
 }
 

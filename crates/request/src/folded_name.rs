@@ -1,9 +1,9 @@
-//! Finds names of query parameters and cookies that are others here, and become the same in frameworks of upstreams.
+//! Finds names of query parameters and cookies that differ here, but become equal in frameworks of upstreams.
 //!
 //! PHP takes leading spaces off, ends a name at a NUL, and makes variables of names: a space, a `.` and a `[` become `_`, but
 //! `name[a]` is an array `name`. Rack 2 also ignores brackets before a name.
 
-/// Whether a name that was `sent`, decoded, is another than `read`, and may become it.
+/// Whether the decoded name `sent` differs from `read`, but may become it in a framework.
 pub fn is_folded(sent: &[u8], read: &[u8]) -> bool {
     if sent == read {
         return false;

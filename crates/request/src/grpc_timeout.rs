@@ -6,7 +6,7 @@ use http::request::Parts;
 
 use base::time::Micros;
 
-/// A delay is rounded down to a multiple of this, so that requests of one moment have one bound.
+/// Delays are rounded down to a multiple of this, so that requests of one moment have the same bound.
 const STEP: Micros = Micros(100_000);
 
 /// Whether the request is a gRPC call, by its content type.

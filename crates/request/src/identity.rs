@@ -1,4 +1,4 @@
-//! Holds what a request's credentials prove: the claims of a verified token, a known API key.
+//! Holds the identity of a request: the claims of a verified token, the holder of a known API key.
 //!
 //! Credentials are verified before they get here; one that does not verify never matches anything.
 
@@ -10,18 +10,18 @@ use serde_json::{Map, Value};
 use super::attribute_value::AttributeValue;
 use super::claim_list::{ClaimList, amount_text, scalar_text};
 
-/// What the credentials of a request prove.
+/// The verified identity of a request.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     pub claims: Option<Arc<Claims>>,
     pub key: Option<Arc<KnownKey>>,
 }
 
-/// What a verified token says.
+/// The claims of a verified token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Claims {
     values: Map<String, Value>,
-    /// The token's issuer, where the file trusts several: then a claim is counted together with it.
+    /// The token's issuer, if the file trusts several: then a claim is counted together with its issuer.
     issuer: Option<String>,
 }
 
@@ -91,21 +91,21 @@ impl Claims {
 pub struct KnownKey {
     pub id: String,
     pub plan: String,
-    /// Empty unless the file has more columns.
+    /// The values of the columns after id and plan; empty unless the file has more columns.
     pub columns: KeyColumns,
 }
 
 /// The columns of a key beyond its id and plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyColumns {
-    /// The same for all keys of a file.
+    /// The names of the columns, shared by all keys of a file.
     pub names: Arc<[String]>,
-    /// In their order; `None` where the key has no value.
+    /// The values, in the order of `names`; `None` where the key has no value.
     pub values: Box<[Option<Box<str>>]>,
 }
 
 impl KnownKey {
-    /// Without any other column.
+    /// Makes a key without further columns.
     pub fn new(id: &str, plan: &str) -> KnownKey {
         KnownKey { id: id.to_owned(), plan: plan.to_owned(), columns: KeyColumns::default() }
     }

@@ -19,7 +19,7 @@ const LONGEST_ENTRY: usize = 4096;
 /// The most wrong lines that are reported.
 const MOST_FAULTS: usize = 20;
 
-/// What is wrong in a line of a file, which counts from 1.
+/// An invalid line of a file; lines count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLine {
     pub line: usize,
@@ -30,9 +30,9 @@ pub struct WrongLine {
 #[derive(Clone)]
 pub struct TextList {
     file: Box<str>,
-    /// Each with a line end.
+    /// The texts, each followed by a line end.
     texts: Vec<u8>,
-    /// The offsets of texts, plus 1, by their hashes: open addressing, at most half full. 0: nothing is here.
+    /// A hash table with open addressing, at most half full: the offset of each text, plus 1. 0 is an empty place.
     table: Vec<u32>,
     entries: usize,
 }
@@ -41,14 +41,14 @@ pub struct TextList {
 #[derive(Clone)]
 pub struct NetworkList {
     file: Box<str>,
-    /// Their first and last addresses: ascending, and apart.
+    /// The first and last addresses of ranges, ascending and without overlap.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
     entries: usize,
 }
 
 impl TextList {
-    /// Reads the content of a file. `form` brings an entry into the form that values have, or says what it must be.
+    /// Parses the content of a file. `form` converts an entry into the form that values have, or says what an entry must be.
     ///
     /// # Errors
     /// The first wrong lines.
@@ -111,7 +111,7 @@ impl TextList {
         }
     }
 
-    /// Nobody but the operator chooses what is in the table, so its hashes need no secret.
+    /// The first slot for a text. Only the operator chooses the texts, so the hash needs no secret.
     fn slot(&self, text: &[u8]) -> usize {
         let hash = FixedState::default().hash_one(text);
         usize::try_from(hash & (self.table.len() as u64 - 1)).unwrap_or_default()
@@ -123,7 +123,7 @@ impl TextList {
 }
 
 impl NetworkList {
-    /// Reads the content of a file. An address alone is the network of itself; `parse` reads one entry.
+    /// Parses the content of a file. `parse` reads one entry; a single address is a network of one address.
     ///
     /// # Errors
     /// The first wrong lines.
@@ -194,7 +194,7 @@ fn without_comment(line: &str) -> &str {
     at.and_then(|at| line.get(..at)).unwrap_or(line)
 }
 
-/// Sorts ranges, and makes one of those that overlap.
+/// Sorts ranges, and joins those that overlap.
 fn merge<T: Copy + Ord>(ranges: &mut Vec<(T, T)>) {
     ranges.sort_unstable();
     ranges.dedup_by(|next, before| {
@@ -212,7 +212,7 @@ fn is_within<T: Copy + Ord>(ranges: &[(T, T)], address: T) -> bool {
     after.checked_sub(1).and_then(|index| ranges.get(index)).is_some_and(|(_, last)| address <= *last)
 }
 
-/// As in a report: `in_file partners.txt`.
+/// Displays the list as reports do: `in_file partners.txt`.
 impl fmt::Display for TextList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in_file {}", self.file)

@@ -1,4 +1,4 @@
-//! Holds what a `match` expects of an attribute's value.
+//! Defines the conditions that `match` sets on an attribute's value.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use regex::bytes::Regex;
 
 use super::list_file::{NetworkList, TextList};
 
-/// What an attribute's value must be. A missing value fails everything except `Present(false)` and `Not`.
+/// The condition on an attribute's value. A missing value fails every condition except `Present(false)` and `Not`.
 #[derive(Clone, Debug)]
 pub enum Expectation {
     /// One of these texts; a single scalar is a list of one.
@@ -27,7 +27,7 @@ pub enum Expectation {
     InFile(Arc<TextList>),
     /// The client's whole address is in a network of this list.
     CidrFile(Arc<NetworkList>),
-    /// All of these, for a map of several operators.
+    /// Every one of these, for a map of several operators.
     All(Vec<Expectation>),
 }
 
@@ -36,14 +36,14 @@ pub enum Expectation {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
     Exact(Vec<u8>),
-    /// This path, and everything below it by whole segments. Stored without the final `/*`.
+    /// This path and all paths below it, by whole segments. Stored without the final `/*`.
     Subtree(Vec<u8>),
-    /// Any label before this. Stored with its dot, without the `*`.
+    /// Any one label before this suffix. Stored with its dot, without the `*`.
     Subdomain(Vec<u8>),
 }
 
 impl Expectation {
-    /// Whether it looks at the client's whole address.
+    /// Whether it compares the client's whole address with networks.
     pub fn compares_networks(&self) -> bool {
         match self {
             Expectation::Cidr(_) | Expectation::CidrFile(_) => true,
@@ -60,7 +60,8 @@ impl Expectation {
         }
     }
 
-    /// `value` is `None` if the attribute is missing; `client` is the address for networks, which `value` is only a part of.
+    /// Whether it holds of `value`, which is `None` if the attribute is missing. `client` is the whole address, for networks:
+    /// `value` may have only its prefix.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -112,7 +113,7 @@ impl Text {
     }
 }
 
-/// As in a report: `"free"`, `one of "a", "b"`, `prefix "/v1"`.
+/// Displays the condition as reports do: `"free"`, `one of "a", "b"`, `prefix "/v1"`.
 impl fmt::Display for Expectation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

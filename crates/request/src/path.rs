@@ -45,7 +45,7 @@ pub fn normalise_segment(text: &[u8]) -> Option<Vec<u8>> {
     (!segment.is_empty() && !segment.contains(&b'/')).then(|| segment.to_vec())
 }
 
-/// Whether this may be a part of a normalised path, which may be cut anywhere.
+/// Whether the bytes may occur in a normalised path, cut anywhere.
 pub fn may_be_part(part: &[u8]) -> bool {
     let mut rest = part;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -86,7 +86,7 @@ fn is_normal(path: &[u8]) -> bool {
     path == b"*" || (path.first() == Some(&b'/') && path.windows(2).all(dull))
 }
 
-/// Each byte in its one spelling.
+/// Writes each byte of a path in its one normalised spelling.
 fn spell(path: &[u8]) -> Result<Vec<u8>, Unreadable> {
     let mut spelt = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Two hexadecimal digits at the start of `text`, as the byte that they escape.
+/// The byte that two hexadecimal digits at the start of `text` stand for.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(0)? * 16 + digit(1)?)

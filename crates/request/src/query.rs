@@ -19,10 +19,10 @@ pub fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
     names.filter(|found| *percent::decode_form(found) == *name).nth(1).is_some()
 }
 
-/// The name, decoded, of a parameter that upstreams may take for this one; but not one that `is_known`, which is another
-/// parameter.
+/// The decoded name of a parameter that upstreams may read as this one. A name that `is_known` is another parameter, and is not
+/// returned.
 ///
-/// To some frameworks a `;` separates parameters as `&` does, so that around one there are several readings.
+/// Some frameworks separate parameters at `;` as well as at `&`, so a parameter next to a `;` has several readings.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|pair| {
         let is_split = memchr::memchr(b';', pair).is_some();

@@ -12,7 +12,7 @@ use super::sent_descriptor::SentDescriptor;
 use base::split::rsplit_once;
 use base::tls::identity::TlsIdentity;
 
-/// The name of a file's only listener, if the file gives it none.
+/// The name of a file's only listener, if the file does not name it.
 pub const ONLY_LISTENER: &str = "http";
 
 /// The parts of a request that rules may read.
@@ -20,7 +20,7 @@ pub const ONLY_LISTENER: &str = "http";
 pub struct Request<'a> {
     pub head: &'a http::request::Parts,
     pub client: ClientAddress,
-    /// Of the verified token.
+    /// The claims of the verified token.
     pub claims: Option<&'a Claims>,
     /// The holder of a known API key.
     pub key: Option<&'a KnownKey>,
@@ -31,16 +31,18 @@ pub struct Request<'a> {
     pub scheme: SchemeSource,
     /// The name of the listener on which it arrived.
     pub listener: &'a str,
-    /// At [`Door::Rls`] there is no request: the head and the client are nobody's.
+    /// How the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address are empty
+    /// placeholders.
     pub door: Door,
-    /// `None` over a connection that is not encrypted. At other doors than the proxy the connection is another's: what that says of it.
+    /// The client's TLS connection; `None` without encryption. At all doors but the proxy, the connection as the asking proxy
+    /// describes it.
     pub tls: Option<&'a TlsIdentity>,
-    /// What another proxy sends, in place of a request or along with one.
+    /// The descriptor that another proxy sends, in place of a request or along with one.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
 }
 
 impl<'a> Request<'a> {
-    /// A request over a plain connection to the only listener, without credentials, and without a route so far.
+    /// A request over a plain connection to the only listener, without credentials and before its route is chosen.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
@@ -49,42 +51,42 @@ impl<'a> Request<'a> {
         Request { head, client, claims, key, route, upstream, scheme, listener, tls, door, descriptor }
     }
 
-    /// The same request, with a descriptor that another proxy has sent.
+    /// Returns the request with a descriptor that another proxy has sent.
     pub fn with_descriptor(&self, descriptor: Option<&'a SentDescriptor<'a>>) -> Request<'a> {
         Request { descriptor, ..*self }
     }
 
-    /// The same request, with another way to find its scheme.
+    /// Returns the request with another source of its scheme.
     pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
         Request { scheme, ..*self }
     }
 
-    /// The same request, which arrived on the listener of this name.
+    /// Returns the request as one that arrived on the listener of this name.
     pub fn with_listener(&self, listener: &'a str) -> Request<'a> {
         Request { listener, ..*self }
     }
 
-    /// The same request, at this door.
+    /// Returns the request as one at this door.
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
     }
 
-    /// The same request, over a connection with this identity.
+    /// Returns the request with this TLS identity.
     pub fn with_tls(&self, tls: Option<&'a TlsIdentity>) -> Request<'a> {
         Request { tls, ..*self }
     }
 
-    /// The scheme by which the client sent it.
+    /// The scheme with which the client sent the request.
     pub fn scheme(&self) -> Scheme {
         self.scheme.scheme(&self.head.headers)
     }
 
-    /// The same request, sent by this identity.
+    /// Returns the request with this verified identity.
     pub fn with_identity(&self, identity: &'a Identity) -> Request<'a> {
         Request { claims: identity.claims.as_deref(), key: identity.key.as_deref(), ..*self }
     }
 
-    /// The same request, which goes this way.
+    /// Returns the request with its chosen route and upstream.
     pub fn with_destination(&self, route: &'a str, upstream: &'a str) -> Request<'a> {
         Request { route, upstream, ..*self }
     }
@@ -106,7 +108,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// `host:8080` → `host`, `[::1]:8080` → `[::1]`.
+/// The host without its port: `host:8080` → `host`, `[::1]:8080` → `[::1]`.
 pub fn without_port(authority: &[u8]) -> &[u8] {
     let Some((host, port)) = rsplit_once(authority, b':') else { return authority };
     let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
@@ -114,7 +116,7 @@ pub fn without_port(authority: &[u8]) -> &[u8] {
     if (bracketed || plain) && port.iter().all(u8::is_ascii_digit) { host } else { authority }
 }
 
-/// The address of a client, and how much of an IPv6 address identifies one.
+/// The address of a client, with the length of the IPv6 prefix that identifies one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
     /// An IPv4-mapped IPv6 address is stored as IPv4.
@@ -162,7 +164,7 @@ impl ClientAddress {
     }
 }
 
-/// An address as it is usually written.
+/// The usual text of an address.
 pub fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);

@@ -1,4 +1,4 @@
-//! The scheme by which a request came: whether it was encrypted on its way.
+//! Determines the scheme of a request: whether the client sent it encrypted.
 
 use http::HeaderMap;
 
@@ -18,12 +18,12 @@ impl Scheme {
     }
 }
 
-/// From what the scheme of a request is known.
+/// The source of a request's scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemeSource {
     /// The connection's own scheme.
     Connection(Scheme),
-    /// The peer is a trusted proxy: what it says in `X-Forwarded-Proto`, or else the connection's own.
+    /// The value of `X-Forwarded-Proto` from a trusted proxy, or the connection's own scheme without one.
     TrustedProxy(Scheme),
 }
 
@@ -37,15 +37,15 @@ impl SchemeSource {
     }
 }
 
-/// The scheme in `X-Forwarded-Proto`. `None` if the field is repeated, or names none: several are those of several hops, and
-/// which of them the client used is not certain.
+/// The scheme in `X-Forwarded-Proto`. `None` if it names none or occurs several times: with several values it is not certain
+/// which of them the client used.
 fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     let mut values = headers.get_all("x-forwarded-proto").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };
     parse(value.as_bytes())
 }
 
-/// The scheme that a proxy names.
+/// The scheme in the field of a proxy.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));

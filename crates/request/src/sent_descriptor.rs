@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// The attribute that is the domain of the call, whatever entry has this name.
+/// The name of the attribute that holds the domain of the call, even if an entry has this name.
 pub const DOMAIN: &str = "domain";
-/// The attribute that is the names of all entries, whatever entry has this name.
+/// The name of the attribute that holds the names of all entries, even if an entry has this name.
 pub const ENTRIES: &str = "entries";
 
-/// What a call sends to be looked at by rules, as `descriptor:<name>`.
+/// The entries of a call, which rules read as `descriptor:<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptor<'a> {
     domain: Option<Cow<'a, str>>,
@@ -25,7 +25,7 @@ enum EntryOrder {
     Map,
 }
 
-/// The attribute that is the entry of this key which comes after `before` others of it: the second `k` is `k#2`.
+/// The name of the attribute for an entry with this key after `before` others with it: the second `k` is `k#2`.
 pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     match before {
         0 => Cow::Borrowed(key),
@@ -33,7 +33,7 @@ pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     }
 }
 
-/// The key and the number of entries of it before the one that a name like `k#2` means.
+/// The key in a name like `k#2`, and the number of entries with this key before the one that it means.
 fn repeated(name: &str) -> Option<(&str, usize)> {
     let (key, number) = name.rsplit_once('#')?;
     // Each entry has one name: not `k#02` as well.
@@ -48,7 +48,7 @@ impl<'a> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
-    /// What is sent along with a request: a map, without a domain.
+    /// The entries that are sent along with a request: a map, without a domain.
     pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
@@ -57,8 +57,8 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// The value of `descriptor:<name>`. A value that is there may be empty. Of entries that repeat a key, the second is `<key>#2`,
-    /// unless an entry has that as its key.
+    /// The value of `descriptor:<name>`, which may be empty. Of entries that repeat a key, the second is `<key>#2`, unless an
+    /// entry has that as its key.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             DOMAIN => self.domain.as_deref().map(Cow::Borrowed),
@@ -77,13 +77,13 @@ impl<'a> SentDescriptor<'a> {
         }
     }
 
-    /// The value of the entry with this key that comes after so many others of it.
+    /// The value of the entry with this key after `before` others with it.
     fn entry(&self, key: &str, before: usize) -> Option<Cow<'_, str>> {
         let mut of_key = self.entries.iter().filter(|(found, _)| found == key);
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
     }
 
-    /// The same, for longer than the call that has sent it.
+    /// A copy that can outlive the call that sent the descriptor.
     pub fn to_static(&self) -> SentDescriptor<'static> {
         let owned = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
         SentDescriptor {

@@ -1,8 +1,8 @@
-//! A value that a line has as it is, escaped when it is written, and cut if it is long.
+//! Holds a value of the access log that is not a pseudonym: cut if it is long, and escaped when it is written.
 
 use serde::{Deserialize, Serialize};
 
-/// A value as the request has it, or its beginning.
+/// A value of the request, or its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LoggedText(String);
@@ -10,10 +10,10 @@ pub struct LoggedText(String);
 impl LoggedText {
     /// The most bytes of a value.
     const MAX_BYTES: usize = 256;
-    /// In place of what is left out of a longer one.
+    /// The mark at the end of a value that was cut.
     const CUT: char = '…';
 
-    /// Bytes that are not UTF-8 are replaced.
+    /// Makes a logged value; bytes that are not UTF-8 are replaced.
     pub fn of(value: &[u8]) -> LoggedText {
         let text = String::from_utf8_lossy(value.get(..Self::MAX_BYTES).unwrap_or(value));
         match value.len() > Self::MAX_BYTES {
@@ -27,7 +27,7 @@ impl LoggedText {
         &self.0
     }
 
-    /// The value, if this is all of it.
+    /// The value, if it was not cut.
     pub fn whole(&self) -> Option<&str> {
         let is_partial = self.0.ends_with(Self::CUT) || self.0.contains(char::REPLACEMENT_CHARACTER);
         (!is_partial).then_some(&*self.0)

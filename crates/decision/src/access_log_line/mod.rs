@@ -38,18 +38,18 @@ pub struct Line<'a> {
     pub method: Cow<'a, str>,
     pub code: u16,
     pub origin: Origin,
-    /// Until the answer had been sent.
+    /// The time until the answer had been sent.
     pub duration_us: Micros,
-    /// `None`: it was answered before a decision.
+    /// The time that the decision took; `None`: the request was answered before a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_us: Option<Micros>,
-    /// How long a limit delayed it, after the decision; `None`: it did not.
+    /// How long a limit delayed the request after the decision; `None`: no limit did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_us: Option<Micros>,
     /// The time at the upstream; `None` for a request that was not forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_us: Option<Micros>,
-    /// Where it was forwarded to; `None` for a request that was not.
+    /// The name of its upstream; `None` for a request that was not forwarded.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Cow<'a, str>>,
     /// The address of the endpoint that the last attempt went to.
@@ -65,7 +65,7 @@ pub struct Line<'a> {
     /// The value of `X-Tollgate-Reason`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// What in particular: of `token_invalid` why, of `ambiguous_request` the attribute that has several readings.
+    /// The particular cause of the reason: why a token is invalid, or which attribute has several readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
     /// This and the following fields: the most restrictive of the enforced limits that were checked. After a `deny`,
@@ -77,7 +77,7 @@ pub struct Line<'a> {
     pub rule: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// `None`: its level is unknown.
+    /// The amount left; `None`: it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,13 +85,13 @@ pub struct Line<'a> {
     /// In seconds, as sent to the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// `None`: no limit was checked.
+    /// Where the level comes from; `None`: no limit was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// All limits that were checked; empty if there is one, which is the one above.
+    /// All limits that were checked, if there are several; empty if there is one, which the fields above describe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LoggedLimit<'a>>,
-    /// The attributes that the file lists, with the pseudonyms of their values.
+    /// The attributes that the file lists to be logged as pseudonyms.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
     /// The attributes that the file lists to be logged as they are.
@@ -111,13 +111,12 @@ pub struct LoggedAttempt<'a> {
     pub failed_us: Micros,
 }
 
-/// An attribute's value: a pseudonym, or what it is.
+/// An attribute's value, as a pseudonym or as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LoggedValue<T = Pseudonym> {
     Single(T),
-    /// Of a claim that is a list, its elements in their order. Of a call with several descriptors, what they have, each value
-    /// once.
+    /// A list: the elements of a claim in their order, or the values of all descriptors of a call, each value once.
     List(Vec<T>),
 }
 
@@ -137,9 +136,9 @@ impl<T> LoggedValue<T> {
 pub enum Kind {
     /// It was allowed, and the upstream's complete answer was sent, whatever its status.
     Allowed,
-    /// We answered with a reason.
+    /// The gateway answered with a reason.
     Refused,
-    /// We answered without one, or no whole answer went out.
+    /// The gateway answered without a reason, or the answer was not sent completely.
     Error,
 }
 
@@ -147,7 +146,7 @@ impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Allowed, Kind::Refused, Kind::Error];
 }
 
-/// Who made an answer.
+/// Which side made an answer: the gateway or the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -183,7 +182,8 @@ pub struct LoggedLimit<'a> {
 }
 
 impl Line<'static> {
-    /// Without a decision: no field about limits has a value, and the fields that every line has are still to be set.
+    /// A line of a request without a decision: all fields about limits are empty, and the fields that every line has must still
+    /// be set.
     pub const UNDECIDED: Line<'static> = Line {
         time: Timestamp(0),
         request_id: Cow::Borrowed(""),

@@ -1,6 +1,6 @@
-//! Why a token is not accepted.
+//! Lists the reasons for which a token is not accepted.
 
-/// Why a token is invalid.
+/// The fault of an invalid token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     Malformed,
@@ -40,7 +40,7 @@ impl Invalid {
     }
 }
 
-/// Why a token is not accepted.
+/// The reason why a token is not accepted: it is invalid, or cannot be verified now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
     Invalid(Invalid),

@@ -51,7 +51,7 @@ pub fn is_acceptable(url: &str) -> bool {
     }
 }
 
-/// Why a set could not be fetched.
+/// The reason why a set could not be fetched.
 #[derive(Debug)]
 pub enum FetchError {
     Fetch(String),

@@ -37,7 +37,7 @@ pub struct Key {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeySet(Vec<Arc<Key>>);
 
-/// Why a key cannot be used.
+/// The reason why a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     ShortSecret {
@@ -47,11 +47,11 @@ pub enum KeyError {
     ShortModulus(usize),
     NotPem,
     NotJwks,
-    /// Of a type that no supported algorithm uses, or invalid.
+    /// No supported algorithm uses a key of this type, or the key is invalid.
     Unusable,
-    /// Not meant for verifying signatures.
+    /// The key is not meant for verifying signatures.
     OtherUse,
-    /// A secret in a public set.
+    /// The key is a secret, in a public set.
     PublicSecret,
     /// Its curve is not that of its point, its type or its algorithm.
     WrongCurve,
@@ -328,7 +328,7 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// The same keys as before stay the same, so that what was verified with them stays verified.
+    /// Keeps a key of `old` in place of an equal one, so that tokens verified with it stay in the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
@@ -347,8 +347,7 @@ impl KeySet {
         self.0.iter().any(|key| key.algorithms.contains(&algorithm))
     }
 
-    /// The keys that may have signed a token which names this key, or none: those of that name first, then those without
-    /// one.
+    /// The keys that may have signed a token with this key id, or with none: those with this id first, then those without an id.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));

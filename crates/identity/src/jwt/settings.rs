@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 pub struct Settings {
     /// One issuer, or several among which the token's `iss` chooses.
     pub issuers: Vec<Issuer>,
-    /// Where a token is looked for, in this order; the first one found counts.
+    /// Where a token is looked for, in this order; the first one found is used.
     pub token_from: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
@@ -34,7 +34,7 @@ pub enum OnMissing {
 pub struct Issuer {
     /// The required `iss`; `None`: `iss` is not checked.
     pub name: Option<String>,
-    /// `aud` must contain one of these; empty: `aud` is not checked.
+    /// The audiences of which `aud` must contain one; empty: `aud` is not checked.
     pub audience: Vec<String>,
     pub algorithms: Vec<Algorithm>,
     pub keys: KeySource,
@@ -47,6 +47,6 @@ pub struct Issuer {
 pub enum KeySource {
     Fixed(KeySet),
     Fetched(jwks::Settings),
-    /// A secret that is not known here, in a file that is only examined: no token can be verified.
+    /// A secret that is unknown, in a file that is only examined: no token can be verified.
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! Lists the attributes of a request: what `limit_keys` may count by and `match` may look at.
+//! Lists the attributes of a request, which `limit_keys` may count by and `match` may compare.
 //!
 //! To add one: a variant, its spelling in [`Attribute::parse`] and in `Display`, its value in [`Attribute::resolve`]; the
 //! compiler finds the rest. A value is bytes, never lossy text, so that two clients never become one.
@@ -42,22 +42,22 @@ pub enum Attribute {
     Scheme,
     /// The name of the listener on which the request arrived.
     Listener,
-    /// How the request comes to be decided.
+    /// The door at which the request is decided: proxied, or asked about by another proxy.
     Door,
     /// The name that the client asked for in TLS.
     TlsServerName,
-    /// Of the client's certificate.
+    /// A property of the client's certificate.
     TlsClient(ClientCertificateField),
     Path,
     /// A segment of the normalised path, by its number from 1.
     PathSegment(NonZeroU8),
     Route,
     Upstream,
-    /// Of a descriptor that another proxy sends: an entry, the domain or the names of all entries.
+    /// A value of a descriptor that another proxy sends: an entry, the domain, or the names of all entries.
     Descriptor(String),
 }
 
-/// Why a text is no attribute.
+/// The reason why a text is not an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeError {
     Unknown,
@@ -221,8 +221,8 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read another value than the one that is counted: the request repeats it, or names it
-    /// in `Connection`, which removes it on the way.
+    /// Whether the upstream might read another value than the one that is counted: the request repeats the attribute, or names
+    /// it in `Connection`, by which it is removed.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {

@@ -1,4 +1,4 @@
-//! Checks the values of attributes, and what has several readings.
+//! Tests the values of attributes, and which requests have several readings.
 
 use super::*;
 use crate::request::ClientAddress;
