@@ -57,7 +57,7 @@ impl LimitTag {
     }
 }
 
-/// What identifies a limit of a file; the descriptor identifies a client.
+/// The identity of a limit in a file; a descriptor identifies the client.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
@@ -67,7 +67,7 @@ pub struct LimitIdentity<'a> {
     /// `enforce` or `shadow`: a shadow has buckets of its own.
     pub mode: &'a str,
     pub algorithm: &'a str,
-    /// As printed, in any order: they are a set.
+    /// The limit keys as printed, in any order: they are a set.
     pub keys: &'a [String],
 }
 
@@ -96,8 +96,8 @@ impl KeySeed {
         KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
     }
 
-    /// Of a limit that shares the buckets of a meter. They are evicted with the limit's own: a flood under one plan does
-    /// not switch another one off.
+    /// The seed of a limit that shares the buckets of a meter. The limit keeps its own tag for eviction, so that many clients of
+    /// one plan do not evict the buckets of another.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
         // No policy has an empty name.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
@@ -117,7 +117,8 @@ impl KeySeed {
     }
 }
 
-/// What a rule picked from one request, encoded: for each limit key, the alternative that had a value, and the value.
+/// The values that a rule picked from one request, encoded: for each limit key, the index of the alternative that had a value,
+/// and that value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
@@ -131,7 +132,8 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Limit keys must be pushed in the same order for every request: that of their printed forms.
+    /// Adds the value of a limit key. Limit keys must be pushed in the same order for every request: that of their printed
+    /// forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);
         self.0.extend_from_slice(&length(value.len()));
@@ -139,7 +141,8 @@ impl Descriptor {
     }
 }
 
-/// Heads and names are bounded far below 4 GiB; longer parts would saturate, and two of them do not fit into memory.
+/// The length of a part as bytes. Heads and names are bounded far below 4 GiB; a longer part would saturate, and two of them do
+/// not fit into memory.
 fn length(len: usize) -> [u8; 4] {
     u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }

@@ -1,7 +1,7 @@
 //! Settles a plan: all charges of one request, taken together or not at all.
 //!
-//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused
-//! request none are returned but corrections, which spend nothing.
+//! A store reads the states of a plan's buckets, calls [`settle`], and writes the returned states. For a refused request only
+//! corrections are returned, which spend nothing.
 
 use smallvec::SmallVec;
 
@@ -18,11 +18,11 @@ pub struct Charge {
     pub key: BucketKey,
     pub algorithm: Algorithm,
     pub cost: Cost,
-    /// The limit in the rule set, for responses and metrics.
+    /// The limit's index in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// The limit and the variant, for stores, whose buckets outlive a rule set.
+    /// The tag of the limit and the variant, for stores, whose buckets outlive a rule set.
     pub tag: LimitTag,
-    /// Which of the limit's sets of numbers applies: 0, or an override.
+    /// Which of the limit's sets of numbers applies: 0 is its own, the others are overrides.
     pub variant: u32,
     pub purpose: ChargePurpose,
 }
@@ -31,7 +31,8 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargePurpose {
     Spend,
-    /// It must be able to pay the cost, as it is before the plan, and pays nothing. A bucket that cannot pay refuses the plan.
+    /// The bucket must be able to pay the cost before the plan spends anything, but pays nothing. If it cannot, it refuses the
+    /// plan.
     Check,
 }
 
@@ -60,15 +61,15 @@ pub struct LimitId(pub u32);
 /// All charges of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Charged all or none, in the order of the file. Those to one bucket are one charge: see [`Plan::enforce`].
+    /// Charged all or none, in the order of the file. Charges to one bucket are combined: see [`Plan::enforce`].
     pub enforced: SmallVec<[Charge; 2]>,
-    /// Each settled by itself, and only for requests that the enforced charges let pass.
+    /// Charges of shadows, each settled by itself, and only if the enforced charges let the request pass.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
 impl Plan {
-    /// Adds an enforced charge that spends. Several to one bucket are one charge of their sum: each has the cost of all of
-    /// them and is checked against its own numbers, and the bucket is charged once, by the numbers of the last.
+    /// Adds an enforced charge that spends. Several charges to one bucket become one of their sum: each is checked with that sum
+    /// against its own numbers, and the bucket is charged once, with the numbers of the last.
     pub fn enforce(&mut self, mut charge: Charge) {
         let own = charge.cost;
         for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
@@ -78,7 +79,8 @@ impl Plan {
         self.enforced.push(charge);
     }
 
-    /// Adds the charges of another plan, which has `times` its costs. What both charge to one bucket is one charge of the sum.
+    /// Adds the charges of another plan, whose costs are multiplied by `times`. Charges of both plans to one bucket become one
+    /// of their sum.
     pub fn join(&mut self, mut other: Plan, times: u64) {
         let before = self.enforced.len();
         let scaled = |cost: Cost| Cost::from_thousandths(cost.thousandths().saturating_mul(times));
@@ -109,7 +111,8 @@ impl Plan {
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Whether an enforced charge is only checked: that is its purpose, or a later one of the plan charges its bucket.
+    /// Whether an enforced charge only checks its bucket: because of its purpose, or because a later charge of the plan spends
+    /// from that bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -117,8 +120,8 @@ impl Plan {
         })
     }
 
-    /// Whether this enforced charge only checks a bucket from which another one spends. Its outcome is the level before
-    /// that.
+    /// Whether this enforced charge only checks a bucket from which another one spends. Its outcome is the level before that
+    /// charge.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
     }
@@ -158,12 +161,12 @@ pub struct Settlement {
     pub delay: Micros,
     /// One for each enforced charge.
     pub enforced: SmallVec<[Outcome; 2]>,
-    /// One for each shadow charge, or none at all when the request was refused: then no shadow was asked.
+    /// One for each shadow charge; empty if the request was refused, because then no shadow is asked.
     pub shadow: SmallVec<[Outcome; 0]>,
 }
 
 impl Settlement {
-    /// Of a request that is refused: nothing is spent, and no shadow was asked.
+    /// The settlement of a refused request: nothing is spent, and no shadow is asked.
     pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
         Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
     }
@@ -222,7 +225,7 @@ pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into
     (Settlement { verdict: Verdict::Allow, delay, enforced, shadow }, entries)
 }
 
-/// What a store must write of a bucket although nothing is charged to it.
+/// The entry that a store must write although nothing is charged to the bucket, if any.
 fn correction<S: AsRef<[u64]>>(charge: &Charge, state: &Option<S>, now: StoreTime) -> Option<Entry> {
     charge.algorithm.correction(words(state), now.of(&charge.algorithm))
 }
@@ -256,7 +259,7 @@ fn outcome(verdict: Verdict, level: Level) -> Outcome {
 #[cfg(any(test, feature = "test-values"))]
 #[allow(clippy::unwrap_used, reason = "for tests")]
 impl Charge {
-    /// Tests: of a token bucket to which one token per second comes back.
+    /// For tests: charges `cost` to a token bucket to which one token per second comes back.
     pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
         use crate::algorithm::token_bucket::{Rate, TokenBucket};
         let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
@@ -267,7 +270,7 @@ impl Charge {
 
 #[cfg(any(test, feature = "test-values"))]
 impl Plan {
-    /// Tests: spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
+    /// For tests: spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
     pub fn of_one_bucket_spent_and_checked() -> Plan {
         let (mut plan, mut checked) = (Plan::default(), Plan::default());
         plan.enforce(Charge::of_token_bucket(1, 10, 3));

@@ -1,4 +1,4 @@
-//! Counts tokens, exactly: the one unit in which prices, bursts and rates are written.
+//! Counts tokens exactly: the unit of prices, bursts and rates.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
-/// What decimals beyond the third mean.
+/// The treatment of decimals beyond the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraDecimals {
-    /// An error: an operator meant what is written.
+    /// They are an error, for numbers that an operator wrote.
     Refuse,
-    /// One more thousandth: a client never pays less than it asked for.
+    /// They round up to the next thousandth, so that a client never pays less than it asked for.
     RoundUp,
 }
 
@@ -25,7 +25,7 @@ impl Cost {
         Cost(thousandths)
     }
 
-    /// Whole tokens; saturates far beyond anything that a limit can hold.
+    /// A cost of whole tokens; saturates far beyond anything that a limit can hold.
     pub const fn from_tokens(tokens: u64) -> Cost {
         Cost(tokens.saturating_mul(1000))
     }
@@ -34,12 +34,12 @@ impl Cost {
         self.0
     }
 
-    /// Whole tokens, rounded down: the unit that clients see.
+    /// The whole tokens, rounded down: the unit that clients see.
     pub const fn whole(self) -> u64 {
         self.0 / 1000
     }
 
-    /// In whole tokens, rounded up.
+    /// The cost rounded up to whole tokens.
     #[must_use]
     pub const fn ceil(self) -> Cost {
         Cost::from_tokens(self.0.div_ceil(1000))
@@ -99,7 +99,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// From here on a double cannot distinguish thousandths.
+/// From this cost on, doubles cannot distinguish thousandths.
 const COARSE: Cost = Cost::from_tokens(1 << 40);
 
 /// A JSON number, exact up to 2^40 tokens; beyond that, whole tokens, rounded down.

@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::cost::Cost;
 use base::time::Micros;
 
-/// Yes, not now, or not ever.
+/// The answer of a bucket: yes, not now, or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Allow,
-    /// Waiting helps.
+    /// The bucket cannot pay now, but waiting helps.
     Deny,
     /// The cost is above what the bucket can hold: waiting does not help.
     Never,
-    /// It was not asked: another bucket of the plan was known to refuse, or there was no store to ask. Its level is not
-    /// known.
+    /// The bucket was not asked, because another bucket of the plan was known to refuse or there was no store to ask. Its level
+    /// is not known.
     Unasked,
 }
 
@@ -29,13 +29,13 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// What is left after this request or, if it was refused, what the bucket holds.
+    /// The amount left after this request or, if it was refused, the amount in the bucket.
     pub remaining: Cost,
-    /// How long until the bucket can pay; zero unless it refused.
+    /// The time until the bucket can pay; zero unless it refused.
     pub retry_after: Micros,
-    /// How long until the bucket is full.
+    /// The time until the bucket is full.
     pub reset_after: Micros,
-    /// How long the bucket delays the request, or would have if another had not refused it.
+    /// The time by which the bucket delays the request, or would delay it if no other had refused it.
     pub delay: Micros,
 }
 
@@ -49,8 +49,8 @@ impl Outcome {
     };
 }
 
-/// The most restrictive of several outcomes: a refusal before a grant, the longest wait first; among grants the
-/// smallest share `remaining / limit`; ties go to the first. The `Cost` of each is what its bucket holds when full.
+/// Chooses the most restrictive of several outcomes: a refusal before a grant; of refusals the longest wait; of grants the
+/// smallest share `remaining / limit`; of equal ones the first. The `Cost` of each is the amount in its full bucket.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

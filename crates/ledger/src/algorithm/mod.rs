@@ -47,7 +47,7 @@ pub const TWINS: [&str; 5] = [
     concat!(include_str!("rate.lua"), include_str!("leaky_bucket/leaky_bucket.lua")),
 ];
 
-/// For what no calendar says.
+/// The zone of windows that no calendar defines.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 
 /// The algorithms, without numbers.
@@ -85,8 +85,8 @@ impl AlgorithmKind {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
     }
 
-    /// Gives back up to `amount` of what is spent of the bucket with this state: whatever its limit's numbers are, it
-    /// then holds that much more, and never more than if nothing had been spent. `None` for an invalid state.
+    /// Gives back up to `amount` of what is spent of the bucket with this state, whatever the numbers of its limit are: the
+    /// bucket then holds that much more, but no more than when it is full. `None` for an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
@@ -121,7 +121,7 @@ impl AlgorithmKind {
     }
 }
 
-/// The algorithms, each with the numbers of one limit.
+/// An algorithm, with the numbers of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
@@ -156,7 +156,7 @@ impl Algorithm {
         }
     }
 
-    /// As at `now`, where that matters: the periods of a calendar differ in length.
+    /// The quota at `now`: the periods of a calendar differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -172,7 +172,7 @@ impl Algorithm {
         self.zone().is_none()
     }
 
-    /// The time zone of the calendar by which it counts, if it counts by one.
+    /// The time zone of its calendar; `None` without a calendar.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
             Algorithm::TokenBucket(_)
@@ -186,7 +186,8 @@ impl Algorithm {
         }
     }
 
-    /// The window at whose end everything comes back at once; `None` where amounts come back bit by bit.
+    /// The window of a fixed window, at whose end everything becomes free at once; `None` for algorithms that free amounts
+    /// gradually.
     pub fn window(&self) -> Option<Window> {
         match self {
             Algorithm::TokenBucket(_)
@@ -197,7 +198,7 @@ impl Algorithm {
         }
     }
 
-    /// The window that runs at `now`; `None` if none runs, or amounts come back bit by bit.
+    /// The period of a fixed window at `now`; `None` if none has begun, or for algorithms that free amounts gradually.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -208,8 +209,8 @@ impl Algorithm {
         }
     }
 
-    /// What is spent at `now` of the bucket with this state, rounded up to a thousandth. It is more than
-    /// [`Algorithm::ceiling`] where a limit was lowered.
+    /// The amount spent at `now` of the bucket with this state, rounded up to a thousandth. It is more than
+    /// [`Algorithm::ceiling`] after a limit was lowered.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
@@ -220,15 +221,15 @@ impl Algorithm {
         }
     }
 
-    /// A moment at which a window ends, rounded up to a whole second, in RFC 3339: with the offset of the calendar's zone
-    /// if there is one. `None` where amounts come back bit by bit.
+    /// The end of a window as RFC 3339, rounded up to a whole second, with the offset of the calendar's zone if there is one.
+    /// `None` for algorithms that free amounts gradually.
     pub fn print_end(&self, moment: Timestamp) -> Option<String> {
         self.window()?;
         let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
         self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
     }
 
-    /// What a store must write of a bucket at `now` although nothing is charged to it; almost always nothing.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket; almost always `None`.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
@@ -239,8 +240,8 @@ impl Algorithm {
         }
     }
 
-    /// The same limit for a request that has some numbers of its own, and pays at least `least`. With a number that is 0
-    /// nothing fits.
+    /// The limit for a request that has some numbers of its own, and pays at least `least`. With a number that is 0 no request
+    /// fits.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
@@ -251,8 +252,8 @@ impl Algorithm {
         }
     }
 
-    /// What bounds the bucket from below for this request, whatever requests with other numbers do to it: at no moment has
-    /// more come back than by this.
+    /// The limit with the fastest refill that any request may cause. It predicts the most that the bucket can hold at a later
+    /// moment, whatever requests with other numbers do to it.
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
@@ -261,7 +262,7 @@ impl Algorithm {
         }
     }
 
-    /// The largest cost that can ever be met.
+    /// The largest cost that a full bucket can pay.
     pub fn ceiling(&self) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
@@ -272,8 +273,8 @@ impl Algorithm {
         }
     }
 
-    /// One of `of` equal shares of the limit, and the cost in that share. The cost is multiplied in place of dividing
-    /// the limit, so nothing is rounded; a share holds at least one such cost.
+    /// One of `of` equal shares of the limit, with the cost to charge to it. The cost is multiplied in place of dividing the
+    /// limit, so nothing is rounded; a share can pay at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -299,8 +300,8 @@ impl Algorithm {
         }
     }
 
-    /// What a share of the limit begins with where a store has shown `seen` of the whole; `None` where that is the same as
-    /// to spend as much at `now`.
+    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole limit; `None` if it is enough
+    /// to spend the same amount at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
@@ -309,8 +310,8 @@ impl Algorithm {
         }
     }
 
-    /// The index of its twin in [`TWINS`], and the numbers that the twin takes for a call at about `near` on the store's
-    /// clock. Where they hold only for some time around it, the twin says so when the call came at another.
+    /// The index of its twin in [`TWINS`], and its numbers for a call at about `near` on the store's clock. If they are valid
+    /// only around that time, the twin reports a call at another time.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         let numbers = match self {
             Algorithm::TokenBucket(bucket) => bucket.numbers(),
@@ -322,8 +323,8 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Whether a bucket that cannot pay can do so again only because time has passed. Then a refusal can be repeated
-    /// without asking the store, until that time.
+    /// Whether a bucket that cannot pay becomes able to pay only as time passes. Then a refusal can be repeated until that time
+    /// without asking the store.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -335,8 +336,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a state that a reply gave tells what the bucket holds at this moment, if nothing was charged to it since: the
-    /// digest of a large state does only for some time.
+    /// Whether a state from a reply still determines the level of the bucket at this moment, if nothing was charged since. An
+    /// excerpt of a large state does so only for some time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -347,8 +348,8 @@ impl Algorithm {
         }
     }
 
-    /// What is worth remembering of a state beside a store: all of it, unless it is large. It never shows more than the
-    /// bucket holds.
+    /// The part of a state that is worth remembering outside the store: all of it, unless it is large. It never shows more than
+    /// the bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
@@ -359,7 +360,7 @@ impl Algorithm {
         }
     }
 
-    /// The same numbers, for a bucket that the other ones may charge as well, as those of one meter do.
+    /// Returns these numbers for a bucket that `other` may charge too, as the limits of one meter do.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {
@@ -374,7 +375,7 @@ impl Algorithm {
         }
     }
 
-    /// The setting of a bucket in which the other numbers differ, so that the two cannot charge the same one; `None` if
+    /// The setting of a bucket in which the numbers of `other` differ, so that both limits cannot charge one bucket; `None` if
     /// they can.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
@@ -402,12 +403,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether it may delay what it grants.
+    /// Whether it may delay a request that it grants.
     pub fn delays(&self) -> bool {
         matches!(self, Algorithm::LeakyBucket(_))
     }
 
-    /// The same for a request that cannot wait longer than `most`.
+    /// The limit for a request that cannot wait longer than `most`.
     pub fn within(&self, most: Micros) -> Algorithm {
         match self {
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),

@@ -1,27 +1,27 @@
-//! A rate: what it is in a file, and how an operator would write it.
+//! A rate: its value in gateway.yaml, and its text for operators.
 
 use std::fmt;
 
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// How fast tokens come back: `amount` in each `period`.
+/// The rate of a refill: `amount` in each `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub amount: Cost,
     pub period: Micros,
 }
 
-/// Why numbers are invalid for a token bucket.
+/// The reason why numbers are invalid for a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
     Zero,
-    /// The burst cannot be kept exactly in 53 bits at this rate; this is the largest that can, in whole tokens.
+    /// The burst cannot be kept exactly in 53 bits at this rate; `largest` is the largest that can, in whole tokens.
     TooLarge { largest: u64 },
 }
 
-/// `10/s`, `10000/day`, `0.35/33s`: the same rate, over the shortest period in which it is a whole number of thousandths.
+/// Writes `10/s`, `10000/day` or `0.35/33s`: the rate over the shortest period in which it is a whole number of thousandths.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {

@@ -1,4 +1,4 @@
-//! The values that every algorithm shares: a bucket's state, one transition of it, and what clients see of a limit.
+//! Defines the values that all algorithms share: a bucket's state, one transition of it, and what clients see of a limit.
 
 use std::fmt;
 
@@ -7,12 +7,13 @@ use smallvec::SmallVec;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
-/// The largest integer below which a double holds every integer.
+/// The largest integer up to which a double holds every integer exactly.
 pub const EXACT: u64 = (1 << 53) - 1;
 
-/// How far the last moment of a state may be ahead of the store's clock: that was set back, by NTP or by a failover to another
-/// server. Until it has caught up nothing comes back, so a clock that goes to and fro gives nothing away. A state from further
-/// ahead is taken as if its last moment were now: it never holds more than it did, and nobody is locked out for the whole step.
+/// The longest time that the last moment of a state may be ahead of the store's clock, which NTP or a failover to another server
+/// may set back. Until the clock has caught up nothing comes back, so a clock that moves to and fro gives nothing away. A moment
+/// further ahead is replaced by the present one: the bucket holds no more than it did, and nobody is locked out for the whole
+/// difference.
 pub const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
@@ -22,12 +23,12 @@ pub type State = SmallVec<[u64; 3]>;
 /// The numbers that a Lua twin takes for one limit, each below 2^53.
 pub type Numbers = SmallVec<[u64; 4]>;
 
-/// The numbers of a limit that may differ from request to request. `None`: as they are.
+/// The numbers of a limit that may differ from request to request; `None` keeps the limit's own number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestNumbers {
-    /// Per second.
+    /// The rate, in tokens per second.
     pub rate: Option<Cost>,
-    /// What a full bucket holds or a window grants, in whole tokens.
+    /// The burst of a bucket or the limit of a window, in whole tokens.
     pub ceiling: Option<Cost>,
 }
 
@@ -38,22 +39,22 @@ pub struct Quota {
     pub window: Micros,
 }
 
-/// The time in which what a bucket granted counts: from `begin` to before `end`.
+/// The time in which the grants of a window count: from `begin` to before `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     pub begin: Timestamp,
     pub end: Timestamp,
 }
 
-/// What a bucket holds at one moment.
+/// The level of a bucket at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub remaining: Cost,
-    /// How long until the bucket is full, if nothing is charged to it.
+    /// The time until the bucket is full, if nothing is charged to it.
     pub reset_after: Micros,
 }
 
-/// The state to store of a bucket, and how long it matters.
+/// The state of a bucket to store, and how long it must be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
@@ -61,7 +62,7 @@ pub struct Entry {
     pub kept_until: Timestamp,
 }
 
-/// One transition, with both results: a plan charges all of its buckets or none, so the level of a bucket that could
+/// One transition of a bucket, with both results: a plan charges all of its buckets or none, so the level of a bucket that could
 /// pay is also needed when another one cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -73,15 +74,15 @@ pub struct Step {
 /// The result of charging a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeResult {
-    /// It can pay; this is its level then. The request goes on after `delay`.
+    /// The bucket can pay, and has this level afterwards. The request goes on after `delay`.
     Fits { level: Level, entry: Entry, delay: Micros },
-    /// It cannot pay before this much time has passed.
+    /// The bucket cannot pay now; it can when `wait` has passed.
     Short { wait: Micros },
-    /// It could not pay even when full.
+    /// The bucket could not pay even when full.
     Never,
 }
 
-/// Writes a length of time in the largest unit of gateway.yaml of which it is a whole number.
+/// Writes a length of time in the largest unit of gateway.yaml that divides it.
 pub fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];

@@ -1,11 +1,11 @@
-//! Parses when the periods of a calendar begin: the unit, the day in it and the local time.
+//! Parses when the periods of a calendar begin: the unit, the day in it and the local time of day.
 
 use std::fmt;
 
 use jiff::Span;
 use jiff::civil::{Date, DateTime, Time, Weekday};
 
-/// How long the periods of a calendar window are.
+/// The length of the periods of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CalendarUnit {
     Day,
@@ -22,9 +22,9 @@ pub struct Anchor(AnchorDay);
 enum AnchorDay {
     Every,
     OfWeek(Weekday),
-    /// 1 to 31.
+    /// The day of each month, 1 to 31.
     OfMonth(i8),
-    /// A day of some year, 29 February too.
+    /// The day of each year, which may be 29 February.
     OfYear {
         month: i8,
         day: i8,
@@ -35,12 +35,12 @@ enum AnchorDay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TimeOfDay(Time);
 
-/// What must hold for a part of a calendar's definition that does not.
+/// The part of a calendar's definition that is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidCalendar {
     Zone,
     TimeOfDay,
-    /// A day has no anchor.
+    /// The unit is a day, which has no anchor.
     DayAnchor,
     WeekAnchor,
     MonthAnchor,
@@ -76,7 +76,7 @@ impl CalendarUnit {
 }
 
 impl Anchor {
-    /// The anchor of a calendar that names none: Monday, or the first day.
+    /// The anchor of a calendar that names none: Monday, or the first day of the month or year.
     pub fn default_of(unit: CalendarUnit) -> Anchor {
         Anchor(match unit {
             CalendarUnit::Day => AnchorDay::Every,
@@ -90,7 +90,7 @@ impl Anchor {
     ///
     /// # Errors
     ///
-    /// What the anchor of this unit must be, if the text is anything else; a day has none.
+    /// Says what the anchor of this unit must be, if the text is anything else; a day has none.
     pub fn parse(unit: CalendarUnit, text: &str) -> Result<Anchor, InvalidCalendar> {
         let (day, invalid) = match unit {
             CalendarUnit::Day => (None, InvalidCalendar::DayAnchor),
@@ -137,7 +137,7 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// The day on which the period of the unit with this first day begins: in a shorter month its last day.
+    /// The day on which the period begins in the unit with this first day: the anchored day, or the last day of a shorter month.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());

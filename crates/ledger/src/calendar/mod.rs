@@ -26,14 +26,14 @@ pub use zone::{Zone, zone_data_version};
 
 const SECOND: u64 = 1_000_000;
 
-/// The last moment that has periods of its own, in the year 2255: stores count microseconds in doubles.
+/// The last moment with calendar periods, in the year 2255: stores count microseconds in doubles.
 pub const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
-/// All definitions that a configuration has ever named. They are never dropped: their number is limited by what
-/// operators write, not by requests, and so a [`Calendar`] can be copied into every charge.
+/// All definitions that a configuration has ever named. They are never dropped, so that a [`Calendar`] can be copied into every
+/// charge: operators, not requests, determine how many there are.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
-/// Where the periods of a calendar window begin. Equal definitions are the same `Calendar`.
+/// The rule for the beginnings of calendar periods. Equal definitions are the same `Calendar`.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Definition);
 
@@ -59,7 +59,7 @@ impl Periods {
         self.begin <= now && now < self.end
     }
 
-    /// The length of the first period, which is not that of every day or month.
+    /// The length of the first period: days and months differ.
     pub fn length(&self) -> Micros {
         self.end.since(self.begin)
     }
@@ -85,7 +85,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// The key of gateway.yaml in which the other calendar differs.
+    /// The key of gateway.yaml in which the two calendars differ; `None` if they do not.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [

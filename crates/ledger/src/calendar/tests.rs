@@ -1,4 +1,4 @@
-//! Calendars against vectors, and against random moments in all zones.
+//! Tests calendars against vectors, and at random moments in all zones.
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};

@@ -11,7 +11,7 @@ use base::time::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// No zone's clocks are further ahead of UTC, in seconds.
+/// A bound on the difference of any zone's clocks from UTC, in seconds.
 const MAX_OFFSET: i64 = 26 * 3600;
 
 /// The release of the IANA time zone database that is bundled: `2026b`.
@@ -79,7 +79,7 @@ impl Zone {
     }
 }
 
-/// The nearest that there is, which is beyond all that a calendar is asked about.
+/// The instant, or the nearest one that can be represented, which is beyond every moment of a calendar.
 fn instant(seconds: i64) -> Instant {
     Instant::from_second(seconds).unwrap_or(if seconds < 0 { Instant::MIN } else { Instant::MAX })
 }

@@ -24,9 +24,9 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "fixed_window";
 pub const EXCEEDED: &str = "fixed_window_exceeded";
 
-/// How long a bucket is kept after its period. Also how far in the future a period may begin at most: a store's clock was set
-/// back, or a gateway has other time zones. What was spent in one beyond that counts in the present period, and so does what
-/// was spent in one that begins further ahead than a period is long: nobody is locked out for longer than two of them.
+/// How long a bucket is kept after its period; also how far in the future a stored period may begin, since a store's clock may
+/// be set back or another gateway may have other time zones. A grant in a period that begins later than that, or later than the
+/// length of a period, counts in the present period: so nobody is locked out for longer than two periods.
 const HOUR: Micros = Micros(3_600_000_000);
 
 /// The shortest and the longest window that is a duration.
@@ -43,12 +43,12 @@ pub struct FixedWindow {
     window: Window,
 }
 
-/// Where periods begin and end.
+/// The rule for the beginning and the end of periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// Each as long as this, aligned to the Unix epoch.
+    /// Periods of this length, aligned to the Unix epoch.
     Epoch(Micros),
-    /// As long as this, from a first grant on.
+    /// Periods of this length, each beginning with a first grant.
     FirstRequest(Micros),
     Calendar(Calendar),
 }
@@ -56,16 +56,16 @@ pub enum Window {
 /// A bucket at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bucket {
-    /// In thousandths.
+    /// The amount spent, in thousandths.
     spent: u64,
     begin: Timestamp,
     end: Timestamp,
-    /// Whether its period is not the stored one, and would move on with every look at it.
+    /// Whether its period differs from the stored one. Without storing it, the period would move on at every look.
     is_corrected: bool,
 }
 
 impl Window {
-    /// How long each period is, or the shortest: a day without an hour.
+    /// The length of a period, or of the shortest: a day that lacks an hour.
     pub fn shortest(&self) -> Micros {
         match self {
             Window::Epoch(length) | Window::FirstRequest(length) => *length,
@@ -75,7 +75,7 @@ impl Window {
 }
 
 impl FixedWindow {
-    /// The same periods with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns the same periods with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
         FixedWindow::new(limit, self.window)
     }
@@ -106,7 +106,7 @@ impl FixedWindow {
         self.window
     }
 
-    /// The key of gateway.yaml in which the other window has other periods; `None` if they are the same.
+    /// The key of gateway.yaml that makes the periods of the two windows differ; `None` if they are equal.
     pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
         match (self.window, other.window) {
             (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
@@ -120,18 +120,19 @@ impl FixedWindow {
         }
     }
 
-    /// As at `now`: the periods of a calendar differ in length.
+    /// The quota at `now`: the periods of a calendar differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }
     }
 
-    /// Counts in the same periods, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
+    /// cannot be kept exactly is cut.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// What the Lua twin takes for a call at about `near`.
+    /// The numbers of this limit for its Lua twin, for a call at about `near`.
     pub fn numbers(&self, near: Timestamp) -> Numbers {
         let limit = self.limit.thousandths();
         match self.window {
@@ -144,7 +145,8 @@ impl FixedWindow {
         }
     }
 
-    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -160,7 +162,7 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
-    /// What to store of a bucket at `now` although nothing is charged to it.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| bucket.entry())
@@ -172,7 +174,7 @@ impl FixedWindow {
         (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
     }
 
-    /// What is spent at `now` in the period that runs.
+    /// The amount spent at `now` in the current period.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).spent)
     }
@@ -224,7 +226,8 @@ impl Bucket {
     }
 }
 
-/// Less is spent in the same period. A period in which nothing is spent any more stays: an earlier one must not begin.
+/// Subtracts up to `amount` from what is spent in the stored period. A period with nothing spent is still stored, so that no
+/// earlier one begins.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
     let valid = spent <= EXACT && last <= EXACT && first < last;

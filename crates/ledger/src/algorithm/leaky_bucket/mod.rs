@@ -1,12 +1,12 @@
 //! Steps a leaky bucket: a schedule of moments, `rps` each second, and a queue of requests that wait for theirs.
 //!
-//! A request takes the next free moment, in the order in which the store is asked, and goes on when that moment has come;
-//! the gateway waits, not the store. The first `delay_after` places ahead of a request are no reason to wait. So over every
-//! window of length T at most `1 + delay_after + rps·T` moments lie.
+//! A request takes the next free moment, in the order in which the store is asked, and goes on when that moment has come; the
+//! gateway waits, not the store. The first `delay_after` places ahead of a request cause no wait. So over every window of length
+//! T there are at most `1 + delay_after + rps·T` moments.
 //!
-//! The state is that of a token bucket: what is *spent* are the places that are taken, and they leave at the rate. Of
-//! `1 + delay_after + queue` places the first is that of a request which goes on at once. The number of places that are
-//! taken says both how long a request waits, and how many wait already.
+//! The state is that of a token bucket: *spent* are the places taken, which become free at the rate. Of `1 + delay_after +
+//! queue` places the first is for a request that goes on at once. The number of taken places determines both how long a request
+//! waits, and how many already wait.
 //!
 //! A place is never given back: not even by a client that has left while it waited.
 //!
@@ -34,13 +34,13 @@ pub struct LeakyBucket {
     /// Holds `1 + delay_after + queue` places.
     places: TokenBucket,
     delay_after: u32,
-    /// In milliseconds, as the next one: of each of many charges there is one.
+    /// Stored in milliseconds, like `patience`: every one of many charges has a copy.
     max_wait: u32,
-    /// How long the request that is charged would wait: at most `max_wait`.
+    /// The longest wait that this request accepts: at most `max_wait`.
     patience: u32,
 }
 
-/// What one leaky bucket is made of.
+/// The settings of one leaky bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub rate: Rate,
@@ -53,19 +53,19 @@ pub struct Settings {
 impl LeakyBucket {
     /// # Errors
     ///
-    /// If the rate is zero, or the places cannot be kept exactly in 53 bits at this rate: then with the largest number of
-    /// them that can.
+    /// When the rate is zero, or the places cannot be kept exactly in 53 bits at this rate: then with the largest number of
+    /// places that can.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
     }
 
-    /// For requests that each have their own rate, of at most `fastest` per second in place of that of the settings: the
-    /// numbers of one with `fastest`.
+    /// Makes a bucket for requests that each have a rate of their own, at most `fastest` per second. Its numbers are those for
+    /// the rate `fastest`; the rate of the settings is not used.
     ///
     /// # Errors
     ///
-    /// If the places cannot be kept exactly at every such rate: then with the largest number of them that can.
+    /// When the places cannot be kept exactly at every such rate: then with the largest number of places that can.
     pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let Settings { queue, max_wait, delay_after, .. } = settings;
         let places = TokenBucket::with_rates_up_to(fastest, 1 + u64::from(delay_after) + u64::from(queue))?;
@@ -77,12 +77,12 @@ impl LeakyBucket {
         LeakyBucket { places, delay_after, max_wait, patience: max_wait }
     }
 
-    /// The schedule for a request with a rate of its own, if it has one; with a rate of 0 nothing fits.
+    /// The schedule for a request that may have a rate of its own; with a rate of 0 no request fits.
     pub fn for_request(&self, numbers: RequestNumbers) -> LeakyBucket {
         LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
     }
 
-    /// The same for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
+    /// The schedule for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
     pub fn within(&self, most: Micros) -> LeakyBucket {
         LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
     }
@@ -104,53 +104,52 @@ impl LeakyBucket {
         micros(self.max_wait)
     }
 
-    /// How many requests can wait at most, each of cost 1: the last of them for no longer than `max_wait`.
+    /// The most requests of cost 1 that can wait, the last of them for no longer than `max_wait`.
     pub fn reachable_queue(&self) -> u64 {
         let reach = self.reach(self.max_wait) / self.places.one();
         reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
     }
 
-    /// All places, and the time in which all that wait leave.
+    /// The quota: all places, and the time in which all waiting requests go on.
     pub fn quota(&self) -> Quota {
         self.places.quota()
     }
 
-    /// The same schedule, of which each request takes as many places as there are shares: so moments are that much further
-    /// apart.
+    /// Returns this schedule with the cost multiplied by `of`, so that the moments of one share are that much further apart.
     pub fn share(&self, cost: Cost, of: u64) -> (LeakyBucket, Cost) {
         let (places, cost) = self.places.share(cost, of);
         (LeakyBucket { places, ..*self }, cost)
     }
 
-    /// What is taken of its places at `now`.
+    /// The places that are taken at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         self.places.spent(state, now)
     }
 
-    /// What to store of a bucket at `now` although nothing is charged to it.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         self.places.correction(state, now)
     }
 
-    /// The same numbers, for a bucket whose places may also leave at the rate of the other ones.
+    /// Returns these numbers for a bucket that both limits may charge: places may also become free at the rate of `other`.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
     }
 
-    /// The same bucket, whose places leave as fast as any request may have them leave.
+    /// Returns this bucket with the fastest rate of all requests that may charge it.
     pub fn at_fastest(&self) -> LeakyBucket {
         LeakyBucket { places: self.places.at_fastest(), ..*self }
     }
 
-    /// What the Lua twin takes.
+    /// The numbers of this limit for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         let mut numbers = self.places.numbers();
         numbers.push(self.reach(self.patience));
         numbers
     }
 
-    /// `state` is a former [`Entry::state`]; anything else counts as a bucket without a free place.
+    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
         // The last charge is in the future if the clock has stepped back; until then no place is left.
@@ -180,20 +179,20 @@ impl LeakyBucket {
         Step { untouched, charge }
     }
 
-    /// The places ahead of a request that goes on at once, in units.
+    /// The most places, in units, that may be taken ahead of a request that goes on at once.
     fn at_once(&self) -> u64 {
         // Part of the capacity, which is below 2^53.
         u64::from(self.delay_after) * self.places.one()
     }
 
-    /// The places ahead of a request that waits this long, in units: at most all there are.
+    /// The most places, in units, that may be taken ahead of a request that waits this long: at most all places.
     fn reach(&self, wait: u32) -> u64 {
         let waited = micros(wait).0.saturating_mul(self.places.refill());
         self.at_once().saturating_add(waited).min(self.places.capacity())
     }
 
-    /// The free places are those that a request of cost 1 could take. Where the last of them would have to wait longer than
-    /// `max_wait`, they are fewer.
+    /// The level of a bucket. Free places are those that requests of cost 1 could take; there are fewer if the last of them
+    /// would have to wait longer than `max_wait`.
     fn level(&self, taken: u64, ahead: Micros) -> Level {
         let usable = self.reach(self.max_wait).saturating_add(self.places.one()).min(self.places.capacity());
         let free = usable.saturating_sub(taken) / self.places.unit();

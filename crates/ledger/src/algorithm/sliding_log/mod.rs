@@ -66,7 +66,7 @@ struct Log<'s> {
     window: Micros,
     until: Timestamp,
     pairs: Pairs<'s>,
-    /// Whether it is not the stored one, and would move on with every look at it.
+    /// Whether it differs from the stored log. Without storing it, its moments would move on at every look.
     is_corrected: bool,
 }
 
@@ -83,7 +83,7 @@ impl SlidingLog {
         fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
     }
 
-    /// The same window with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns the same window with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingLog> {
         SlidingLog::new(limit, self.window)
     }
@@ -104,28 +104,30 @@ impl SlidingLog {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// How many grants of at least `least` a window holds.
+    /// The most grants of at least `least` in a window.
     pub fn grants(&self, least: Cost) -> u64 {
         self.limit.thousandths() / least.thousandths().max(1)
     }
 
-    /// How many bytes the state of a bucket with so many grants has.
+    /// The size in bytes of the state of a bucket with so many grants.
     pub fn state_bytes(grants: u64) -> u64 {
         8 * (HEAD as u64 + 2 * grants)
     }
 
-    /// Counts over the same window, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
+    /// cannot be kept exactly is cut.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
         (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// What the Lua twin takes.
+    /// The numbers of this limit for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.limit.thousandths(), self.window.0]
     }
 
-    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
         // Time does not run backwards: nothing that had left at the last grant comes back.
@@ -149,26 +151,27 @@ impl SlidingLog {
         Step { untouched, charge }
     }
 
-    /// What to store of a bucket at `now` although nothing is charged to it.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let log = self.read(state, now);
         log.is_corrected.then(|| self.granted(&log, 0, 0, now))
     }
 
-    /// Whether a state tells what the bucket holds, up to this moment: an excerpt does until it has no more exact pairs.
+    /// Whether the state still determines the level of the bucket at this moment: an excerpt does until all its exact pairs have
+    /// left.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         let Some(log) = Log::parse(state) else { return true };
         let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
         log.is_whole() || known.is_some_and(|[last, _]| log.last().max(moment) <= Timestamp(*last).plus(self.window))
     }
 
-    /// What is spent at `now`.
+    /// The amount spent at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         let log = self.read(state, now);
         Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
     }
 
-    /// A state with no more pairs than are worth remembering.
+    /// An excerpt of the state, with no more pairs than are worth remembering.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
         let exact = log.exact.min(EXCERPT);
@@ -176,8 +179,8 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
-    /// What to store of a share of the limit, of which a store has shown `seen`: each grant leaves it when it leaves the
-    /// whole. Of a long log that is an excerpt, whose last pair has what was granted since the exact ones.
+    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole: each grant leaves the share
+    /// when it leaves the whole. For a long log it is an excerpt, whose last pair has everything granted after the exact pairs.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let log = self.read(Some(seen), now);
         let gone = log.gone(self.window, log.last().max(now));
@@ -204,7 +207,7 @@ impl SlidingLog {
         Log { sum, exact: 1, window, until, pairs: Pairs::One([now.0, sum]), is_corrected: false }
     }
 
-    /// The log after a grant, which is not earlier than the last one. Of its pairs the first `gone` have left the window.
+    /// The entry after a grant, which is not earlier than the last one. The first `gone` pairs have left the window.
     fn granted(&self, log: &Log<'_>, gone: usize, cost: u64, at: Timestamp) -> Entry {
         let (mut window, mut until, mut from) = (self.window, at.plus(self.window), gone);
         if log.window > self.window && at < log.until {
@@ -240,7 +243,7 @@ impl<'s> Log<'s> {
         Log { sum: 0, exact: 0, window, until, pairs: Pairs::Stored(&[]), is_corrected: false }
     }
 
-    /// Only what can be checked at once: a store must not read a whole log for every request.
+    /// Parses a state, and checks only what needs no walk over the log: a store must not read a whole log for every request.
     fn parse(state: &'s [u64]) -> Option<Log<'s>> {
         let (&[sum, exact, window, until], pairs) = state.split_first_chunk::<HEAD>()?;
         let (pairs, []) = pairs.as_chunks::<2>() else { return None };
@@ -288,7 +291,7 @@ impl<'s> Log<'s> {
         self.pairs().partition_point(|[moment, _]| Timestamp(*moment).plus(window) <= now)
     }
 
-    /// What was granted after the first `gone` pairs.
+    /// The sum of the grants after the first `gone` pairs.
     fn sum_after(&self, gone: usize) -> u64 {
         match gone.checked_sub(1).and_then(|last| self.pairs().get(last)) {
             Some([_, before]) => difference(self.total(), *before),
@@ -296,8 +299,8 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// The moment of the pair that has to leave, with all before it, until no more than `room` is spent. The first `gone`
-    /// have left. Where the log is an excerpt without that pair it is the last one that is known to have to leave.
+    /// The moment at which enough pairs have left for no more than `room` to be spent. The first `gone` have left already. In an
+    /// excerpt that lacks the exact moment, it is that of its last exact pair.
     fn falls_to(&self, room: u64, gone: usize) -> Timestamp {
         let total = self.total();
         let pairs = self.pairs().get(gone..).unwrap_or_default();
@@ -308,8 +311,8 @@ impl<'s> Log<'s> {
     }
 }
 
-/// The last grants are given back first, since they would count longest. What is left of them keeps its moment. `None` also
-/// for an excerpt, which stands for a longer log.
+/// Gives back up to `amount`, the last grants first, since they would count longest. The rest of a grant keeps its moment.
+/// `None` also for an excerpt, which stands for a longer log.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let log = Log::parse(state).filter(Log::is_whole)?;
     let (given, total) = (amount.thousandths().min(log.sum), log.total());
@@ -332,7 +335,7 @@ fn add(total: u64, amount: u64) -> u64 {
     (total + amount) % TOTALS
 }
 
-/// What was added between two running totals.
+/// The amount added between two running totals.
 fn difference(total: u64, before: u64) -> u64 {
     total.wrapping_sub(before) % TOTALS
 }

@@ -12,7 +12,7 @@ fn log(limit: u64, window: u64) -> SlidingLog {
     SlidingLog::new(limit, Micros(window)).unwrap()
 }
 
-/// Every grant and its moment, and nothing else.
+/// The model: every grant with its moment, and nothing else.
 #[derive(Clone, Debug, Default)]
 struct Naive(Vec<(u64, u64)>);
 
@@ -25,7 +25,7 @@ impl Naive {
         self.0.iter().filter(|(moment, _)| moment + window.0 > now).map(|(_, amount)| amount).sum()
     }
 
-    /// What the log must answer.
+    /// The answer that the log must give.
     fn step(&mut self, log: &SlidingLog, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
         // Time does not run backwards.
         let at = now.max(self.last());
@@ -44,7 +44,7 @@ impl Naive {
     }
 }
 
-/// What the step answers, in the words of the model.
+/// The answer of the log, in the terms of the model.
 fn answer(log: &SlidingLog, state: &mut Option<State>, cost: u64, now: u64) -> (u64, Result<(u64, u64), Option<u64>>) {
     let step = log.step(state.as_deref(), Cost::from_thousandths(cost), Timestamp(now));
     let result = match step.charge {

@@ -9,30 +9,30 @@ use smallvec::{SmallVec, smallvec};
 
 use super::super::step::{EXACT, State};
 
-/// How many steps of one length there can be: as many as a window has, and the one that is cut by its begin.
+/// The most steps of one length: those of a window, and the one that its begin cuts.
 const MOST_STEPS: usize = 61;
-/// In microseconds: half of 31 days.
+/// The longest step, in microseconds: half of 31 days.
 const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 
 /// The bytes of steps before their numbers.
 const HEADER: usize = 14;
 
-/// Steps of one length.
+/// The amounts granted in consecutive steps of one length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantedSteps {
-    /// Of one step, in microseconds; above 0.
+    /// The length of a step in microseconds; above 0.
     pub length: u64,
     /// How many steps there were before the latest one.
     pub latest: u64,
-    /// In thousandths, the latest step first. Not more than the steps since the epoch.
+    /// The amounts in thousandths, the latest step first. Not more than there were steps since the epoch.
     amounts: SmallVec<[u64; 12]>,
 }
 
 /// The steps of a bucket: of at most two lengths, first those that were charged last.
-pub type Granted = SmallVec<[GrantedSteps; 1]>;
+pub type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
-    /// So much in one step.
+    /// An amount granted in a single step.
     pub fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
         GrantedSteps { length, latest, amounts: smallvec![amount] }
     }
@@ -58,7 +58,7 @@ impl GrantedSteps {
         ends.into_iter().rev()
     }
 
-    /// Forgets the steps that ended by `last`.
+    /// Removes the steps that ended at `last` or before.
     pub fn forget(&mut self, last: u64) {
         while let Some(oldest) = self.amounts.last() {
             let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;
@@ -73,7 +73,7 @@ impl GrantedSteps {
         self.amounts.is_empty()
     }
 
-    /// Adds what is granted in this step; in the latest one, if that is later.
+    /// Adds an amount to this step, or to the latest one if that is later.
     pub fn add(&mut self, step: u64, amount: u64) {
         let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
         if later > 0 {
@@ -85,7 +85,8 @@ impl GrantedSteps {
         }
     }
 
-    /// Adds steps of another length, whose latest one ends no later: in the first step that ends no earlier than that.
+    /// Adds the amounts of steps of another length, whose latest one does not end later: each to the first step here that does
+    /// not end before it.
     fn fold(&mut self, older: &GrantedSteps) {
         let step = (older.latest_end() - 1) / self.length;
         let before = usize::try_from(self.latest - step.min(self.latest)).unwrap_or(usize::MAX);
@@ -115,7 +116,7 @@ impl GrantedSteps {
         self.amounts.iter().for_each(|amount| bytes.push(*amount, width));
     }
 
-    /// `None` for what [`GrantedSteps::pack`] cannot have written.
+    /// Reads packed steps; `None` for bytes that [`GrantedSteps::pack`] cannot have written.
     fn unpack(bytes: &mut ByteReader<'_>) -> Option<GrantedSteps> {
         let (width, count) = (u32::try_from(bytes.take(1)?).ok()?, bytes.take(1)?);
         let (length, latest) = (bytes.take(6)?, bytes.take(6)?);
@@ -135,17 +136,17 @@ impl GrantedSteps {
     }
 }
 
-/// Writes numbers of a few bytes into words, the lowest bytes first.
+/// Packs numbers of a few bytes into words, the lowest bytes first.
 #[derive(Default)]
 struct ByteWriter {
     words: State,
-    /// What the last word has so far, and how many bits of it.
+    /// The bytes of the unfinished last word, and the number of their bits.
     last: u64,
     bits: u32,
 }
 
 impl ByteWriter {
-    /// `number` has at most `width` bytes, which are 1 to 7.
+    /// Appends `number`, which has at most `width` bytes, 1 to 7.
     fn push(&mut self, number: u64, width: u32) {
         self.last |= number << self.bits;
         self.bits += 8 * width;
@@ -164,7 +165,7 @@ impl ByteWriter {
     }
 }
 
-/// Reads what a [`ByteWriter`] has written.
+/// Reads the numbers that a [`ByteWriter`] has written.
 struct ByteReader<'s> {
     words: &'s [u64],
     /// How many bits of the first word have been read.
@@ -193,17 +194,17 @@ impl ByteReader<'_> {
     }
 }
 
-/// As a state of a bucket.
-pub fn pack(granted: &Granted) -> State {
+/// Packs the steps into the state of a bucket.
+pub fn pack(granted: &BucketSteps) -> State {
     let mut bytes = ByteWriter::default();
     granted.iter().for_each(|steps| steps.pack(&mut bytes));
     bytes.words()
 }
 
 /// `None` for a state that [`pack`] cannot have made.
-pub fn unpack(state: &[u64]) -> Option<Granted> {
+pub fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
-    let mut granted: Granted = smallvec![GrantedSteps::unpack(&mut bytes)?];
+    let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
     // Less than eight bytes are the zeros at the end.
     if bytes.left() >= 8 {
         granted.push(GrantedSteps::unpack(&mut bytes)?);
@@ -212,8 +213,8 @@ pub fn unpack(state: &[u64]) -> Option<Granted> {
     (bytes.left() < 8 && total <= EXACT).then_some(granted)
 }
 
-/// Makes room for steps of a third length: the older of the two counts in the newer.
-pub fn fold(granted: &mut Granted) {
+/// Makes room for steps of a third length: adds the amounts of the older of the two lengths to those of the newer.
+pub fn fold(granted: &mut BucketSteps) {
     if granted.len() > 1
         && let Some(mut newer) = granted.pop()
         && let Some(mut older) = granted.pop()
@@ -226,8 +227,8 @@ pub fn fold(granted: &mut Granted) {
     }
 }
 
-/// Takes back up to so many thousandths, from the steps that end last; of two that end together, from the first.
-pub fn take_back(granted: &mut Granted, mut thousandths: u64) {
+/// Gives back up to so many thousandths: from the steps that end last; of two that end together, from those of the first length.
+pub fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);
         let Some((_, amount)) = last.reduce(|last, other| if other.0 > last.0 { other } else { last }) else { return };
@@ -273,9 +274,9 @@ mod tests {
             assert_eq!(unpack(&pack(&smallvec![bad.clone()])), None, "{bad:?}");
             assert_eq!(unpack(&pack(&smallvec![good.clone(), bad.clone()])), None, "{bad:?}");
         }
-        let twice: Granted = smallvec![good.clone(), steps(5_000_000, 298_900_000, &[1; 61])];
+        let twice: BucketSteps = smallvec![good.clone(), steps(5_000_000, 298_900_000, &[1; 61])];
         assert_eq!(unpack(&pack(&twice)), Some(twice.clone()));
-        let thrice: Granted = smallvec![good.clone(), good.clone(), good.clone()];
+        let thrice: BucketSteps = smallvec![good.clone(), good.clone(), good.clone()];
         for state in [pack(&thrice), pack(&smallvec![]), smallvec![0], [&pack(&twice)[..], &[0]].concat().into()] {
             assert_eq!(unpack(&state), None, "{state:?}");
         }
@@ -292,7 +293,7 @@ mod tests {
                 1..=2,
             ),
         ) {
-            let granted: Granted = several.iter().map(|(length, latest, amounts)| steps(*length, *latest, amounts)).collect();
+            let granted: BucketSteps = several.iter().map(|(length, latest, amounts)| steps(*length, *latest, amounts)).collect();
             prop_assert_eq!(unpack(&pack(&granted)), Some(granted));
         }
     }

@@ -20,7 +20,7 @@ use super::step::{
 };
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
-use granted_steps::{Granted, GrantedSteps, fold, pack, take_back, unpack};
+use granted_steps::{BucketSteps, GrantedSteps, fold, pack, take_back, unpack};
 
 pub const NAME: &str = "sliding_window";
 pub const EXCEEDED: &str = "sliding_window_exceeded";
@@ -29,7 +29,7 @@ pub const EXCEEDED: &str = "sliding_window_exceeded";
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(31 * 86_400_000_000);
 
-/// Into how many steps a window is cut, at least and at most.
+/// The least and the most steps into which a window is cut.
 pub const LEAST_STEPS: u64 = 2;
 pub const MOST_STEPS: u64 = 60;
 
@@ -41,18 +41,18 @@ pub const MAX_LIMIT: u64 = EXACT / 1000;
 pub struct SlidingWindow {
     limit: Cost,
     window: Micros,
-    /// How long a step is: its share of the window, rounded up.
+    /// The length of a step: the window divided by the number of steps, rounded up.
     step: Micros,
 }
 
 /// A bucket at one moment.
 #[derive(Clone, Debug, Default)]
 struct Bucket {
-    /// What still counts.
-    granted: Granted,
-    /// The sum of it, in thousandths.
+    /// The grants that still count.
+    granted: BucketSteps,
+    /// The sum of `granted`, in thousandths.
     spent: u64,
-    /// Whether its steps are not the stored ones, and would move on with every look at it.
+    /// Whether its steps differ from the stored ones. Without storing them, they would move on at every look.
     is_corrected: bool,
 }
 
@@ -67,7 +67,7 @@ impl SlidingWindow {
         fits.then(|| SlidingWindow { limit: Cost::from_tokens(limit), window, step })
     }
 
-    /// The same window and steps with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns the same window and steps with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingWindow> {
         (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
@@ -88,7 +88,7 @@ impl SlidingWindow {
         self.window
     }
 
-    /// Into how many steps the window is cut.
+    /// The number of steps into which the window is cut.
     pub fn steps(&self) -> u64 {
         self.window.0.div_ceil(self.step.0)
     }
@@ -97,18 +97,20 @@ impl SlidingWindow {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// Counts in the same steps, and multiplies the cost. A cost that cannot be kept exactly is cut.
+    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
+    /// cannot be kept exactly is cut.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (SlidingWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// What the Lua twin takes.
+    /// The numbers of this limit for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.limit.thousandths(), self.window.0, self.step.0]
     }
 
-    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -127,18 +129,19 @@ impl SlidingWindow {
         Step { untouched, charge }
     }
 
-    /// What is spent at `now`.
+    /// The amount spent at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).spent)
     }
 
-    /// What to store of a bucket at `now` although nothing is charged to it.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| self.entry(&bucket))
     }
 
-    /// What to store of a share of the limit, of which a store has shown `seen`: it frees when the whole does.
+    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole: the share becomes free when
+    /// the whole does.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let bucket = self.read(Some(seen), now);
         (bucket.spent > 0).then(|| self.entry(&bucket))
@@ -151,7 +154,7 @@ impl SlidingWindow {
             Bucket { granted, spent, is_corrected: true }
         };
         let Some(mut granted) = unpack(state) else { return in_present_step(self.limit.thousandths()) };
-        let total = |granted: &Granted| granted.iter().map(GrantedSteps::total).sum();
+        let total = |granted: &BucketSteps| granted.iter().map(GrantedSteps::total).sum();
         if granted.iter().any(|steps| Timestamp(steps.latest_begin()).since(now) > MOST_AHEAD) {
             return in_present_step(total(&granted));
         }
@@ -161,7 +164,7 @@ impl SlidingWindow {
         Bucket { spent: total(&granted), granted, is_corrected: false }
     }
 
-    /// How many steps there were before the one of this moment.
+    /// The number of steps before the present one since the Unix epoch.
     fn present(&self, now: Timestamp) -> u64 {
         now.0 / self.step.0
     }
@@ -185,7 +188,7 @@ impl SlidingWindow {
         Entry { state: pack(&bucket.granted), kept_until: self.last_leaves(bucket) }
     }
 
-    /// How long until so many thousandths of what is spent no longer count.
+    /// The time until `short` thousandths of the amount spent no longer count.
     fn time_to_free(&self, bucket: &Bucket, mut short: u64, now: Timestamp) -> Micros {
         let mut ends: Vec<(u64, u64)> = bucket.granted.iter().flat_map(GrantedSteps::ends).collect();
         if bucket.granted.len() > 1 {
@@ -200,7 +203,7 @@ impl SlidingWindow {
         self.last_leaves(bucket).since(now)
     }
 
-    /// When nothing of it counts any more.
+    /// The moment at which none of its grants counts any more.
     fn last_leaves(&self, bucket: &Bucket) -> Timestamp {
         let end = bucket.granted.iter().map(GrantedSteps::latest_end).max();
         Timestamp(end.unwrap_or_default()).plus(self.window)
@@ -213,7 +216,7 @@ impl SlidingWindow {
     }
 }
 
-/// What the last steps granted is given back first, since it would count longest.
+/// Gives back up to `amount`, from the last steps first, since they would count longest.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let mut granted = unpack(state)?;
     take_back(&mut granted, amount.thousandths());

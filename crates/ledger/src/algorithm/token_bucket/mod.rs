@@ -37,7 +37,7 @@ pub struct TokenBucket {
     unit: u64,
     /// Units that come back each microsecond.
     refill: u64,
-    /// The largest refill of all requests that may charge the same bucket.
+    /// The largest `refill` of all requests that may charge the same bucket.
     fastest: u64,
 }
 
@@ -60,7 +60,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
     }
 
-    /// For requests that each have their own rate, of at most `fastest` per second: the numbers of one with `fastest`.
+    /// Makes a bucket for requests that each have a rate of their own, at most `fastest` per second. Its numbers are those for
+    /// the rate `fastest`.
     ///
     /// # Errors
     ///
@@ -87,7 +88,7 @@ impl TokenBucket {
         TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
     }
 
-    /// The same bucket for a request with this rate per second, if it has one; with a rate of 0 nothing fits.
+    /// The bucket for a request that may have a rate of its own, in tokens per second; with a rate of 0 no request fits.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
         // Exact: a rate is only given where the unit is the common one.
@@ -98,21 +99,21 @@ impl TokenBucket {
         }
     }
 
-    /// What comes back in a second, rounded up to thousandths.
+    /// The amount that comes back in a second, rounded up to thousandths.
     pub fn per_second(&self) -> Cost {
         let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// The same numbers, for a bucket that the other ones may charge too: then the time since the last charge counts at
-    /// their rate.
+    /// Returns these numbers for a bucket that `other` may charge too: the time since the last charge then counts at the faster
+    /// rate.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
         TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// The same bucket, refilled as fast as any request may refill it.
+    /// Returns this bucket with the fastest refill of all requests that may charge it.
     pub fn at_fastest(&self) -> TokenBucket {
         TokenBucket { refill: self.fastest, ..*self }
     }
@@ -126,19 +127,20 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
-    /// Refills at the same rate, and multiplies the cost. A cost that cannot be kept exactly is cut: it would take a
-    /// lifetime to refill.
+    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
+    /// cannot be kept exactly is cut: it would take a lifetime to refill.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
     }
 
-    /// What the Lua twin takes.
+    /// The numbers of this limit for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.capacity(), self.unit, self.refill]
     }
 
-    /// `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a full one.
+    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
         // The last charge is in the future if the clock has stepped back; until then nothing is refilled.
@@ -165,13 +167,13 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
-    /// What is spent at `now`, rounded up to a thousandth of a token.
+    /// The amount spent at `now`, rounded up to a thousandth of a token.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
-    /// What to store of a bucket at `now` although nothing is charged to it: otherwise a state from too far ahead would be
-    /// taken as of now at every look, and never refill.
+    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any: otherwise a state from too
+    /// far ahead would count as of now at every look, and never refill.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
             return None;
@@ -181,8 +183,8 @@ impl TokenBucket {
         Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
     }
 
-    /// What is still spent, in this bucket's units, and the time at which it is. Time does not run backwards: before
-    /// the time of the last charge nothing is refilled, and that time stays, unless it is too far ahead.
+    /// The amount still spent, in this bucket's units, and the moment for which it holds. Time does not run backwards: before
+    /// the moment of the last charge nothing is refilled, and that moment stays, unless it is too far ahead.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -194,8 +196,8 @@ impl TokenBucket {
         (spent.saturating_sub(back), since.max(now))
     }
 
-    /// An amount in another bucket's units, in ours: rounded up, so that nothing spent is forgotten. To one of our
-    /// units if the product can be held exactly, else to a thousandth of a token.
+    /// Converts an amount from another bucket's units to this one's, rounded up, so that nothing spent is forgotten: to a whole
+    /// unit if the product can be held exactly, else to a thousandth of a token.
     fn convert(&self, spent: u64, unit: u64) -> u64 {
         if unit == self.unit {
             return spent;
@@ -237,14 +239,15 @@ impl TokenBucket {
     }
 }
 
-/// What is spent, in which unit, and since when; `None` for what cannot be that.
+/// Reads the amount spent, its unit, and the moment of the last charge; `None` for an invalid state.
 fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
     let &[spent, unit, since] = state else { return None };
     let valid = unit > 0 && spent <= EXACT && unit <= EXACT && since <= EXACT;
     valid.then_some((spent, unit, Timestamp(since)))
 }
 
-/// Less is spent, since the same moment: so at every moment from now on the bucket holds that much more, or is full.
+/// Subtracts up to `amount` from what is spent, and keeps the moment: so from now on the bucket holds that much more, or is
+/// full.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let (spent, unit, since) = valid(state)?;
     Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])
