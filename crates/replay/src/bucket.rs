@@ -1,4 +1,4 @@
-//! The buckets of a simulated file, and the charges to them.
+//! Defines the buckets of a simulated file, and the charges to them.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use ledger::charge::{Charge, LimitId};
 use rules::explanation::{Explanation, PickedKey, RuleOutcome};
 use rules::partial::Observation;
 
-/// Which bucket.
+/// The identity of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketId {
-    /// By what the rule picked from the request.
+    /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// By its pseudonym in the log, or by that of another limit of the same rule. The key is that of a bucket for all:
-    /// limits of one meter have the same.
+    /// A bucket that is identified by its pseudonym in the log, or by that of another limit of the same rule. The key is that of
+    /// the limit's bucket without a descriptor: limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 
@@ -35,28 +35,28 @@ impl BucketCharge {
     }
 }
 
-/// A bucket, and how often it was asked.
+/// A bucket, with the number of times that it was asked.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub limit: LimitId,
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// How many of those that it refused the file before does not refuse.
+    /// The number of requests that it refused and the former file does not refuse.
     pub newly_refused: u64,
-    /// How many of those that asked it the file before refuses.
+    /// The number of requests that asked it and that the former file refuses.
     pub refused_before: u64,
-    /// What the log calls its client: pseudonyms, or the values themselves of a log that is not ours, once it has refused.
-    /// `None` where the bucket has a pseudonym of its own.
+    /// The client's name in the log, once the bucket has refused: pseudonyms, or the values in a foreign log. `None` if the
+    /// bucket has a pseudonym of its own.
     pub client: Option<String>,
 }
 
-/// What clients are called in a report.
+/// The names of clients in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNames {
-    /// The log is ours, and hides them.
+    /// Pseudonyms: the log is the gateway's, and hides the values.
     Pseudonyms,
-    /// The log is another's, which has them in the clear.
+    /// The values themselves: the log is foreign.
     AsLogged,
 }
 
@@ -69,7 +69,7 @@ impl Buckets {
         self.0.iter()
     }
 
-    /// Counts that a bucket was asked. `before` is the result of the same request under the file before.
+    /// Counts that a bucket was asked. `before` is the result of the same request under the former file.
     pub fn count_asked(
         &mut self,
         charge: &BucketCharge,
@@ -99,7 +99,7 @@ impl Buckets {
         }
     }
 
-    /// The states of the buckets that are to be charged, in this order.
+    /// The states of the buckets of these charges, in their order.
     pub fn states<'c>(&self, charges: impl Iterator<Item = &'c BucketCharge>) -> SmallVec<[Option<State>; 2]> {
         charges.map(|charge| self.0.get(&charge.bucket).and_then(|bucket| bucket.state.clone())).collect()
     }
@@ -120,15 +120,15 @@ impl Buckets {
     }
 }
 
-/// `jwt:sub 5f3a9c17…`, for a bucket whose key was made of pseudonyms: no gateway has a bucket of that key. `None` for a
-/// bucket whose key was made of values.
+/// The client of a bucket whose key was made of pseudonyms, which no gateway has: `jwt:sub 5f3a9c17…`. `None` for a bucket whose
+/// key was made of values.
 fn client_pseudonyms(explanation: &Explanation<'_>, key: BucketKey) -> Option<String> {
     let picked = picked_keys(explanation, key)?;
     picked.iter().find(|picked| matches!(picked.value, Observation::Named(_)))?;
     Some(client_name(picked))
 }
 
-/// What the limit keys picked, for the bucket of this key.
+/// The values that the limit keys picked for the bucket with this key.
 fn picked_keys<'e, 'a>(explanation: &'e Explanation<'a>, key: BucketKey) -> Option<&'e [PickedKey<'a>]> {
     let rules = explanation.policies.iter().flat_map(|policy| &policy.rules);
     let mut picked = rules.filter_map(|rule| match &rule.outcome {

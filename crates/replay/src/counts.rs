@@ -15,27 +15,27 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// How many of the refused would be undecided, had nothing that can be decided refused them.
+    /// The number of refused requests that would be undecided if no decidable part of the rules had refused them.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that logs lack and that these questions read, also those that no request has come to yet.
+    /// The attributes that logs lack and that these questions read, including those that no request has needed yet.
     pub lacking: Vec<Attribute>,
-    /// How many requests lack an attribute that the log would have recorded.
+    /// For each attribute, the number of requests that lack it although the log would have recorded it.
     pub missing: HashMap<Attribute, u64>,
-    /// By the index of the policy: how many requests followed the rule that the log names.
+    /// For each policy, by its index, the number of requests that followed the rule named by the log.
     pub as_logged: HashMap<usize, u64>,
 }
 
-/// How often a shadow was asked, and would have refused.
+/// The number of times that a shadow was asked, and that it would have refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShadowCount {
     pub asked: u64,
     pub would_refuse: u64,
 }
 
-/// How many requests left a question open, and the attributes that they lack.
+/// The number of requests that left a question open, and the attributes that they lack.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCount {
     pub lines: u64,
@@ -76,8 +76,8 @@ impl Counts {
         }
     }
 
-    /// Notes which attributes the request lacks that can decide questions which it leaves open: the first request of each
-    /// question is enough. `lacks` says whether it does.
+    /// Notes the attributes that the request lacks and that can decide its open questions; the first request of each question is
+    /// enough. `lacks` says whether the request lacks an attribute.
     pub fn note_lacking(&mut self, rules: &RuleSource, open: &[OpenPart<'_>], lacks: impl Fn(&Attribute) -> bool) {
         for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
             for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {

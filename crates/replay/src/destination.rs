@@ -1,4 +1,4 @@
-//! Finds where a file sends a request of a log.
+//! Determines where a file sends a request of a log.
 
 use std::borrow::Cow;
 
@@ -7,21 +7,21 @@ use request::attribute::Attribute;
 use rules::partial::{Knowledge, Observation};
 use rules::route::route_set::{PartialChoice, RouteChoice};
 
-/// Where a request goes under one file.
+/// The route and upstream of a request under one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'c> {
     Chosen {
         route: &'c str,
-        /// Empty for a route that answers by itself; `None` if it is not known which of several it is.
+        /// The upstream. Empty for a route that answers by itself; `None` if it is not known which of several it is.
         upstream: Option<&'c str>,
     },
     NoRoute,
-    /// The log does not record what decides.
+    /// The log lacks an attribute by which the route is chosen.
     Unknown,
 }
 
 impl<'c> Destination<'c> {
-    /// By what the log records.
+    /// Chooses the destination from the attributes that the log records.
     pub fn choose<'a>(
         config: &'c Config,
         observe: &mut impl FnMut(&'c Attribute) -> Observation<'a>,
@@ -35,12 +35,12 @@ impl<'c> Destination<'c> {
         }
     }
 
-    /// That of a request about which another proxy asked: it took no route here.
+    /// The destination of a request about which another proxy asked: it took no route here.
     pub fn elsewhere() -> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }
 
-    /// By the name of the route.
+    /// The destination of a request that took the route of this name.
     pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
     }
@@ -52,14 +52,14 @@ impl<'c> Destination<'c> {
         Destination::Chosen { route, upstream: (!is_open).then_some(upstream) }
     }
 
-    /// The same, where the log records to which of several upstreams the request went.
+    /// Adds the upstream to which the request went, where the log records it.
     pub fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
         let Destination::Chosen { route, upstream: None } = self else { return self };
         let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
         Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
     }
 
-    /// What is known of the attributes `route` and `upstream`; `None` for any other.
+    /// The values of the attributes `route` and `upstream`; `None` for any other attribute.
     pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
         let value = |name: &'c str| match name {
             "" => Observation::Missing,

@@ -12,7 +12,7 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request, and when it was decided or, if the log does not say that, the time that the log gives it.
+/// One request, with the time of its decision or, if the log lacks it, the time that the log records.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
@@ -20,12 +20,12 @@ pub struct Entry {
     pub source: EntrySource,
 }
 
-/// Whose log recorded a request.
+/// The kind of log that recorded a request.
 #[derive(Debug)]
 pub enum EntrySource {
-    /// Another server's, or an application's.
+    /// The log of another server or an application.
     Foreign(Box<ForeignEntry>),
-    /// This gateway's.
+    /// The access log of this gateway.
     Own(Box<OwnEntry>),
 }
 
@@ -44,9 +44,9 @@ pub enum Format {
 #[derive(Debug)]
 pub enum ReadResult {
     Entry(Entry),
-    /// A request of our own log that was answered before any rule was entry.
+    /// A request of the gateway's own log that was answered before any rule was checked.
     BeforeRules,
-    /// What the line must have.
+    /// The line cannot be read; the text says what it must have.
     Unreadable(Cow<'static, str>),
 }
 

@@ -11,7 +11,7 @@ pub struct FieldMapping {
     pub field: String,
 }
 
-/// What a field holds.
+/// The meaning of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Time,

@@ -1,4 +1,4 @@
-//! Holds what a line of a foreign log records about one request, and what it cannot record.
+//! Holds the values that a line of a foreign log records about one request, and knows which ones it cannot record.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use request::request::{ClientAddress, Request};
 /// A request as a log recorded it.
 #[derive(Debug)]
 pub struct ForeignEntry {
-    /// Method, target and fields, as far as they are recorded.
+    /// The method, target and fields, as far as they are recorded.
     pub head: Parts,
     /// The peer of the connection.
     pub peer: Option<IpAddr>,
@@ -42,7 +42,7 @@ pub enum MappedValue {
     List(Vec<Vec<u8>>),
 }
 
-/// What a log records about one attribute of one request.
+/// The recorded value of one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedValue<'a> {
     Value(Cow<'a, [u8]>),
@@ -59,7 +59,7 @@ impl ForeignEntry {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// What the log records about an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
+    /// The recorded value of an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
     pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
         if let Attribute::Address = attribute {

@@ -71,7 +71,7 @@ fn find<'l>(line: &'l Map<String, Value>, path: &str) -> Option<&'l Value> {
     })
 }
 
-/// As for a claim, except that numbers may have decimals, as timestamps do.
+/// The text of a value, as for a claim, except that numbers may have decimals, as timestamps do.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

@@ -64,21 +64,21 @@ use request::attribute::Attribute;
 use simulation::Simulation;
 use timeline::Timeline;
 
-/// What to replay.
+/// The input of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     pub file: &'q Config,
     /// Another file, compared with the first.
     pub against: Option<&'q Config>,
-    /// Attributes that no request has, unless the log says otherwise.
+    /// Attributes that count as missing unless the log records a value.
     pub absent: &'q [Attribute],
 }
 
-/// Runs logs through one file, or through two that are compared. `progress` is called now and then, with what has been
-/// read and the time of the last request.
+/// Runs logs through one file, or through two that are compared. `progress` is called at intervals, with the counts of lines and
+/// the time of the last request.
 ///
 /// # Errors
-/// If a log cannot be read, or is one of ours and `hash_key` is not known.
+/// When a log cannot be read, or is the gateway's own and `hash_key` is not known.
 pub fn replay(
     question: Question<'_>,
     mut logs: Merge,

@@ -30,7 +30,7 @@ pub enum Line<'l> {
 }
 
 impl Lines {
-    /// `-` is standard input.
+    /// Opens the log with this name; `-` is standard input.
     ///
     /// # Errors
     /// When the file cannot be opened, or its beginning cannot be read.
@@ -41,7 +41,7 @@ impl Lines {
         }
     }
 
-    /// Compression is detected by the first bytes, not by the name.
+    /// Reads a log from `input`. Compression is detected by the first bytes, not by the name.
     ///
     /// # Errors
     /// When the beginning cannot be read.

@@ -1,8 +1,8 @@
-//! Takes from our own log which rule decided and which bucket was charged, where the log lacks the attributes for
+//! Takes from the gateway's own log which rule decided and which bucket was charged, where the log lacks the attributes for
 //! deciding.
 //!
-//! So new numbers for an existing rule can be simulated on any log of ours. This is valid only while the rule is chosen
-//! as before: nothing is taken from the log for a policy whose conditions or keys differ from those of the file before.
+//! So new numbers for an existing rule can be simulated on any such log. This is valid only while the rule is chosen as before:
+//! nothing is taken from the log for a policy whose conditions or keys differ from those of the former file.
 
 use super::bucket::{BucketCharge, BucketId};
 use super::open_question::RuleRange;
@@ -18,14 +18,14 @@ use rules::rule_set::RuleSet;
 pub struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
     policies: Vec<LoggedPolicy<'c>>,
-    /// Whether the same requests are exempt as under the file before.
+    /// Whether exemptions are the same as under the former file.
     exempts_as_before: bool,
 }
 
 #[derive(Debug)]
 struct LoggedPolicy<'c> {
     name: &'c str,
-    /// Whether its rules are chosen as under the file before.
+    /// Whether its rules are chosen as under the former file.
     chooses_as_before: bool,
     /// Whether it can deny requests.
     denies: bool,
@@ -39,7 +39,7 @@ struct LoggedRule<'c> {
 }
 
 impl<'c> LoggedDecisions<'c> {
-    /// `before` is the rule set under which the log was written, if that is another one.
+    /// `before` is the rule set under which the log was written, if it differs from `rules`.
     pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
@@ -72,17 +72,17 @@ impl<'c> LoggedDecisions<'c> {
         LoggedDecisions { rules, policies, exempts_as_before }
     }
 
-    /// Whether a request is exempt because it paid nothing then; `None` if the log does not determine that.
+    /// Whether a request is exempt, because it paid nothing when it was logged; `None` if the log does not determine that.
     pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
-    /// Whether this policy may have denied a request that the log calls denied, and so denies it again.
+    /// Whether this policy may have denied a request that the log records as denied, and so denies it again.
     pub fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
-    /// What a request pays by these rules of a policy, if the same rule decides as then; `None` if the log does not
+    /// The charges of a request by these rules of a policy, if the logged rule decides again; `None` if the log does not
     /// determine that.
     pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // The log has no charges of a denied request.
@@ -128,7 +128,7 @@ impl<'c> LoggedDecisions<'c> {
         (known >= enforced || matches!(rules, RuleRange::Only(_))).then_some(charges)
     }
 
-    /// Whether a limit of the log belongs to a rule of the file: by its full name, or by the rule's name.
+    /// Whether a limit in the log belongs to a rule of the file: by its full name, or by the rule's name.
     fn is_of(&self, rule: &LoggedRule<'_>, charged: &LoggedCharge) -> bool {
         let whole = |(id, _): &(LimitId, _)| self.rules.limit(*id).is_some_and(|limit| *limit.name == *charged.limit);
         let part =
@@ -137,7 +137,7 @@ impl<'c> LoggedDecisions<'c> {
     }
 }
 
-/// Everything in a policy that determines which rule and which buckets are chosen, and none of its numbers.
+/// A text of everything in a policy that determines the rule and the buckets, without its numbers.
 fn choice(policy: &Policy) -> String {
     let rule = |rule: &Rule| {
         let (action, meters) = match &rule.action {

@@ -15,9 +15,9 @@ use base::time::{Micros, Timestamp};
 /// How far a line may be behind its position in time.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
-/// The maximum of lines that are held back, whatever their times: it bounds the memory.
+/// The most lines that are held back, whatever their times: it bounds the memory.
 const MOST_WAITING: usize = 1 << 16;
-/// The maximum of lines that are spread over one second together.
+/// The most lines that are spread over one second together.
 const MOST_OF_A_SECOND: usize = 1 << 14;
 
 const SECOND: u64 = 1_000_000;
@@ -40,7 +40,7 @@ pub struct ReadCounts {
     pub unreadable: u64,
     /// The first unreadable line: `FILE:LINE: WHY`.
     pub first_unreadable: Option<String>,
-    /// Lines of our own log for requests that were answered before any rule was asked.
+    /// Lines of the gateway's own log for requests that were answered before any rule was checked.
     pub before_rules: u64,
     /// Lines that came more than [`TOLERANCE`] late.
     pub late: u64,
@@ -52,12 +52,12 @@ pub struct ReadCounts {
 struct Log {
     lines: Lines,
     format: Format,
-    /// Lines of one whole second, not yet spread over it.
+    /// The lines of one whole second that are not spread over it yet.
     second: VecDeque<Entry>,
     ready: VecDeque<Entry>,
     /// The latest time read so far.
     newest: Timestamp,
-    /// Whether a line had fractions of a second: then a whole second is exact.
+    /// Whether any line had fractions of a second: then a whole second is exact.
     fine: bool,
     ended: bool,
 }
@@ -65,7 +65,7 @@ struct Log {
 #[derive(Debug)]
 struct PendingEntry {
     entry: Entry,
-    /// Keeps lines of equal times in the order in which they were read.
+    /// A serial number, which keeps lines of equal times in the order in which they were read.
     sequence: u64,
 }
 
@@ -90,7 +90,7 @@ impl Merge {
         }
     }
 
-    /// The next request in time; `None` at the end. Times never step back.
+    /// The next request by time; `None` at the end. Times never step back.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -132,7 +132,7 @@ impl Merge {
 }
 
 impl Log {
-    /// The next line in the order of the log, where lines of one whole second are spread over it.
+    /// The next line in the order of the log; lines of one whole second are spread over it.
     fn next(&mut self, counts: &mut ReadCounts) -> io::Result<Option<Entry>> {
         loop {
             if let Some(entry) = self.ready.pop_front() {
@@ -151,7 +151,7 @@ impl Log {
         }
     }
 
-    /// Puts lines in the middles of equal parts of their second.
+    /// Sets the times of lines to the middles of equal parts of their second.
     fn spread(&mut self, counts: &mut ReadCounts) {
         let count = self.second.len() as u64;
         for (number, mut entry) in (0u64..).zip(self.second.drain(..)) {

@@ -6,12 +6,12 @@ use request::attribute::Attribute;
 use rules::explanation::{Exemption, Explanation, PolicyOutcome, RuleOutcome};
 use rules::rule::{Mode, RuleSource};
 
-/// What cannot be decided.
+/// A question that cannot be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpenQuestion {
     /// Whether the request is exempt.
     Exemption,
-    /// Whether a policy takes part or, if `rule` is set, whether that rule of it applies; both are indexes.
+    /// Whether a policy takes part or, if `rule` is set, whether that rule of the policy applies; both are indexes.
     Rules { policy: usize, rule: Option<usize> },
 }
 
@@ -23,12 +23,12 @@ pub struct OpenPart<'e> {
     pub attributes: &'e [&'e Attribute],
     /// The rules of the policy that might have charged.
     pub rules: RuleRange,
-    /// The question leaves the decision about the request open only if this is `Enforce`.
+    /// The mode of the question's rules. The decision about the request is open only if it is `Enforce`.
     pub mode: Mode,
 }
 
 impl OpenPart<'_> {
-    /// The attributes that are read to answer the question, if all before them are known. Some may be there twice.
+    /// The attributes that are read to answer the question, if all before them are known. An attribute may occur twice.
     pub fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,

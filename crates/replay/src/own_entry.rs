@@ -1,5 +1,5 @@
-//! Holds what a line of our own log records about a request: pseudonyms of its attributes, and the limits that were
-//! checked.
+//! Holds the values that a line of the gateway's own log records about a request: pseudonyms of its attributes, and the limits
+//! that were checked.
 
 use base::pseudonym::Pseudonym;
 use decision::access_log_line::{Kind, Line, LoggedText, LoggedValue};
@@ -17,14 +17,14 @@ pub struct OwnEntry {
     /// One of the known methods; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
-    /// `None` for a door that this version does not know.
+    /// The door; `None` for a door that this version does not know.
     pub door: Option<Door>,
     /// The name of its route.
     pub route: Box<str>,
     /// The name of the upstream that it was sent to; `None` if it was sent to none.
     pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
-    /// Those that were logged as they are, whole.
+    /// The attributes that were logged as they are, completely.
     pub values: Vec<(Attribute, Box<str>)>,
 }
 
@@ -32,7 +32,7 @@ pub struct OwnEntry {
 #[derive(Debug)]
 pub struct LoggedCharge {
     pub policy: Box<str>,
-    /// As shown.
+    /// The displayed name of the limit.
     pub limit: Box<str>,
     pub mode: Mode,
     pub cost: Cost,
@@ -40,7 +40,7 @@ pub struct LoggedCharge {
 }
 
 impl OwnEntry {
-    /// `None` for a request that was answered before any rule was checked.
+    /// Makes an entry of a line; `None` if the request was answered before any rule was checked.
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {
@@ -86,7 +86,7 @@ impl OwnEntry {
     }
 }
 
-/// The value of an attribute that has one, if this is all of it.
+/// The value of an attribute that has a single one, if it was not cut.
 fn whole(value: &LoggedValue<LoggedText>) -> Option<&str> {
     match value {
         LoggedValue::Single(text) => text.whole(),

@@ -1,4 +1,4 @@
-//! Resolves the pseudonyms in our own log, where they are pseudonyms of texts in the file.
+//! Resolves the pseudonyms in the gateway's own log that stand for texts of the file.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ impl Pseudonyms {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
-    /// Learns which attributes the log records. To be called with each line before [`Pseudonyms::observe`].
+    /// Notes the attributes that a line records. To be called with each line before [`Pseudonyms::observe`].
     pub fn learn_attributes(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
             if !self.recorded.contains(attribute) {
@@ -79,7 +79,7 @@ impl Pseudonyms {
         }
     }
 
-    /// What a line records about an attribute.
+    /// The value that a line records of an attribute.
     pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));

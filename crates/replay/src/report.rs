@@ -16,7 +16,7 @@ use ledger::charge::LimitId;
 use request::attribute::Attribute;
 use rules::rule::KeyPart;
 
-/// The maximum of buckets that are listed.
+/// The most buckets that are listed.
 const MOST_NAMED: usize = 10;
 
 /// The result of all logs.
@@ -27,19 +27,19 @@ pub struct Report {
     /// The times of the first and of the last request.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
-    /// Whether the logs include our own, with requests that were allowed.
+    /// Whether the logs include the gateway's own, with requests that were allowed.
     pub ours: OwnLog,
     /// One for each file.
     pub outcomes: Vec<Outcome>,
     pub timeline: Timeline,
 }
 
-/// The lines of our own log.
+/// The contents of the gateway's own log, if it is among the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnLog {
     #[default]
     None,
-    /// It has no allowed requests.
+    /// It records no allowed requests.
     WithoutAllowed,
     All,
 }
@@ -50,14 +50,15 @@ pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// How many of the refused could not be decided completely. They are left out of shares, as the undecided are.
+    /// The number of refused requests that could not be decided completely. They are left out of shares, as undecided requests
+    /// are.
     pub refused_anyway: u64,
-    /// By what refused them, the most frequent first.
+    /// The refused requests by cause, the most frequent first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
     /// The questions that the log leaves open.
     pub undecidable: Vec<Undecidable>,
-    /// All attributes that stand in the way of answers to them.
+    /// All attributes whose absence leaves these questions open.
     pub lacking: Vec<String>,
     /// Attributes that were missing on lines that would have recorded them.
     pub missing: Vec<MissingAttribute>,
@@ -65,21 +66,21 @@ pub struct Outcome {
     pub as_logged: Vec<PolicyAsLogged>,
     /// Tokens come from several issuers, which may give the same name to two people: no log records the issuer.
     pub several_issuers: bool,
-    /// How many buckets refused, of all limits together.
+    /// The number of buckets that refused, of all limits together.
     pub refused_keys: u64,
-    /// How many of these did not refuse under the file before; `None` without such a file.
+    /// The number of these buckets that did not refuse under the former file; `None` without such a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets that refused the most; compared with another file, those with the most refusals that are new.
+    /// The buckets with the most refusals or, compared with another file, with the most new refusals.
     pub top: Vec<Top>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Refuser {
-    /// `plan/free`, or in words.
+    /// The name of the cause: `plan/free`, or words.
     pub name: String,
     pub refused: u64,
-    /// How many of its buckets refused; `None` for a cause without buckets.
+    /// The number of its buckets that refused; `None` for a cause without buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +96,7 @@ pub struct Shadow {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Undecidable {
-    /// `plan/free`, a policy, or `exempt`.
+    /// The name of the part: `plan/free`, a policy, or `exempt`.
     pub name: String,
     pub lines: u64,
     pub attributes: Vec<String>,
@@ -266,13 +267,13 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// Of the requests that could be decided completely: how many were refused, and how many there were.
+    /// The number of refused requests among those that could be decided completely, and the number of these.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)
     }
 
-    /// Whether more than this share of the decided requests was refused; in millionths.
+    /// Whether more than this share of the decided requests was refused; `share` is in millionths.
     pub fn refuses_above(&self, share: u64) -> bool {
         let (refused, decided) = self.decided();
         u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)

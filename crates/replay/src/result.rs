@@ -1,24 +1,24 @@
-//! The decision of a simulated file about a request, and its reason.
+//! Defines the decision of a simulated file about a request, and its cause.
 
 use ledger::charge::LimitId;
 
-/// What a file would have decided about a request.
+/// The decision that a file would have made about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimulatedResult {
     Allowed,
     Refused,
-    /// The log lacks something on which the decision depends, and what it has refuses nothing.
+    /// The log lacks an attribute on which the decision depends, and no decidable part of the rules refuses the request.
     Undecided,
 }
 
-/// Why a request was refused.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// The limit that speaks for those that refused.
+    /// The limit that determines the refusal.
     Limit(LimitId),
     /// The indexes of a policy and of its rule; a `rule` of `None` is the policy's `otherwise`.
     Deny { policy: usize, rule: Option<usize> },
-    /// A `deny`, according to the log, which does not say which one.
+    /// A `deny` that the log records, without its rule.
     DenyInLog,
     /// The request has more than one reading: 400, before any rule.
     Ambiguous,

@@ -43,15 +43,15 @@ pub struct Simulation<'c> {
 #[derive(Clone, Copy)]
 struct Occurrence<'l> {
     at: Timestamp,
-    /// What our own log recorded about it; `None` for a foreign log.
+    /// The gateway's own record of it; `None` for a foreign log.
     logged: Option<&'l OwnEntry>,
-    /// Its result under the file before.
+    /// Its result under the former file.
     before: Option<SimulatedResult>,
 }
 
 impl<'c> Simulation<'c> {
-    /// `before` is the file under which the log was written, if that is another one. `absent` are attributes that no
-    /// request has, unless the log says otherwise.
+    /// `before` is the file under which the log was written, if it differs from `config`. `absent` are attributes that count as
+    /// missing unless the log records a value.
     pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Simulation<'c> {
         Simulation {
             config,
@@ -63,12 +63,12 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the names in a log of ours can be compared with values.
+    /// Whether the pseudonyms in the gateway's own log can be compared with values.
     pub fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }
 
-    /// Decides about one request. `before` is its result under the file before.
+    /// Decides about one request. `before` is its result under the former file.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.source {
             EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),
@@ -153,8 +153,8 @@ impl<'c> Simulation<'c> {
         result
     }
 
-    /// Decides from the rules and from what the log recorded, and charges. `lacks` says of an attribute whether the request's
-    /// line does not record it.
+    /// Decides by the rules and the recorded values, and charges. `lacks` says whether the request's line does not record an
+    /// attribute.
     fn apply(
         &mut self,
         explanation: &Explanation<'_>,
@@ -198,7 +198,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Where a decision depends on attributes that the log lacks, uses the outcome that the log recorded.
+    /// Uses the outcome that the log recorded where a decision depends on attributes that the log lacks.
     fn answer_from_log(
         &mut self,
         open: &mut SmallVec<[OpenPart<'_>; 1]>,
@@ -226,7 +226,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Charges all or nothing. Returns what refused, if anything did.
+    /// Charges all or nothing. Returns the limit that refused, if any did.
     fn charge(
         &mut self,
         charges: &[BucketCharge],
@@ -287,7 +287,7 @@ impl<'c> Simulation<'c> {
     }
 }
 
-/// Whether the attribute is to be treated as missing. The words of a missing claim are missing too.
+/// Whether the attribute counts as missing. The words of a missing claim are missing too.
 fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     let is_its_claim = |claim: &Attribute| match (claim, attribute) {
         (Attribute::Claim(claim), Attribute::Words(name) | Attribute::ClaimedAmount(name)) => claim == name,
@@ -296,7 +296,7 @@ fn is_absent(absent: &[Attribute], attribute: &Attribute) -> bool {
     absent.iter().any(|absent| absent == attribute || is_its_claim(absent))
 }
 
-/// Whether an attribute is not known of a request with this destination. `is_logged_so` says whether its line lacks it.
+/// Whether an attribute of a request with this destination is not known. `is_logged_so` says whether the line lacks it.
 fn is_unknown_at(destination: &Destination<'_>, attribute: &Attribute, is_logged_so: impl FnOnce() -> bool) -> bool {
     match destination.observe(attribute) {
         Some(observed) => matches!(observed, Observation::Unknown),

@@ -12,7 +12,7 @@ const LEFT: u64 = 70;
 const PANEL: u64 = 200;
 const HEAD: u64 = 56;
 const FOOT: u64 = 34;
-/// The maximum of bars.
+/// The most bars.
 const BARS: u64 = 110;
 
 /// Follows the reader's light or dark colour scheme.
@@ -113,7 +113,7 @@ pub fn moment(seconds: u64) -> String {
     written(seconds, "%a %-d %b %H:%M")
 }
 
-/// With seconds, if stretches of this length would look alike without them.
+/// Formats a moment; with seconds, if moments of stretches this long would otherwise look equal.
 fn exactly(seconds: u64, length: u64) -> String {
     written(seconds, if length < 60 { "%a %-d %b %H:%M:%S" } else { "%a %-d %b %H:%M" })
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::result::SimulatedResult;
 use base::time::Timestamp;
 
-/// In seconds; each is a multiple of the one before.
+/// The lengths of parts in seconds; each is a multiple of the one before.
 const WIDTHS: [u64; 5] = [1, 10, 60, 600, LONGEST];
 const LONGEST: u64 = 3600;
 const MOST_PARTS: usize = 20_000;
-/// In seconds: lengths that are easy to read.
+/// Lengths of stretches, in seconds, that are easy to read.
 const ROUND: [u64; 17] = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY];
 const DAY: u64 = 86_400;
 
@@ -17,13 +17,13 @@ const SECOND: u64 = 1_000_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// Which of [`WIDTHS`] a part has.
+    /// The index in [`WIDTHS`] of the length of the parts.
     width: usize,
-    /// By their index since the epoch.
+    /// The parts, by their index since the epoch.
     parts: BTreeMap<u64, Part>,
 }
 
-/// The counts of one stretch of time, each for two files.
+/// The counts of one part of time, each for two files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     pub requests: u64,
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// By the file of this index.
+    /// The number of requests refused by the file with this index.
     pub fn refused_by(&self, file: usize) -> u64 {
         self.refused.get(file).copied().unwrap_or_default()
     }
@@ -86,8 +86,7 @@ impl Timeline {
         }
     }
 
-    /// The minute in which `file` refuses the most, the first of equal ones; if the whole takes more than six hours,
-    /// the hour.
+    /// The minute in which `file` refuses the most, or the hour if the whole takes more than six; the first of equal ones.
     pub fn worst(&self, file: usize) -> Option<Stretch> {
         let (first, last) = self.span()?;
         let length = if last - first <= 6 * 3600 { 60 } else { 3600 };
@@ -120,7 +119,7 @@ impl Timeline {
         stretches
     }
 
-    /// From the start of the first part to the end of the last, in seconds since the epoch.
+    /// The start of the first part and the end of the last, in seconds since the epoch.
     fn span(&self) -> Option<(u64, u64)> {
         let (first, last) = (self.parts.keys().next()?, self.parts.keys().next_back()?);
         Some((first * self.seconds(), (last + 1) * self.seconds()))

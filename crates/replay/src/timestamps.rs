@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDate};
 
 use base::time::Timestamp;
 
-/// A time, and its resolution.
+/// A time, with its resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTimestamp {
     pub at: Timestamp,

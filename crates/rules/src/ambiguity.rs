@@ -1,7 +1,7 @@
-//! Detects requests that have more than one reading, as far as the file reads them.
+//! Detects requests that have more than one reading, in those parts that the file reads.
 //!
-//! The upstream might read another value than the one that was verified or charged. So this is checked first, and for
-//! every request, whether or not the rule that reads the attribute would apply.
+//! The upstream might read another value than the one that was verified or charged. So this is checked first and for every
+//! request, whether or not the rule that reads the attribute applies.
 
 use std::borrow::Cow;
 
@@ -22,10 +22,11 @@ pub struct AmbiguityCheck {
     reads_path: bool,
 }
 
-/// Why a request has more than one reading.
+/// The part of a request that has more than one reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// It repeats an attribute that is read, has it removed on the way, or has another name that may be read as the same.
+    /// An attribute that is read: the request repeats it, has it removed on the way, or has another name that may be read as the
+    /// same.
     Ambiguous,
     /// Its path has no single reading.
     Path,
@@ -79,7 +80,7 @@ impl AmbiguityCheck {
     /// Checks that a request has only one reading.
     ///
     /// # Errors
-    /// Says what has several readings.
+    /// Returns the part that has several readings.
     pub fn check(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         if self.ambiguous(request).is_some() {
             return Err(Ambiguity::Ambiguous);

@@ -1,4 +1,4 @@
-//! Plans a call that asks about several descriptors: what they have to pay is one plan, charged together or not at all.
+//! Plans a call that asks about several descriptors: their costs form one plan, charged together or not at all.
 
 use std::ops::Range;
 
@@ -14,36 +14,36 @@ use request::request::Request;
 /// How much a descriptor pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// So many times what one request pays.
+    /// The cost of one request, this many times.
     Charge(u64),
-    /// Nothing. It asks whether one request could pay.
+    /// Nothing, but it checks whether one request could pay.
     Check,
-    /// Nothing, and it asks nothing.
+    /// Nothing, and it checks nothing.
     Ignore,
 }
 
-/// What a call has to pay, and what of it is whose.
+/// The ruling of a call, and which part of it concerns which descriptor.
 #[derive(Clone, Debug)]
 pub struct CallRuling {
-    /// Of all descriptors together.
+    /// The ruling of all descriptors together.
     pub ruling: Ruling,
     /// One for each descriptor.
     pub parts: Vec<DescriptorPart>,
 }
 
-/// What became of one descriptor.
+/// The ruling for one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorPart {
-    /// The indices of its charges among the enforced ones.
+    /// The indexes of its charges among the enforced ones.
     pub charges: Range<usize>,
-    /// Whose `deny` refuses it, and so the call.
+    /// The rule or policy that denies it, and so the call.
     pub denied_by: Option<DenierId>,
-    /// A rule says of it that nothing limits it.
+    /// Whether a rule says that nothing limits it.
     pub is_unlimited: bool,
 }
 
 impl RuleSet {
-    /// What a call has to pay that asks about these descriptors, each as a request of its own.
+    /// Plans a call that asks about these descriptors, each as a request of its own.
     pub fn plan_call<'r>(
         &self,
         descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,

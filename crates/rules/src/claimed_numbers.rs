@@ -12,7 +12,7 @@ use ledger::charge::LimitId;
 use ledger::cost::{Cost, ExtraDecimals};
 use request::attribute::Attribute;
 
-/// Which number of a limit it is.
+/// A number of a limit that credentials can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberKind {
     Rps,
@@ -30,7 +30,7 @@ impl NumberKind {
         }
     }
 
-    /// What can be read as one.
+    /// The values that can be read as such a number, for messages.
     pub fn shape(self) -> &'static str {
         match self {
             NumberKind::Rps => "a number from 0 with at most 3 decimals",
@@ -52,21 +52,21 @@ pub struct ClaimedNumber {
     pub kind: NumberKind,
     /// A claim as [`Attribute::ClaimedAmount`], or a column of the key file.
     pub from: Attribute,
-    /// Where nothing can be read.
+    /// The number when nothing can be read.
     pub default: Cost,
     pub min: Cost,
     pub max: Cost,
 }
 
-/// What was read for one number.
+/// How the value of one number was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimResult {
     Read,
-    /// It was below `min` or above `max`.
+    /// The value was below `min` or above `max`, and was cut to it.
     Cut,
     /// The request has no such claim or column.
     Missing,
-    /// It is no plain decimal.
+    /// The value is not a plain decimal.
     Unreadable,
 }
 
@@ -85,10 +85,10 @@ impl ClaimResult {
     }
 }
 
-/// What was read for each number of each limit that a request is charged to; empty for almost all.
+/// How the value of each number was read, for each limit that a request is charged to; empty for almost all requests.
 pub type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
 
-/// A number for one request, and how it came about.
+/// A number for one request, and how its value was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedAmount {
     pub amount: Cost,
@@ -114,10 +114,10 @@ impl fmt::Display for ClaimedNumber {
     }
 }
 
-/// The numbers of a limit, of which some are the request's.
+/// The numbers of a limit, some of which come from the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumbers {
-    /// What all requests have in common.
+    /// The numbers that all requests have in common.
     pub base: Algorithm,
     /// The least that a request pays: no burst or limit is below it.
     pub least: Cost,
@@ -126,7 +126,7 @@ pub struct ClaimedNumbers {
 }
 
 impl ClaimedNumbers {
-    /// The limit for a request with these amounts.
+    /// The limit with these amounts in place of the request's numbers.
     pub fn with(&self, mut amount: impl FnMut(&ClaimedNumber) -> Cost) -> Algorithm {
         let mut numbers = RequestNumbers::default();
         for number in &self.numbers {
@@ -139,12 +139,12 @@ impl ClaimedNumbers {
         self.base.for_request(numbers, self.least)
     }
 
-    /// The limit for a request without any of them.
+    /// The limit for a request without any number of its own.
     pub fn by_default(&self) -> Algorithm {
         self.with(|number| number.default)
     }
 
-    /// The limit for a request that has the most of each.
+    /// The limit for a request with the largest value of each number.
     pub fn largest(&self) -> Algorithm {
         self.with(|number| number.max)
     }

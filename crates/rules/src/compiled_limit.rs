@@ -26,9 +26,9 @@ pub struct CompiledLimit {
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// The limit's own numbers, then those of its overrides. An override that charges nothing has the limit's own.
+    /// The limit's own numbers, then those of its overrides. An override that charges nothing repeats the limit's own.
     pub variants: Vec<Algorithm>,
-    /// Which of its own numbers a request may bring, if any; an override's are fixed.
+    /// The numbers that a request may have of its own, if any; the numbers of overrides are fixed.
     pub claimed: Option<CompiledNumbers>,
     pub(super) price: CompiledPrice,
     pub(super) seed: KeySeed,
@@ -36,17 +36,17 @@ pub struct CompiledLimit {
 }
 
 impl CompiledLimit {
-    /// Equal for two limits that charge the same buckets.
+    /// The identity of its buckets: equal for two limits that charge the same buckets.
     pub fn identity(&self) -> BucketKey {
         self.bucket(&Descriptor::default())
     }
 
-    /// The bucket of a descriptor.
+    /// The key of the bucket for a descriptor.
     pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
         self.seed.key(descriptor)
     }
 
-    /// What the buckets of a variant are evicted with.
+    /// The tag by which the buckets of a variant are evicted.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
@@ -56,7 +56,7 @@ impl CompiledLimit {
         self.overrides.is_unlimited(variant)
     }
 
-    /// Whether overrides give the same values the same numbers as those of another limit do, in whatever order.
+    /// Whether the overrides of both limits give the same numbers to the same values, in whatever order.
     pub fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
         let numbers = |limit: &CompiledLimit, variant: u32| {
             let limited = !limit.is_unlimited(variant);
@@ -111,29 +111,29 @@ pub fn combine_meters(limits: &mut [CompiledLimit]) {
     }
 }
 
-/// What a request costs.
+/// The price of a request, compiled.
 #[derive(Clone, Debug)]
 pub enum CompiledPrice {
     Fixed(Cost),
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
-/// The numbers of a limit of which some are the request's, compiled.
+/// The numbers of a limit, some of which come from the request, compiled.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,
-    /// Of the attributes of the numbers, in their order.
+    /// The slots of the numbers' attributes, in their order.
     slots: Vec<Slot>,
 }
 
 impl CompiledNumbers {
-    /// `slot` gives an attribute its slot.
+    /// Compiles the numbers; `slot` returns the slot of an attribute.
     pub fn compile(claimed: &ClaimedNumbers, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledNumbers {
         let slots = claimed.numbers.iter().map(|number| slot(&number.from)).collect();
         CompiledNumbers { claimed: claimed.clone(), slots }
     }
 
-    /// The limit for this request. What is read of each number is noted in `values`.
+    /// The limit for this request. How each number was read is noted in `values`.
     pub fn of_request(&self, limit: LimitId, values: &mut Values<'_, '_>) -> Algorithm {
         let mut slots = self.slots.iter();
         self.claimed.with(|number| {

@@ -1,4 +1,4 @@
-//! The rules and policies that deny requests: each refusal by `deny` is one of theirs.
+//! Lists the rules and policies that deny requests: every refusal by `deny` is attributed to one of them.
 
 use smallvec::SmallVec;
 
@@ -8,20 +8,20 @@ use super::rule::Mode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DenierId(pub u32);
 
-/// Those that denied one request.
+/// The rules and policies that denied one request.
 pub type DenierIds = SmallVec<[DenierId; 2]>;
 
 /// A rule with `action: deny`, or a policy with `otherwise: deny`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denier {
     pub policy: String,
-    /// `None`: the policy's `otherwise`.
+    /// The name of the rule; `None` for the policy's `otherwise`.
     pub rule: Option<String>,
     pub mode: Mode,
 }
 
 impl Denier {
-    /// The name of the rule; empty for a policy's `otherwise`, as a label of metrics that is absent.
+    /// The name of the rule as a label of metrics; empty, which is an absent label, for a policy's `otherwise`.
     pub fn rule_name(&self) -> &str {
         self.rule.as_deref().unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! Compares two rule sets: finds the limits of the new one that lose the buckets of the old one.
 //!
-//! A bucket is identified by its policy, rule, limit, mode, algorithm, set of limit keys, and what these pick from a
-//! request. So other numbers, conditions or positions in the file keep what was spent, and another name does not. In a meter
-//! its name takes the place of policy, rule and limit.
+//! A bucket is identified by its policy, rule, limit, mode, algorithm and set of limit keys, and by the values that the keys
+//! pick from a request. So a change of numbers, conditions or positions in the file keeps the amount spent, and a change of a
+//! name does not. In a meter its name takes the place of policy, rule and limit.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::rule::Mode;
 use super::rule_set::{CompiledLimit, RuleSet};
 use ledger::bucket_key::BucketKey;
 
-/// A limit whose buckets start full.
+/// A limit whose buckets become full because of a changed file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetLimit {
     pub policy: String,
@@ -21,10 +21,10 @@ pub struct ResetLimit {
     pub why: ResetCause,
 }
 
-/// Why its buckets are not found.
+/// The change because of which the former buckets are not found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetCause {
-    /// There was no limit of this name in a policy of this name.
+    /// The old file has no limit of this name in a policy of this name.
     Name,
     Keys {
         was: Vec<String>,
@@ -37,7 +37,7 @@ pub enum ResetCause {
     Mode {
         was: Mode,
     },
-    /// It had or has buckets of its own where there is no meter.
+    /// The limit has joined, left or changed a meter; `None` is buckets of its own.
     Meter {
         was: Option<String>,
         is: Option<String>,

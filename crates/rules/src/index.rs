@@ -10,26 +10,26 @@ use smallvec::SmallVec;
 
 use request::matcher::{Expectation, Text};
 
-/// A shorter list is searched entry by entry, which costs less.
+/// A list that is shorter is searched entry by entry, which costs less.
 const WORTHWHILE: usize = 9;
 
-/// The entries of a long list, by what they expect.
+/// Finds the entries of a long list by the text that they expect.
 #[derive(Clone, Debug)]
 pub struct Index {
-    /// One for each attribute by which an entry is found.
+    /// A group for each attribute by which entries are found.
     groups: Vec<Group>,
     /// Indexes of entries that expect no text, in order.
     always: Vec<u32>,
 }
 
-/// The entries that are found by one attribute's value.
+/// The entries that one attribute's value finds.
 #[derive(Clone, Debug)]
 struct Group {
     slot: usize,
     exact: HashMap<Vec<u8>, Vec<u32>>,
     subtrees: HashMap<Vec<u8>, Vec<u32>>,
     subdomains: HashMap<Vec<u8>, Vec<u32>>,
-    /// The length of the longest subtree: a longer path is looked up no further.
+    /// The length of the longest subtree; longer paths are not looked up.
     longest: usize,
 }
 
@@ -37,8 +37,8 @@ struct Group {
 pub type Indices = SmallVec<[u32; 16]>;
 
 impl Index {
-    /// Each entry is its conditions: the slot of an attribute, and what is expected of it. `None` if the list is too
-    /// short for an index to be worth it.
+    /// Builds an index. Each entry is its conditions: the slot of an attribute, and the expected value. `None` if the list is
+    /// too short for an index to be worth it.
     pub fn of<'e>(
         entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
     ) -> Option<Index> {
@@ -66,8 +66,8 @@ impl Index {
         Some(index)
     }
 
-    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function that
-    /// takes it, or each element of a list.
+    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function to which it passes
+    /// that value, or each element of a list.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {
@@ -131,7 +131,7 @@ impl Group {
     }
 }
 
-/// The texts of which the value must be one, if that is what is expected.
+/// The texts that an expectation accepts; `None` if it is of another kind.
 fn texts(expectation: &Expectation) -> Option<&[Text]> {
     match expectation {
         Expectation::AnyOf(texts) => Some(texts),

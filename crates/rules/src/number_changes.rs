@@ -1,4 +1,5 @@
-//! Compares two rule sets: finds the limits whose buckets stay while their numbers change, and says what becomes of these.
+//! Compares two rule sets: finds the limits whose buckets stay while their numbers change, and words the effect on these
+//! buckets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +9,7 @@ use super::rule_set::{CompiledLimit, RuleSet};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 
-/// A limit with other numbers for the same buckets.
+/// A limit with changed numbers, which keeps its buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedLimit {
     pub policy: String,
@@ -20,9 +21,9 @@ pub struct ChangedLimit {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NumberChange {
-    /// Of the limit itself, also if a request brings them.
+    /// The limit's own numbers, including numbers that requests bring.
     Own { was: String, is: String, what_stays: &'static str },
-    /// The numbers of its overrides alone.
+    /// Only the numbers of its overrides.
     Overrides,
 }
 
@@ -37,7 +38,7 @@ impl fmt::Display for ChangedLimit {
     }
 }
 
-/// What becomes of a bucket that was charged with one set of numbers and is charged with another of the same algorithm.
+/// Words what remains of a bucket that was charged with one set of numbers and is charged with another of the same algorithm.
 fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     match (was, is) {
         (Algorithm::FixedWindow(old), Algorithm::FixedWindow(new)) if old.window() != new.window() => {
@@ -52,7 +53,7 @@ fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     }
 }
 
-/// The limits with other numbers, in the order of the new file.
+/// The limits with changed numbers, in the order of the new file.
 pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
     let name = |limit: &CompiledLimit| (limit.identity(), limit.policy.clone(), limit.name.clone());
     let known: HashMap<(BucketKey, String, String), &CompiledLimit> =

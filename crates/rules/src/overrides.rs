@@ -16,7 +16,7 @@ pub struct CompiledOverrides {
     unlimited: Vec<u32>,
 }
 
-/// Those for the values of one alternative of a limit key.
+/// The overrides for the values of one alternative of a limit key.
 #[derive(Clone, Debug)]
 struct PartOverrides {
     /// The index of the limit key, in the order of the bucket's identity.
@@ -28,7 +28,7 @@ struct PartOverrides {
 }
 
 impl CompiledOverrides {
-    /// `slot` gives an attribute its slot.
+    /// Compiles overrides; `slot` returns the slot of an attribute.
     pub fn compile(overrides: &[Override], rule: &Rule, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledOverrides {
         let mut compiled = Vec::new();
         for (key, limit_key) in rule.sorted_keys().into_iter().enumerate() {
@@ -53,7 +53,7 @@ impl CompiledOverrides {
         CompiledOverrides { parts: compiled, unlimited: unlimited.map(|(variant, _)| variant).collect() }
     }
 
-    /// Whether both have overrides for the same values, whose variants `are_same`.
+    /// Whether both have overrides for the same values. `are_same` compares two variants.
     pub fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
         let is_alike = |ours: &PartOverrides| {
             let theirs =
@@ -79,8 +79,8 @@ impl CompiledOverrides {
         of_part.find_map(|overrides| overrides.variants.get(value).copied())
     }
 
-    /// The override that holds, the first of the file that fits; 0 without one. `picked` has for each limit key the
-    /// alternative that had a value.
+    /// The variant for a request: the first override of the file that fits, or 0 without one. `picked` has the index of the
+    /// alternative that had a value, for each limit key.
     pub fn variant(&self, picked: &[u8], values: &mut Values<'_, '_>) -> u32 {
         let mut found = None;
         for PartOverrides { key, alternative, slot, part, variants } in &self.parts {

@@ -1,7 +1,7 @@
-//! Evaluates conditions on values that are known, known only by a pseudonym, or not known at all.
+//! Evaluates conditions on values that are known, known only as a pseudonym, or unknown.
 //!
-//! Our own log has pseudonyms of clients, and another server's log lacks what that server does not record. For such a
-//! request some rules can be decided and others cannot; an unknown value never counts as absent.
+//! The gateway's own log has pseudonyms of clients, and another server's log lacks some attributes. For such a request some
+//! rules can be decided and others cannot; an unknown value never counts as absent.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,14 +13,14 @@ use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
 use request::matcher::{Expectation, QuotedText, Text};
 
-/// The maximum of a list's elements to print.
+/// The most elements of a list that are printed.
 const MOST_SHOWN: usize = 12;
 
-/// What is known of an attribute's value.
+/// The knowledge about an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation<'a> {
     Value(Cow<'a, [u8]>),
-    /// A list: of each element its value or its pseudonym. There is at least one.
+    /// A list, with the value or the pseudonym of each element. There is at least one.
     List(Vec<Observation<'a>>),
     /// The request does not have it.
     Missing,
@@ -29,7 +29,7 @@ pub enum Observation<'a> {
     Unknown,
 }
 
-/// What is known of a request besides its attributes.
+/// The knowledge about a request, besides its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
     /// The client's whole address, for matching networks.
@@ -53,7 +53,7 @@ impl<'a> From<AttributeValue<'a>> for Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// A list of these elements; missing without any.
+    /// Words the end of a sentence that begins with the attribute.
     pub fn list(elements: Vec<Vec<u8>>) -> Observation<'static> {
         if elements.is_empty() {
             return Observation::Missing;
@@ -98,7 +98,7 @@ impl fmt::Display for Element<'_, '_> {
 }
 
 impl Knowledge<'_> {
-    /// Whether an expectation of this attribute holds; `None` if what is known does not determine that.
+    /// Whether an expectation of this attribute holds; `None` if the known values do not determine that.
     pub fn evaluate(&self, expectation: &Expectation, attribute: &Attribute, seen: &Observation<'_>) -> Option<bool> {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -134,7 +134,7 @@ impl Knowledge<'_> {
     }
 }
 
-/// A single failure decides, even if others are not known.
+/// Whether all results hold. One that fails decides, even if others are unknown.
 fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut together = Some(true);
     for result in results {
@@ -147,7 +147,8 @@ fn all(results: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     together
 }
 
-/// A text has a pseudonym that can be compared; a pattern for many texts has not.
+/// Whether a pseudonym is that of one of these texts; `None` if that cannot be determined, because a pattern stands for many
+/// texts.
 fn is_one_of(texts: &[Text], attribute: &Attribute, name: Pseudonym, names: &PseudonymKey) -> Option<bool> {
     let attribute = attribute.to_string();
     let mut among = Some(false);

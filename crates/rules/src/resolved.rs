@@ -28,9 +28,9 @@ pub struct Values<'s, 'r> {
     pub request: &'s Request<'r>,
     /// Calendar time.
     pub at: Timestamp,
-    /// What was read of each number of a limit that is the request's.
+    /// How the value of each number of a limit was read.
     pub claims: ClaimResults,
-    /// Whether something that applies says that nothing limits the request.
+    /// Whether a rule or override that applies says that nothing limits the request.
     pub is_unlimited: bool,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }

@@ -20,7 +20,7 @@ use request::request::Request;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSource {
     pub policies: Vec<Policy>,
-    /// Each member is one set of conditions.
+    /// The exemptions, each a list of conditions that must all hold.
     pub exempt: Vec<Vec<Condition>>,
 }
 
@@ -28,7 +28,7 @@ pub struct RuleSource {
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub name: String,
-    /// A policy whose own conditions fail takes no part.
+    /// The policy's own conditions. If they fail, the policy is skipped.
     pub conditions: Vec<Condition>,
     pub mode: Mode,
     pub otherwise: Otherwise,
@@ -42,7 +42,7 @@ pub struct Policy {
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     Enforce,
-    /// Charged to buckets of its own and counted; never seen by a client.
+    /// Rules charge buckets of their own and are counted, but clients never notice them.
     Shadow,
 }
 
@@ -55,7 +55,7 @@ impl Mode {
     }
 }
 
-/// What holds when no rule of a policy applies.
+/// The treatment of a request to which no rule of a policy applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     Allow,
@@ -70,14 +70,14 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
-    /// From then on the rule is skipped, as if it did not exist; `None`: it has no end.
+    /// The moment from which the rule is skipped; `None`: it has no end.
     pub until: Option<Timestamp>,
     /// Where the file defines it.
     pub position: Position,
 }
 
 impl Rule {
-    /// How many limits it is compiled to: each of its own and, where that has one, its candidate.
+    /// The number of compiled limits: each limit and, where it has one, its candidate.
     pub fn limit_count(&self) -> u32 {
         let Action::Charge(limits) = &self.action else { return 0 };
         limits.iter().map(|limit| if limit.candidate.is_some() { 2 } else { 1 }).sum()
@@ -104,27 +104,27 @@ impl Condition {
     }
 }
 
-/// Whether all of them hold. Rules and routes, of which there may be a thousand, resolve each attribute only once.
+/// Whether all conditions hold. Long lists of rules and routes do not use it: they resolve each attribute only once.
 pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
 
-/// One entry of `limit_keys`: the first of these that has a value.
+/// One entry of `limit_keys`: the value is that of the first alternative that has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitKey {
-    /// As printed, without spaces: a part of the bucket's identity.
+    /// The printed form, without spaces: a part of the bucket's identity.
     pub text: String,
     pub alternatives: Vec<KeyPart>,
 }
 
 impl LimitKey {
-    /// Whether it has this attribute and no alternative.
+    /// Whether its only alternative is this attribute.
     pub fn is_only(&self, attribute: &Attribute) -> bool {
         matches!(&self.alternatives[..], [only] if only.attribute == *attribute)
     }
 }
 
-/// An attribute, as it is written or folded to lower case.
+/// An attribute of a limit key, with the folding of its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {
     pub attribute: Attribute,
@@ -141,42 +141,42 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// How a value is changed before it is counted.
+/// The change of a value before it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
     Exact,
-    /// ASCII letters only: which other names are equal is not for a gateway to decide.
+    /// ASCII letters become lower case. Whether other names are equal is not for a gateway to decide.
     Lower,
 }
 
-/// What a rule does with a request to which it applies.
+/// The effect of a rule on a request to which it applies.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Ends its policy without a charge.
     Allow,
     /// Refuses before any bucket is charged.
     Deny,
-    /// Charges these, together.
+    /// Charges these limits together.
     Charge(Vec<Limit>),
 }
 
 /// One limit of a rule.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// Empty unless the rule has several.
+    /// The name of the limit; empty unless the rule has several.
     pub name: String,
     /// The counter that it shares with limits of other rules of its policy. `None`: it has buckets of its own.
     pub meter: Option<String>,
-    /// Of numbers that each request may have of its own, these have the defaults.
+    /// The algorithm, with the defaults of numbers that each request may have of its own.
     pub algorithm: Algorithm,
-    /// The numbers that each request may have of its own, if there are any.
+    /// The numbers that each request may have of its own, if any.
     pub claimed: Option<ClaimedNumbers>,
     pub price: Price,
-    /// In the order of the file: the first that fits a request holds.
+    /// The overrides, in the order of the file: the first that fits a request applies.
     pub overrides: Vec<Override>,
-    /// Other numbers to try next to the enforced ones.
+    /// Other numbers, which are tried as a shadow next to the enforced ones.
     pub candidate: Option<Algorithm>,
-    /// Those of the candidate.
+    /// The numbers of the candidate that each request may have of its own, if any.
     pub candidate_claimed: Option<ClaimedNumbers>,
     /// Whether clients see its name and numbers.
     pub expose: Expose,
@@ -184,24 +184,24 @@ pub struct Limit {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other numbers of a limit, for one value that one of the rule's limit keys picked. The same value of another alternative
-/// keeps the limit's own: what is not verified never takes the numbers of what is.
+/// Other numbers of a limit, for one value of one alternative of a limit key. The same value of another alternative keeps the
+/// limit's own numbers: so an unverified value never gets the numbers of a verified one.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,
-    /// Folded as the part says.
+    /// The value, folded like the alternative's values.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
-    /// Its index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
+    /// The index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
     pub index: usize,
 }
 
 impl Override {
-    /// The index of those that stand in a file of their own.
+    /// The index of overrides that are in a file of their own.
     pub const IN_FILE: usize = usize::MAX;
 }
 
-/// What holds for an overridden value.
+/// The numbers for an overridden value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideNumbers {
     Limited(Algorithm),
@@ -216,7 +216,7 @@ pub enum Expose {
     No,
 }
 
-/// What a refusal by a limit means.
+/// The meaning of a refusal by a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalStatus {
     /// 429: the caller has used up its own quota.
@@ -225,12 +225,12 @@ pub enum RefusalStatus {
     ReducedCapacity,
 }
 
-/// What a limit does with a request for which the store gives no answer.
+/// The treatment of a request for which the store gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// It is charged here, to this gateway's share of the limit.
+    /// It is charged in this gateway, to its share of the limit.
     Local,
-    /// It passes, uncharged.
+    /// It is let through without a charge.
     Allow,
     /// 503.
     Deny,
@@ -249,15 +249,15 @@ impl OnStoreFailure {
     }
 }
 
-/// What a request costs.
+/// The price of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Price {
     Fixed(Cost),
     /// The request names its own cost, within bounds.
     FromRequest {
-        /// A header or a query parameter.
+        /// The header or query parameter with the cost.
         attribute: Attribute,
-        /// If the request names no cost, or no positive decimal.
+        /// The cost of a request that names none, or no positive decimal.
         default: Cost,
         min: Cost,
         max: Option<Cost>,
@@ -265,7 +265,7 @@ pub enum Price {
 }
 
 impl Price {
-    /// The least that a request can be asked to pay.
+    /// The least cost of any request.
     pub fn least(&self) -> Cost {
         match self {
             Price::Fixed(cost) => *cost,

@@ -1,4 +1,4 @@
-//! Compiles policies, and decides from them what a request has to pay.
+//! Compiles policies, and determines what a request has to pay.
 //!
 //! Each attribute that any rule reads has one slot and is resolved at most once per request. Compiling happens once per
 //! load of the file; planning once per request, and cannot fail.
@@ -48,7 +48,7 @@ struct CompiledPolicy {
     id: PolicyId,
     conditions: Vec<CompiledCondition>,
     mode: Mode,
-    /// The policy itself, if its `otherwise` is `deny`.
+    /// The denier for the policy's `otherwise`, if that is `deny`.
     denies_unmatched: Option<DenierId>,
     rules: Vec<CompiledRule>,
     index: Option<Index>,
@@ -57,7 +57,7 @@ struct CompiledPolicy {
 #[derive(Clone, Debug)]
 struct CompiledRule {
     conditions: Vec<CompiledCondition>,
-    /// In the order of their printed names, which is that of the bucket's identity.
+    /// The limit keys in the order of their printed names, which is that of the bucket's identity.
     keys: Vec<Vec<(Slot, Fold)>>,
     mode: Mode,
     action: CompiledAction,
@@ -72,7 +72,7 @@ enum CompiledAction {
 }
 
 impl RuleSet {
-    /// Names and numbers have been checked.
+    /// Compiles a source, whose names and numbers have been checked.
     pub fn compile(source: RuleSource) -> RuleSet {
         let RuleSource { policies, exempt } = &source;
         let mut set = RuleSet::default();
@@ -100,8 +100,7 @@ impl RuleSet {
         set
     }
 
-    /// The same rules, for a file that reads these attributes too, for credentials or routes: they must not be ambiguous
-    /// either.
+    /// Adds attributes that must not be ambiguous either, because credentials or routes read them.
     pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
         self
@@ -118,12 +117,12 @@ impl RuleSet {
     /// planned.
     ///
     /// # Errors
-    /// Says what has several readings.
+    /// Returns the part that has several readings.
     pub fn read(&self, request: &Request<'_>) -> Result<(), Ambiguity> {
         self.ambiguity.check(request)
     }
 
-    /// What must not be ambiguous.
+    /// The check for ambiguous requests.
     pub fn ambiguity(&self) -> &AmbiguityCheck {
         &self.ambiguity
     }
@@ -172,8 +171,8 @@ impl RuleSet {
         &self.source
     }
 
-    /// What this request has to pay, or why it pays nothing or is denied. `at` is calendar time: rules may apply until
-    /// a date.
+    /// Determines what this request has to pay, or that it is exempt or denied. `at` is calendar time: rules may apply until a
+    /// date.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         let (mut unmatched, mut shadow_denials) = (SmallVec::new(), DenierIds::new());
         let mut values = Values::new(&self.attributes, request, at);
@@ -317,7 +316,7 @@ impl RuleSet {
         }
     }
 
-    /// The limit itself and, if it has one, its candidate, which is a shadow.
+    /// Compiles a limit and, if it has one, its candidate, which is a shadow.
     fn limits_of(&mut self, policy: &Policy, rule: &Rule, limit: &Limit, mode: Mode) -> SmallVec<[LimitId; 2]> {
         let mut keys: Vec<String> = rule.keys.iter().map(|key| key.text.clone()).collect();
         keys.sort_unstable();
@@ -409,13 +408,13 @@ enum PolicyResult {
     Unmatched,
 }
 
-/// A descriptor, and for each limit key the alternative that had a value.
+/// A descriptor, and the index of the alternative that had a value for each limit key.
 struct RuleDescriptor {
     descriptor: Descriptor,
     picked: SmallVec<[u8; 8]>,
 }
 
-/// What a rule picks from a request; `None` if one of its keys has no value.
+/// The descriptor of a request; `None` if one of the rule's keys has no value.
 fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDescriptor> {
     let mut described = RuleDescriptor { descriptor: Descriptor::default(), picked: SmallVec::new() };
     let issuer = values.request.claims.and_then(Claims::issuer);

@@ -6,17 +6,17 @@ use super::claimed_numbers::ClaimResults;
 use super::denier::{DenierId, DenierIds};
 use ledger::charge::{Charge, Plan};
 
-/// What the rules decide about a request, before any bucket is asked.
+/// The decision of the rules about a request, before any bucket is asked.
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub answer: Answer,
-    /// A rule that allows, an override without a limit or `exempt` applied. Other policies may limit the request all the same.
+    /// Whether a rule that allows, an unlimited override or `exempt` applied. Other policies may still limit the request.
     pub is_unlimited: bool,
     /// The policies that let the request pass because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
-    /// The shadows that would have denied the request. Empty if it was denied: shadows see what is let pass.
+    /// The shadows that would have denied the request. Empty if it was denied: shadows see only requests that are let pass.
     pub shadow_denials: DenierIds,
-    /// What was read for numbers that the request brings. Empty if it pays nothing.
+    /// How the numbers of the request were read. Empty if it pays nothing.
     pub claims: ClaimResults,
 }
 
@@ -25,16 +25,16 @@ pub struct Ruling {
 pub enum Answer {
     /// A rule, or a policy's `otherwise`, refuses outright.
     Denied(DenierId),
-    /// Pays nothing anywhere.
+    /// The request is exempt and pays nothing.
     Exempt,
-    /// A limit can never meet its cost. The plan has the limits that were asked; the store is not asked.
+    /// The cost is above what a limit can hold. The plan has the limits that were checked; the store is not asked.
     TooLarge(Plan),
     /// The charges to pay; the plan is empty if no limit applies.
     Charge(Plan),
 }
 
 impl Answer {
-    /// The answer to a request that is to pay this.
+    /// The answer for a request with this plan.
     pub fn for_plan(plan: Plan) -> Answer {
         match plan.enforced.iter().any(Charge::is_too_large) {
             true => Answer::TooLarge(plan),

@@ -78,7 +78,7 @@ impl<'a> Walk<'a, '_> {
         Some(ExplainedCharge { name: &limit.name, mode: limit.mode, meter: limit.meter.as_deref(), charge, claimed })
     }
 
-    /// The numbers that the request brings, if the limit has such. The error is one that is not known.
+    /// The numbers of the request, if the limit reads such. The error is an attribute that is not known.
     fn claims(&mut self, claimed: Option<&'a ClaimedNumbers>) -> Result<Option<NumbersOfRequest<'a>>, &'a Attribute> {
         let Some(claimed) = claimed else { return Ok(None) };
         let mut numbers = Vec::with_capacity(claimed.numbers.len());
@@ -110,7 +110,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// The index of an override among the limit's variants; 0 if none is for what was picked.
+    /// The index of an override among the limit's variants; 0 if none is for the picked values.
     fn variant(&self, limit: &Limit, id: LimitId, picked: &[PickedKey<'_>]) -> u32 {
         let compiled = self.rules.limit(id);
         let variants = picked.iter().filter_map(|PickedKey { part, value, .. }| match value {
@@ -130,7 +130,8 @@ impl<'a> Walk<'a, '_> {
         variants.min().unwrap_or(0)
     }
 
-    /// A pseudonym is used in place of its value: such a bucket is not the gateway's, but still distinguishes clients.
+    /// The descriptor of the picked values. A pseudonym takes the place of an unknown value: the bucket is not the gateway's
+    /// then, but still distinguishes clients.
     fn describe(&self, picked: &[PickedKey<'_>]) -> Descriptor {
         let mut descriptor = Descriptor::default();
         for PickedKey { alternative, part, value, .. } in picked {
@@ -150,7 +151,7 @@ impl<'a> Walk<'a, '_> {
 /// The numbers of a limit for one request.
 struct NumbersOfRequest<'a> {
     algorithm: Algorithm,
-    /// Those that the request brings.
+    /// The numbers from the request.
     numbers: Vec<ExplainedNumber<'a>>,
 }
 

@@ -1,8 +1,7 @@
-//! Explains why a request has to pay what it pays, with the outcome of every policy and every rule.
+//! Explains how much a request has to pay and why, with the outcome of every policy and every rule.
 //!
-//! It walks the rules as they are written, one after the other, unlike [`RuleSet::plan`], which need not check all of
-//! them; a property test holds that both give the same answer. It costs more, and takes what is known of a request
-//! rather than a request.
+//! It walks the rules as they are written, one after the other, unlike [`RuleSet::plan`], which need not check all of them; a
+//! property test holds that both give the same answer. It costs more, and takes an observer of attributes rather than a request.
 //!
 //! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
 //! [`Explanation::undecided`].
@@ -28,7 +27,7 @@ use request::matcher::Expectation;
 pub use words::Date;
 
 impl RuleSet {
-    /// `see` returns what is known of an attribute's value; it may be called for the same one again.
+    /// Explains a request. `see` returns what is known of an attribute's value; it may be called several times for the same one.
     pub fn explain<'a>(
         &'a self,
         see: &mut dyn FnMut(&'a Attribute) -> Observation<'a>,
@@ -60,7 +59,7 @@ impl RuleSet {
     }
 }
 
-/// The rule whose `deny` holds; `None` if it is a policy's `otherwise`.
+/// The rule that denies the request; `None` if a policy's `otherwise` does.
 fn denying_rule<'a>(policies: &[ExplainedPolicy<'a>]) -> Option<&'a str> {
     policies.iter().find_map(|explained| match explained.part {
         PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => Some(by),
@@ -150,7 +149,7 @@ impl<'a> Walk<'a, '_> {
         if unknown.is_empty() { ConditionsOutcome::Hold(matched) } else { ConditionsOutcome::Unknown(unknown) }
     }
 
-    /// Adds the elements of a list because of which a condition holds: for each operator the first.
+    /// Adds the elements of a list that fulfil a condition: for each operator the first.
     fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
         let Observation::List(elements) = found else { return };
         let attribute = &condition.attribute;
@@ -218,9 +217,9 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Whether all conditions hold.
+/// Whether all conditions of a rule or policy hold.
 enum ConditionsOutcome<'a> {
-    /// Lists hold because of these elements.
+    /// All hold; of lists, because of these elements.
     Hold(Vec<MatchedElement<'a>>),
     Fail(Failure<'a>),
     Unknown(Vec<&'a Attribute>),
@@ -232,7 +231,7 @@ enum Pick<'a> {
     Unknown(&'a Attribute),
 }
 
-/// Whether a policy ends with this rule, and how.
+/// How a policy ends with this rule; `None` if it goes on with the next rule.
 fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, outcome: &RuleOutcome<'a>) -> Option<PolicyEnd<'a>> {
     // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
     let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;

@@ -1,4 +1,4 @@
-//! The parts of an explanation: what each policy and each rule came to, and what is undecided.
+//! Defines the parts of an explanation: the outcome of each policy and each rule, and the undecided parts.
 
 use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
 use crate::partial::Observation;
@@ -24,7 +24,7 @@ pub struct Explanation<'a> {
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
     pub part: PolicyOutcome<'a>,
-    /// The elements of lists because of which its own conditions hold.
+    /// The elements of lists that fulfil its own conditions.
     pub matched: Vec<MatchedElement<'a>>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
@@ -32,7 +32,7 @@ pub struct ExplainedPolicy<'a> {
 /// Whether a policy takes part.
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome<'a> {
-    /// Its own conditions hold; this is how it ends.
+    /// Its own conditions hold; the policy ends like this.
     TakesPart(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
@@ -47,11 +47,11 @@ pub enum PolicyOutcome<'a> {
 pub enum PolicyEnd<'a> {
     /// The first rule that applies decides.
     Decided { by: &'a str },
-    /// This rule's `deny`.
+    /// The `deny` of this rule.
     Denied { by: &'a str },
     /// No rule applies: the policy's `otherwise` holds.
     Otherwise(Otherwise),
-    /// Whether this rule applies is not known, and so whether any after it is asked.
+    /// It is not known whether this rule applies, nor whether any rule after it is reached.
     Undecided { at: &'a str },
 }
 
@@ -59,7 +59,7 @@ pub enum PolicyEnd<'a> {
 #[derive(Clone, Debug)]
 pub struct ExplainedRule<'a> {
     pub rule: &'a Rule,
-    /// Its own, or its policy's.
+    /// The mode of the rule, or else of its policy.
     pub mode: Mode,
     pub outcome: RuleOutcome<'a>,
 }
@@ -70,9 +70,9 @@ pub enum RuleOutcome<'a> {
     Applies {
         /// The values that the limit keys picked, in the order of the bucket's identity.
         picked: Vec<PickedKey<'a>>,
-        /// Empty for an `action`.
+        /// The charges of its limits; empty for an `action`.
         charges: RuleCharges<'a>,
-        /// The elements of lists because of which its conditions hold.
+        /// The elements of lists that fulfil its conditions.
         matched: Vec<MatchedElement<'a>>,
     },
     Fails(Failure<'a>),
@@ -80,10 +80,10 @@ pub enum RuleOutcome<'a> {
     Undecidable(Vec<&'a Attribute>),
 }
 
-/// Why a rule was not checked.
+/// The reason why a rule was not checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SkipReason<'a> {
-    /// A rule before it in its policy decided, or cannot be decided.
+    /// A rule before it in its policy has decided, or cannot be decided.
     After { rule: &'a str },
     /// Its policy takes no part.
     PolicySkipped,
@@ -98,13 +98,13 @@ pub enum Failure<'a> {
     },
     /// None of its alternatives has a value.
     Key(&'a LimitKey),
-    /// It held until this moment.
+    /// The rule ended at this moment (`until`).
     Over {
         since: Timestamp,
     },
 }
 
-/// An element of a claim's list because of which a condition holds.
+/// An element of a claim's list that fulfils a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchedElement<'a> {
     pub attribute: &'a Attribute,
@@ -123,7 +123,7 @@ pub struct PickedKey<'a> {
     pub value: Observation<'a>,
 }
 
-/// What the limits of one rule charge.
+/// The charges of the limits of one rule.
 #[derive(Clone, Debug, Default)]
 pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
@@ -140,7 +140,7 @@ pub struct ExplainedCharge<'a> {
     /// The counter whose buckets the limit shares.
     pub meter: Option<&'a str>,
     pub charge: Charge,
-    /// The numbers that the request brings.
+    /// The numbers from the request.
     pub claimed: Vec<ExplainedNumber<'a>>,
 }
 
@@ -149,7 +149,7 @@ pub struct ExplainedCharge<'a> {
 pub struct ExplainedNumber<'a> {
     pub number: &'a ClaimedNumber,
     pub found: Observation<'a>,
-    /// After it was cut, or the default.
+    /// The number, after it was cut, or the default.
     pub amount: Cost,
     pub result: ClaimResult,
 }
@@ -165,8 +165,8 @@ pub enum Exemption<'a> {
 }
 
 impl<'a> Explanation<'a> {
-    /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is
-    /// the gateway's. A denied request is denied whatever else is not known; an exempt one might still be denied.
+    /// The policies and rules that cannot be decided, with the attributes that are not known. Empty if the answer is the
+    /// gateway's. A denied request is denied whatever the rest is; an exempt one might still be denied.
     pub fn undecided(&self) -> Vec<UndecidedPart<'_, 'a>> {
         if matches!(self.answer, Answer::Denied(_)) {
             return Vec::new();
@@ -199,12 +199,12 @@ impl<'a> Explanation<'a> {
     }
 }
 
-/// What cannot be decided, and the attributes that are not known.
+/// A part of the rules that cannot be decided, with the attributes that are not known.
 #[derive(Clone, Copy, Debug)]
 pub struct UndecidedPart<'e, 'a> {
-    /// `None`: whether the request is exempt.
+    /// The policy; `None` for the exemptions.
     pub policy: Option<&'a Policy>,
-    /// `None`: whether the policy takes part.
+    /// The rule; `None` for the policy's own conditions.
     pub rule: Option<&'e ExplainedRule<'a>>,
     pub attributes: &'e [&'a Attribute],
 }

@@ -29,9 +29,9 @@ use request::identity::{Claims, KnownKey};
 use request::matcher::{Expectation, Text};
 use request::request::{ClientAddress, Request};
 
-/// Few, so that rules and requests meet.
+/// Few attributes, so that rules and requests often have one in common.
 const ATTRIBUTES: [&str; 7] = ["header:x-a", "query:b", "cookie:c", "jwt:plan", "key:plan", "ip:address", "path"];
-/// `match` has also this one.
+/// An attribute that only `match` can read.
 const WORDS: &str = "words(jwt:plan)";
 const VALUES: [&str; 4] = ["a", "A", "b", "5"];
 const AT: Timestamp = Timestamp(1);
@@ -97,7 +97,7 @@ fn price() -> impl Strategy<Value = Price> {
     prop_oneof![3 => (1u64..6).prop_map(|cost| Price::Fixed(Cost::from_tokens(cost))), 1 => requested]
 }
 
-/// A burst of each request's own, by a claim or a column that may be no number.
+/// A burst that each request brings, in a claim or a column that may be no number.
 fn claimed() -> impl Strategy<Value = ClaimedNumbers> {
     let from = prop_oneof![
         2 => Just(Attribute::ClaimedAmount("plan".to_owned())),
@@ -204,23 +204,23 @@ fn rule_set() -> impl Strategy<Value = RuleSet> {
     })
 }
 
-/// Everything that a request has.
+/// All values of a request.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SampleRequest {
     head: Parts,
     client: ClientAddress,
     claims: Option<Claims>,
     key: Option<KnownKey>,
 }
 
-impl Sent {
+impl SampleRequest {
     fn request(&self) -> Request<'_> {
-        let Sent { head, client, claims, key } = self;
+        let SampleRequest { head, client, claims, key } = self;
         Request { claims: claims.as_ref(), key: key.as_ref(), ..Request::new(head, *client) }
     }
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
+fn sent() -> impl Strategy<Value = SampleRequest> {
     let value = || option::of(select(&VALUES[..]));
     let issuer = option::of(Just("https://issuer".to_owned()));
     let claim = prop_oneof![
@@ -245,14 +245,14 @@ fn sent() -> impl Strategy<Value = Sent> {
             head = head.header("cookie", format!("c={value}"));
         }
         let (head, ()) = head.body(()).unwrap().into_parts();
-        Sent { head, client: ClientAddress::new([192, 0, 2, host].into(), 64), claims, key }
+        SampleRequest { head, client: ClientAddress::new([192, 0, 2, host].into(), 64), claims, key }
     })
 }
 
-/// Explains a request of which `see` decides what is known.
+/// Explains a request; `see` determines which attributes are known.
 fn explain<'a>(
     rules: &'a RuleSet,
-    sent: &'a Sent,
+    sent: &'a SampleRequest,
     names: &'a PseudonymKey,
     see: impl Fn(&Attribute, Observation<'a>) -> Observation<'a>,
     client: Option<std::net::IpAddr>,

@@ -8,7 +8,7 @@ use super::path_prefix::PrefixReplacement;
 use request::attribute::Attribute;
 use request::request::Request;
 
-/// The changes of a route.
+/// The changes that a route makes to its requests and responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forwarding {
     pub rewrite: Rewrite,
@@ -18,7 +18,7 @@ pub struct Forwarding {
     pub client_certificate: ForwardedCertificate,
 }
 
-/// Whether the upstream gets what TLS has verified of the client's certificate.
+/// Whether the upstream gets the properties of the client's verified certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedCertificate {
     #[default]
@@ -26,11 +26,11 @@ pub enum ForwardedCertificate {
     Yes,
 }
 
-/// What the upstream gets in place of what the client sent.
+/// The host and path that replace those of the client's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite {
     pub path: Option<PrefixReplacement>,
-    /// What is taken off the path, if nothing takes its place: it is reported in `X-Forwarded-Prefix`.
+    /// The prefix that is removed from the path without a replacement, reported in `X-Forwarded-Prefix`.
     pub stripped: Option<HeaderValue>,
     pub host: Option<HeaderValue>,
 }

@@ -1,4 +1,4 @@
-//! Changes of header fields that a route makes, with values that may have attributes of the request in them.
+//! Holds changes of header fields that a route makes; their values may contain attributes of the request.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderValue};
 use request::attribute::{Attribute, is_alias};
 use request::request::Request;
 
-/// Fields that are set or removed in each message of a route.
+/// Fields that are set or removed in each request or response of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
-    /// In place of all fields of the same name.
+    /// Fields that replace all fields of the same name.
     pub set: Vec<(HeaderName, FieldValue)>,
     pub remove: Vec<HeaderName>,
 }
@@ -18,7 +18,7 @@ pub struct HeaderChanges {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {
     Fixed(HeaderValue),
-    /// With attributes of the request.
+    /// A text that contains attributes of the request.
     Composed(Vec<ValuePart>),
 }
 
@@ -42,8 +42,8 @@ impl HeaderChanges {
         self.set.iter().flat_map(|(_, value)| value.attributes())
     }
 
-    /// The changes for a request. A field whose value cannot be made is removed, so that the client's own is never taken for
-    /// it.
+    /// The changes for a request. A field whose value cannot be made is removed, so that the upstream never takes the client's
+    /// own for it.
     pub fn resolve(&self, request: &Request<'_>) -> ResolvedChanges {
         let set = self.set.iter().map(|(name, value)| (name.clone(), value.resolve(request)));
         ResolvedChanges(set.chain(self.remove.iter().map(|name| (name.clone(), None))).collect())
@@ -51,7 +51,7 @@ impl HeaderChanges {
 }
 
 impl FieldValue {
-    /// The attributes in it.
+    /// The attributes in the value.
     pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
         let parts = match self {
             FieldValue::Fixed(_) => &[],

@@ -1,4 +1,4 @@
-//! The routes of a file, and the upstreams that they lead to.
+//! Holds the routes of a file, and the upstreams that they lead to.
 //!
 //! A route is chosen by what a client sends, before any rule is asked and after the client's credentials were verified. The
 //! names of both are attributes of the request from then on. Like the rules, this room does no I/O and cannot fail.
@@ -12,7 +12,7 @@ pub mod route_set;
 pub mod split;
 pub mod target;
 
-/// The name of the upstream that `upstream` names, and of its route.
+/// The name of the upstream that the key `upstream` defines, and of its route.
 pub const DEFAULT: &str = "default";
 
 /// The index of a route in its file.

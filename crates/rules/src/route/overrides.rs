@@ -1,32 +1,32 @@
-//! Holds what a route says in place of the settings of its upstream, and of the whole file.
+//! Holds the settings of a route that replace those of its upstream, or of the whole file.
 
 use base::time::Micros;
 
-/// The settings of a route. What it does not say holds as it does elsewhere.
+/// The settings of a route; `None` keeps the setting of the upstream or the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,
-    /// How often a request is tried again.
+    /// The most retries of a request.
     pub retries: Option<u32>,
-    /// The size of a request body.
+    /// The largest request body, in bytes.
     pub body_bytes: Option<u64>,
 }
 
-/// How long the upstream may take.
+/// The timeouts of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Option<Micros>,
-    /// Between bytes.
+    /// The longest time between two bytes received from the upstream.
     pub read: Option<Micros>,
-    /// Between bytes.
+    /// The longest time between two bytes sent to the upstream.
     pub write: Option<Micros>,
     pub total: Option<TotalTimeout>,
 }
 
-/// How long a whole request may take.
+/// The longest time that a whole request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TotalTimeout {
-    /// As long as the other timeouts allow.
+    /// No limit besides the other timeouts.
     None,
     After(Micros),
 }

@@ -2,17 +2,17 @@
 
 use request::path::normalise_segment;
 
-/// What takes the place of the first segments of a path.
+/// A replacement for the first segments of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixReplacement {
-    /// Normalised, without a slash at the end. The first one that fits is replaced.
+    /// The prefixes, normalised and without a slash at the end. The first one that fits is replaced.
     prefixes: Vec<Vec<u8>>,
-    /// Without a slash at the end.
+    /// The new segments, without a slash at the end.
     new: Vec<u8>,
 }
 
 impl PrefixReplacement {
-    /// Of the prefixes that a path has, the longest is replaced by `new`.
+    /// Replaces the longest of `prefixes` that a path has by `new`.
     pub fn new(mut prefixes: Vec<Vec<u8>>, new: &str) -> PrefixReplacement {
         for prefix in &mut prefixes {
             while prefix.last() == Some(&b'/') {
@@ -42,7 +42,7 @@ impl PrefixReplacement {
     }
 }
 
-/// What follows the prefix: nothing, or a text that begins with a slash. `None` if the path does not have the prefix.
+/// The path after the prefix: nothing, or a text that begins with a slash. `None` if the path does not have the prefix.
 fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     let Some(inner) = path.strip_prefix(b"/") else { return (path == prefix).then_some(b"") };
     let wanted: Vec<&[u8]> = prefix.split(|byte| *byte == b'/').skip(1).collect();
@@ -78,7 +78,7 @@ fn rest<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     found
 }
 
-/// A path without the segments at its beginning that mean nothing. With them some servers would read it as `//…`.
+/// The path without empty or `.` segments at its beginning: with them some servers would read it as `//…`.
 fn from_first_name(path: &[u8]) -> &[u8] {
     let mut path = path;
     while let Some(inner) = path.strip_prefix(b"/") {
@@ -91,7 +91,7 @@ fn from_first_name(path: &[u8]) -> &[u8] {
     path
 }
 
-/// What a segment means for the path.
+/// The effect of a segment on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It is empty, or `.`.
@@ -101,7 +101,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Of a segment as it was sent, in a path that has one reading.
+    /// The kind of a segment, as sent, of a path that has a single reading.
     fn of(segment: &[u8]) -> Kind {
         let mut rest = segment.split(|byte| *byte == b';').next().unwrap_or_default();
         let mut dots = 0_u8;

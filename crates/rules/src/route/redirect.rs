@@ -5,19 +5,19 @@ use http::HeaderValue;
 use super::path_prefix::PrefixReplacement;
 use request::request::without_port;
 
-/// A redirection. What it does not name is as in the request.
+/// A redirection. Parts that it does not set are those of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     pub code: u16,
     pub scheme: Option<&'static str>,
-    /// Without a port.
+    /// The host, without a port.
     pub host: Option<String>,
-    /// `None`: that of the request if neither scheme nor host change, otherwise the usual one of the scheme.
+    /// The port. `None`: that of the request if neither scheme nor host change, otherwise the default port of the scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }
 
-/// Where a request went that is redirected.
+/// The original address of a redirected request.
 #[derive(Clone, Copy, Debug)]
 pub struct RedirectedRequest<'r> {
     pub scheme: &'r str,

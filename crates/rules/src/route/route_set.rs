@@ -23,7 +23,7 @@ use request::request::Request;
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
-    /// All of them must hold. They read no credentials.
+    /// The conditions, all of which must hold. They read no credentials.
     pub conditions: Vec<Condition>,
     pub target: Target,
     /// `None`: requests are forwarded, and responses returned, as they are.
@@ -32,7 +32,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The upstreams to which it leads; none if it answers by itself.
+    /// The upstreams to which it leads; empty if it answers by itself.
     pub fn upstreams(&self) -> Vec<UpstreamId> {
         match &self.target {
             Target::Upstream(upstream) => vec![*upstream],
@@ -61,28 +61,28 @@ pub struct RouteSet {
 
 #[derive(Clone, Debug)]
 struct CompiledRoute {
-    /// The upstream of a split is chosen for each request.
+    /// The choice of this route, without the upstream of a split, which is chosen for each request.
     choice: RouteChoice,
     split: Option<Split>,
     conditions: Vec<CompiledCondition>,
 }
 
-/// Where a request goes.
+/// The route and the upstream of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChoice {
     pub route: RouteId,
-    /// `None` for a route that answers by itself; and for one that splits its requests, as long as the request is not known.
+    /// The upstream. `None` for a route that answers by itself, and for a route with a split before the request is known.
     pub upstream: Option<UpstreamId>,
 }
 
-/// What the routes lead to, for a request of which not everything is known.
+/// The route and upstream of a request that is only partly known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialChoice {
     Chosen(RouteChoice),
     /// The route is known, but not which of its upstreams.
     OneOf(RouteId),
     NoRoute,
-    /// A condition decides that reads an attribute which is not known.
+    /// A condition reads an attribute that is not known.
     Unknown,
 }
 
@@ -99,7 +99,7 @@ impl RouteSet {
         RouteSet::compile(vec![route])
     }
 
-    /// Names have been checked.
+    /// Compiles routes whose names have been checked.
     pub fn compile(routes: Vec<Route>) -> RouteSet {
         let mut attributes = Vec::new();
         let mut slot = |attribute: &Attribute| {
@@ -131,7 +131,7 @@ impl RouteSet {
         RouteSet { routes, attributes, compiled, index }
     }
 
-    /// A [`RouteId`] is an index into it.
+    /// The routes, in the order of the file; a [`RouteId`] is an index into them.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -178,8 +178,8 @@ impl RouteSet {
         candidates.find(|route| values.hold(&route.conditions))
     }
 
-    /// The route that every request takes, if there is one: it is also that of requests which were refused before their
-    /// route could be chosen.
+    /// The route that every request takes, if there is only one: it is also the route of requests that were refused before one
+    /// could be chosen.
     pub fn only(&self) -> Option<RouteChoice> {
         match self.compiled.as_slice() {
             [only] if only.conditions.is_empty() => Some(only.choice),
@@ -193,7 +193,7 @@ impl RouteSet {
         Some(compiled.choice)
     }
 
-    /// The first route that a request matches, as far as what `observe` returns of its attributes decides that.
+    /// The first route that a request matches, if the observed attributes determine it.
     pub fn choose_partially<'s, 'a>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>,

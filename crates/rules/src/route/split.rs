@@ -31,7 +31,7 @@ pub struct Share {
     pub weight: u32,
 }
 
-/// Which upstream a request goes to, as far as its attributes are known.
+/// The upstream of a request whose attributes are only partly known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialShare {
     Chosen(UpstreamId),
@@ -40,7 +40,7 @@ pub enum PartialShare {
 }
 
 impl Split {
-    /// `shares` is not empty.
+    /// Makes a split of `shares`, of which there must be at least one.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }
@@ -72,7 +72,7 @@ impl Split {
         }
     }
 
-    /// The upstream for a request of which not everything is known.
+    /// The upstream for a request that is only partly known.
     pub fn choose_partially<'s, 'v>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'v>,
@@ -89,7 +89,7 @@ impl Split {
         PartialShare::Chosen(self.largest())
     }
 
-    /// The upstream in whose part of the total a number is.
+    /// The upstream whose part of the total contains `number`.
     fn at(&self, number: u64) -> UpstreamId {
         let mut left = number;
         for share in &self.shares {
@@ -107,7 +107,7 @@ impl Split {
         best.map_or(UpstreamId(0), |share| share.upstream)
     }
 
-    /// The upstream with the largest weight, the first of several: for clients that cannot be distinguished.
+    /// The upstream with the largest weight, the first of equal ones: for clients that cannot be distinguished.
     fn largest(&self) -> UpstreamId {
         let largest = self.shares.iter().rev().max_by_key(|share| share.weight);
         largest.map_or(UpstreamId(0), |share| share.upstream)
@@ -115,8 +115,8 @@ impl Split {
 }
 
 impl Share {
-    /// Exponentially distributed over the values, with the weight as its rate: of several shares each has the least in
-    /// proportion to its weight.
+    /// A number that is exponentially distributed over the values, with the weight as its rate: so the share with the smallest
+    /// number is chosen in proportion to its weight.
     fn distance(&self, value: &[u8]) -> f64 {
         let mut hash = Sha256::new();
         hash.update(self.name.len().to_be_bytes());

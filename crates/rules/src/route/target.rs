@@ -8,16 +8,16 @@ use super::UpstreamId;
 use super::redirect::Redirect;
 use super::split::Split;
 
-/// What happens to the requests of a route that have been let through.
+/// The treatment of the requests of a route that have been let through.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Upstream(UpstreamId),
-    /// To one of several upstreams.
+    /// One of several upstreams.
     Split(Split),
     Answer(RouteAnswer),
 }
 
-/// The answer of a route in the place of an upstream.
+/// The answer of a route that has no upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteAnswer {
     Redirect(Redirect),
