@@ -1,8 +1,8 @@
-//! The view of a request that a store has: whether its client is still there, and the span to link to.
+//! Defines what a store can ask about a request: whether its client is still connected, and the span to link to.
 
 use std::fmt;
 
-/// The request behind a call, as far as a store has to know it.
+/// The request behind a call.
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;

@@ -1,8 +1,8 @@
-//! Why a store gave no answer.
+//! Lists the reasons for which a store gives no answer.
 
 use std::sync::Arc;
 
-/// Why a store gave no answer. The embedded store always answers.
+/// The reason why a store gave no answer. The embedded store always answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// No connection can be made.
@@ -27,17 +27,17 @@ pub enum StoreError {
     Refused,
     /// No answer in time. Whether the plan was charged is unknown.
     Timeout,
-    /// Its time passed before it could be sent, because calls before it took too long. Nothing was charged.
+    /// The deadline passed before the request could be sent, because earlier calls took too long. Nothing was charged.
     Unsent,
-    /// Another server has taken the place of the one that was connected to. Whether the plan was charged is unknown.
+    /// Another server has replaced the connected one. Whether the plan was charged is unknown.
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
     /// More requests are queued than can be answered in time. Nothing was sent.
     Backlog,
-    /// The reply is not one that the call can have.
+    /// The reply is not a valid one for the call.
     UnexpectedReply,
-    /// The server's time was twice outside of the periods that the call named. Nothing was charged.
+    /// The server's time was outside of the periods that the call named, twice. Nothing was charged.
     OutsidePeriod,
     /// Another node of the cluster has the bucket now. Nothing ran.
     SlotMoved,
@@ -107,36 +107,37 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Whether a node of a cluster has shown that the call did not run and may be sent again, to where it then belongs.
+    /// Whether a node of a cluster has shown that the call did not run and may be sent again, to the node that now has the
+    /// bucket.
     pub fn is_redirection(self) -> bool {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the server works, although it has not decided: it has named another one, told its time, or said that its cluster
-    /// does not serve the slot.
+    /// Whether the server works although it has not decided: it has named another server, reported its time, or said that its
+    /// cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
 
-    /// Whether the server works and has refused a call for reasons of its own, such as a row that others hold, or memory
-    /// that is full. A breaker would keep requests away from it that it can decide.
+    /// Whether the server works, and has refused the call because of its state: a row that other transactions hold, or full
+    /// memory. A breaker would block other requests that the server can decide.
     pub fn is_refusal(self) -> bool {
         matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }
 }
 
-/// An error with its detail: the first is counted, the second is logged.
+/// An error with its detail: the error is counted, the detail is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub error: StoreError,
     pub detail: String,
-    /// The server, of a store on several.
+    /// The address of the server, for a store on several servers.
     pub node: Option<Arc<str>>,
 }
 
 impl Fault {
-    /// Whether the connection is of no more use. Otherwise it is the server's state, which a new connection would find
-    /// unchanged.
+    /// Whether the connection must be closed. Otherwise the error comes from the server's state, which a new connection would
+    /// find unchanged.
     pub fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,

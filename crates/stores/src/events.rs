@@ -1,4 +1,4 @@
-//! Events that a store reports besides its answers: calls, connections, the breaker, other gateways.
+//! Lists the events that a store reports besides its answers: calls, connections, the breaker, other gateways.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use base::time::Micros;
 
 const GATEWAY_TTL: Duration = Duration::from_secs(7);
 
-/// How long a gateway counts as alive after its last heartbeat: three that are missed, and a little more.
+/// How long a gateway counts as alive after its last heartbeat: the time of three missed heartbeats, and a little more.
 pub fn gateway_ttl() -> Micros {
     Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
 }
@@ -25,12 +25,12 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// The time of requests passed before they could be sent; to this server, of several.
+    /// Requests whose deadline passed before they could be sent; `node` is the server, of a store on several.
     Unsent { requests: usize, node: Option<Arc<str>> },
-    /// The last calls on a connection all took so long that requests are lost: the fastest of them, and the `timeout` that
-    /// they need; to this server, of several.
+    /// The last calls on a connection all took so long that requests are lost: the duration of the fastest, and the `timeout`
+    /// that they need; `node` is the server, of a store on several.
     RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
-    /// A worker's connection is ready, to this server if it is one.
+    /// A worker's connection is ready; `server` is its address, for a store on one server.
     Up { worker: Worker, server: Option<HostPort> },
     /// The circuit breaker has opened: no calls for a while.
     BreakerOpened,
@@ -38,30 +38,30 @@ pub enum Event {
     BreakerClosed,
     /// A worker's connection could not be made, or was lost.
     Down { worker: Worker, fault: Fault },
-    /// How many gateways share the limits, and the others that announced their configuration.
+    /// The number of gateways that share the limits, and the others that announced their configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
-    /// Of a store on several servers: what has happened to one of them.
+    /// A change of one server, of a store on several.
     Node { address: Arc<str>, change: NodeChange },
-    /// Which keys the server evicts when its memory is full, by its name for that.
+    /// The server's policy of which keys it evicts when its memory is full, by its name.
     EvictionPolicy(String),
-    /// The server has warned of something, in its words.
+    /// A warning of the server, in its words.
     ServerWarning(String),
-    /// How large the table is in which a database keeps the buckets.
+    /// The size of the database table of the buckets.
     TableMeasured(TableSize),
     /// The heartbeat was refused, so the number of gateways is unknown.
     HeartbeatError(Fault),
 }
 
-/// What has happened to one server of several.
+/// A change of one server, of a store on several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
-    /// Every worker is connected to it.
+    /// Every worker is connected to the server.
     Up,
-    /// Some worker is not.
+    /// A worker is not connected to the server.
     Down(Fault),
     BreakerOpened,
     BreakerClosed,
-    /// It has no buckets any more.
+    /// The server has no buckets any more.
     Gone,
 }
 
@@ -79,9 +79,9 @@ pub struct RunningGateway {
 pub struct TableSize {
     pub table_bytes: u64,
     pub index_bytes: u64,
-    /// About how many rows it has.
+    /// The approximate number of rows.
     pub live_rows: u64,
-    /// About how many old versions of rows the database has not reclaimed.
+    /// The approximate number of old versions of rows that the database has not reclaimed.
     pub dead_rows: u64,
 }
 
@@ -89,16 +89,16 @@ pub struct TableSize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
     pub requests: usize,
-    /// Whether the server has decided any of them.
+    /// Whether the server has decided any of its requests.
     pub any_decided: bool,
     pub took: Micros,
-    /// Buckets whose value was not a valid state; they were set to empty.
+    /// The number of *healed* buckets: their value was not a valid state, and was replaced by that of an empty bucket.
     pub healed: u64,
     pub fault: Option<Fault>,
     pub span_links: SpanLinks,
 }
 
-/// Receives events, on whichever thread they happen.
+/// Receives events, on the thread on which they happen.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

@@ -1,4 +1,4 @@
-//! Decides while the store gives no answer: by this gateway's share of each limit, in memory.
+//! Decides plans while the store gives no answer, in memory: by this gateway's share of each limit.
 //!
 //! A share is the limit divided by the number of live gateways, as last reported through the store. A bucket starts with its
 //! part of the level that the store last showed, so an outage is no refill; what is spent here is remembered until the next
@@ -21,7 +21,7 @@ use ledger::cost::Cost;
 
 /// The maximum number of buckets whose last level is remembered.
 const MAX_OBSERVED: usize = 65_536;
-/// A bucket that is full again this soon need not be remembered.
+/// A bucket that is full again within this time is not remembered.
 const MIN_RESET_AFTER: Micros = Micros(10_000);
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
-    /// The number of gateways from the file; more if more are alive.
+    /// The number of gateways from the file, used unless more are alive.
     at_least: u64,
     gateways: AtomicU64,
 }
@@ -38,14 +38,14 @@ pub struct FallbackShare {
 #[derive(Clone, Debug)]
 struct Observation {
     state: State,
-    /// On the store's clock.
+    /// The moment on the store's clock.
     decided: Timestamp,
-    /// The same moment on ours, as far as that is known.
+    /// The same moment on this process's clock, as far as it is known.
     at: Timestamp,
 }
 
 impl FallbackShare {
-    /// Shares of a store whose clock is heard by `store_clock`.
+    /// Shares for a store whose clock is observed by `store_clock`.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
         let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
         FallbackShare { memory: share.memory.on(store_clock), ..share }
@@ -61,7 +61,8 @@ impl FallbackShare {
         }
     }
 
-    /// Sets the number of live gateways, at least the one from the file, which it returns. It holds until the next call.
+    /// Sets and returns the number of gateways: those alive, but at least the number from the file. It is used until the next
+    /// call.
     pub fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
@@ -100,8 +101,8 @@ impl FallbackShare {
         TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }
     }
 
-    /// Lowers a share to its part of the last known level, plus what has been refilled since. Returns how many other
-    /// buckets were evicted for it.
+    /// Lowers a share to its part of the last known level, plus the refill since then. Returns how many other buckets were
+    /// evicted for it.
     fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
         let Some(observed) = self.observed.get(&charge.key) else { return 0 };
         let now = observed.decided.plus(self.clock.now().since(observed.at));

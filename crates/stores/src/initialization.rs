@@ -8,17 +8,17 @@ use super::remote;
 use super::settings::Settings;
 use base::secret::SecretSource;
 
-/// What has to be done once before gateways can use a store.
+/// The preparation of a database, once before gateways can use it as a store.
 #[derive(Debug)]
 pub struct Initialization<'s> {
     settings: &'s Settings,
     postgres: &'s postgres::Settings,
 }
 
-/// The user who does it.
+/// The user who prepares the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// The one in gateway.yaml.
+    /// The user in gateway.yaml.
     OfGateway,
     As {
         user: String,
@@ -27,7 +27,7 @@ pub enum Login {
 }
 
 impl Initialization<'_> {
-    /// `None` for a store that needs no tables.
+    /// The preparation of this store; `None` for a store that needs no tables.
     pub fn of(settings: &Settings) -> Option<Initialization<'_>> {
         match settings {
             Settings::Memory(_) | Settings::Redis(_) => None,
@@ -35,12 +35,12 @@ impl Initialization<'_> {
         }
     }
 
-    /// The statements, which can be repeated.
+    /// The statements, which can be run again.
     pub fn statements(&self) -> String {
         postgres::schema::statements(self.postgres)
     }
 
-    /// Runs them. Must run on a tokio runtime.
+    /// Runs the statements. Must run on a tokio runtime.
     ///
     /// # Errors
     ///

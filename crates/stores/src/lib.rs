@@ -62,7 +62,7 @@ pub use settings::{Endpoint, Settings};
 pub use take_failure::{PartialTake, TakeFailure};
 pub use worker::Worker;
 
-/// The list of stores. A new one needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
+/// A store of one kind. A new kind needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
 #[derive(Debug)]
 pub enum Store {
     Memory(Memory),
@@ -72,7 +72,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for this number of workers. A remote store is not connected to yet: [`Store::run`] does that.
+    /// Opens a store for this number of workers. A remote store is not connected yet: [`Store::run`] connects it.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         let hooks = Hooks::default();
         match settings {
@@ -111,12 +111,12 @@ impl Store {
         }
     }
 
-    /// Decides a plan, all or nothing. `None` when the client had disconnected before the store was called: nothing is spent.
+    /// Decides a plan, all or nothing. `None` if the client had disconnected before the store was called: nothing is spent.
     ///
     /// # Errors
     ///
-    /// When the store gave no answer, or not for all of it; [`StoreError`] says for each cause whether the plan may have been
-    /// charged.
+    /// When the store gave no answer, or not for the whole plan; [`StoreError`] says for each cause whether the plan may have
+    /// been charged.
     pub fn take(
         &self,
         worker: Worker,
@@ -126,8 +126,8 @@ impl Store {
         self.ask(worker, plan, caller, None)
     }
 
-    /// The same, for a caller that does not wait for the store's whole timeout: what is not answered after `most` is an error, of
-    /// that part of the plan alone where its buckets are on several servers.
+    /// Decides a plan for a caller that waits at most `most`, if that is less than the store's timeout. A part of the plan
+    /// without an answer by then is an error; where buckets are on several servers, the other parts have their answers.
     ///
     /// # Errors
     ///
@@ -178,7 +178,8 @@ impl Store {
         }
     }
 
-    /// Prepares for requests that charge buckets of these limits beside others, at this gateway or at others with the same file.
+    /// Prepares for requests that charge buckets of these limits together with others, in this gateway or in others with the
+    /// same file: some of these charges may be undone.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);
@@ -196,7 +197,7 @@ impl Store {
         }
     }
 
-    /// What the store's clock shows when ours shows `ours`, as far as it is known.
+    /// The time on the store's clock when this process's clock shows `ours`, as far as it is known.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.date_at(ours),
@@ -216,7 +217,7 @@ impl Store {
         }
     }
 
-    /// Frees the buckets that are full again. Should be called about once a second.
+    /// Frees the buckets that are full again. To be called about once a second.
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
@@ -226,7 +227,7 @@ impl Store {
         }
     }
 
-    /// The buckets, where this process holds them itself and no other gateway shares them.
+    /// The buckets that this process holds and no other gateway shares; `None` for a shared store.
     pub fn local_buckets(&self) -> Option<&Memory> {
         match self {
             Store::Memory(memory) => Some(memory),

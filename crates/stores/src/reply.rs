@@ -17,17 +17,17 @@ pub struct TakeReply {
     /// The time of the decision, on the store's own clock.
     pub now: Timestamp,
     pub settlement: Settlement,
-    /// How many buckets were evicted to make room although they were not full again.
+    /// The number of buckets that were evicted to make room although they were not full again.
     pub evicted: u64,
     pub source: Source,
 }
 
-/// Where an answer comes from, by which metrics and the access log distinguish it.
+/// The source of an answer, by which metrics and the access log distinguish it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Store,
-    /// From levels seen earlier; the store would have refused too.
+    /// Levels that the store has shown earlier, by which it would have refused too.
     Cached,
-    /// From this gateway's share of the limits: the store gave no answer.
+    /// This gateway's share of the limits, because the store gave no answer.
     Fallback,
 }

@@ -1,4 +1,4 @@
-//! Puts the reply to a plan together from the replies for parts of it, which are charged one after the other.
+//! Combines the reply to a plan from the replies for parts of it, which are charged one after the other.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use super::reply::{Source, TakeReply};
 use ledger::charge::{Charge, ChargePurpose, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 
-/// Where the charges of a part are in the whole plan.
+/// The positions of a part's charges in the whole plan.
 #[derive(Clone, Debug, Default)]
 pub struct PartPositions {
     pub enforced: SmallVec<[usize; 2]>,
@@ -40,7 +40,7 @@ impl ReplyInParts {
         put(&mut whole.shadow, &part.shadow, &settlement.shadow);
     }
 
-    /// The next part has refused: those so far get back what they paid, and no shadow is asked.
+    /// Notes that the next part has refused: the charges so far are given back, and no shadow is asked.
     pub fn refuse(&mut self, plan: &Plan) {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();

@@ -1,4 +1,4 @@
-//! Which store to open, and with which settings.
+//! The settings of a store, of whichever kind.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum Settings {
     Postgres(postgres::Settings),
 }
 
-/// Where a shared store is, and the part of it that holds the buckets.
+/// The address of a shared store, and the part of it that holds the buckets.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'s> {
     Redis {
@@ -27,7 +27,7 @@ pub enum Endpoint<'s> {
         prefix: &'s str,
     },
     Postgres {
-        /// At least one; one of them accepts writes.
+        /// The servers, at least one; one of them accepts writes.
         hosts: &'s [HostPort],
         database: &'s str,
         table: &'s str,
@@ -62,7 +62,7 @@ impl Settings {
         self.endpoint().is_some()
     }
 
-    /// How many connections a gateway with so many workers has to a shared store.
+    /// The number of connections to a shared store of a gateway with this many workers.
     pub fn connections(&self, workers: usize) -> usize {
         match self {
             Settings::Memory(_) => 0,
@@ -80,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// Where a shared store is; `None` for buckets in this process.
+    /// The address of a shared store; `None` for buckets in this process.
     pub fn endpoint(&self) -> Option<Endpoint<'_>> {
         match self {
             Settings::Memory(_) => None,
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// Whether both lead to the same buckets, as far as the settings can tell.
+    /// Whether both lead to the same buckets, as far as the settings show.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         match (self.endpoint(), other.endpoint()) {
             (
@@ -106,7 +106,7 @@ impl Settings {
         }
     }
 
-    /// How buckets are distributed over the nodes of the cluster that both name, if that differs.
+    /// How both distribute buckets over the nodes of the same cluster, if that differs.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)
@@ -118,7 +118,7 @@ impl Settings {
         (is_same && cluster.place != other.place).then_some((cluster.place, other.place))
     }
 
-    /// How a connection to a shared store is secured.
+    /// The login and the TLS settings of a shared store.
     pub fn login(&self) -> Option<&Login> {
         match self {
             Settings::Memory(_) => None,
@@ -140,8 +140,8 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// These settings with the login, the sentinels and the cluster's nodes of `newer`: what can change without a restart. A login for another
-    /// place is left out.
+    /// These settings with the login, the sentinels and the cluster's nodes of `newer`, which can change without a restart. A
+    /// login for another server is left out.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {

@@ -1,7 +1,7 @@
-//! Keeps the clock of a remote store, as its last reply showed it: decisions that depend on the date use that clock.
+//! Keeps the clock of a remote store, as its last reply showed it, for decisions that depend on the date.
 //!
-//! Of a store on several servers each has a clock of its own. For the shares that a gateway grants in place of some of them,
-//! there is one clock, that of the server that has ever been furthest ahead, also if that is behind ours. It never steps back
+//! Each of several servers of a store has a clock of its own. For the shares that a gateway grants in place of some of them
+//! there is one clock: that of the server that has been furthest ahead, even if it is behind this process's. It never steps back
 //! to the clock of another server: a share would then refill a second time for the same period.
 
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use base::time::Timestamp;
 
-/// What is stored before the first reply. Every reply shows a larger difference.
+/// The stored difference before the first reply. Every reply shows a larger one.
 const UNKNOWN: i64 = i64::MIN;
 
-/// A remote store's clock. Before the first reply it is assumed to show the same time as ours.
+/// A remote store's clock. Before the first reply it is assumed to agree with this process's clock.
 #[derive(Debug)]
 pub struct StoreClock {
-    /// By how many microseconds it is ahead of ours; or [`UNKNOWN`].
+    /// The microseconds by which it is ahead of this process's clock; or [`UNKNOWN`].
     ahead: AtomicI64,
-    /// The clock of all servers, if this is that of one of several.
+    /// The clock of all servers, if this is the clock of one of several.
     whole: Option<Arc<StoreClock>>,
 }
 
@@ -33,9 +33,9 @@ impl StoreClock {
         StoreClock { whole: Some(whole), ..StoreClock::default() }
     }
 
-    /// The store's clock showed `theirs` when ours showed something from `started` to `ended`: while a call was under way.
-    /// Within that the former value stays, so a late reply does not set the clock back by as much as it was late. Returns when
-    /// that was on ours, as far as it is known: a moment from `started` to `ended`.
+    /// Notes that the store's clock showed `theirs` at some moment between `started` and `ended` on this process's clock, while
+    /// a call was under way. A former value that agrees with this stays, so a late reply does not set the clock back by its
+    /// delay. Returns that moment on this process's clock, as far as it is known.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead().min(most).max(least);
@@ -48,7 +48,7 @@ impl StoreClock {
         Timestamp(theirs.0.saturating_add_signed(-ahead))
     }
 
-    /// What the store's clock shows when ours shows `ours`.
+    /// The time on the store's clock when this process's clock shows `ours`.
     pub fn at(&self, ours: Timestamp) -> Timestamp {
         Timestamp(ours.0.saturating_add_signed(self.ahead()))
     }

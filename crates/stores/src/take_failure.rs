@@ -1,4 +1,4 @@
-//! Defines what is known of a plan that a store has not decided: why, and what some of its servers have granted.
+//! Defines the failure of a take: the reason, and the charges that some of several servers have granted.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// Why a plan was not decided.
+/// The failure of a plan that was not decided.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,
-    /// Where buckets are on several servers: what others have granted. `None`: nothing is known to be charged.
+    /// The charges that other servers have granted, if buckets are on several. `None`: no charge is known.
     pub partial: Option<Box<PartialTake>>,
 }
 
-/// A plan of which some servers have granted their part, and others gave no answer. Dropped, it gives back what was
-/// charged; what was not answered counts as spent.
+/// A plan of which some servers have granted their part, and others gave no answer. If it is dropped, the granted charges are
+/// given back; charges without an answer count as spent.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,
@@ -27,12 +27,13 @@ pub struct PartialTake {
 
 /// Charges that are given back when this is dropped.
 pub trait ProvisionalCharges: fmt::Debug + Send {
-    /// They stay.
+    /// Keeps the charges.
     fn keep(self: Box<Self>);
 }
 
 impl PartialTake {
-    /// `unanswered` are the charges without an answer, at these positions of the whole plan; `reply` has the others.
+    /// Makes a partial take. `unanswered` are the charges without an answer, at these positions of the whole plan; `reply` has
+    /// the others.
     pub fn new(
         unanswered: Plan,
         positions: PartPositions,
@@ -47,7 +48,8 @@ impl PartialTake {
         &self.unanswered
     }
 
-    /// The reply for the whole plan, once the rest was decided elsewhere. If that refuses, what was charged is given back.
+    /// The reply for the whole plan, once the rest was decided elsewhere. If the rest is refused, the granted charges are given
+    /// back.
     pub fn settle(self, plan: &Plan, rest: &TakeReply) -> TakeReply {
         let PartialTake { positions, mut reply, granted, .. } = self;
         if rest.settlement.is_granted() {

@@ -4,8 +4,8 @@
 //! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
 //! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
 //!
-//! One pause of the store makes the calls of all connections late at the same moment. That is one failure in the row, however
-//! many connections there are: timeouts that overlap in time count once.
+//! One pause of the store delays the calls of all connections at the same moment. In the row of failures that counts as one,
+//! however many connections there are: timeouts that overlap in time count once.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,19 +29,19 @@ impl Default for Settings {
     }
 }
 
-/// The number of recent calls that count, and for how long each does.
+/// The number of recent calls that are counted, and the time for which each is.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
-/// Half of the recent calls open it only if there were this many separate failures within the span: not a single pause that
-/// made fifty connections late. Timeouts that overlap still count one by one among the calls: with many connections the last
-/// hundred calls may end within one timeout, and would then hold one failure however many are late.
+/// The number of separate failures within the span without which half of the recent calls do not open it: so a single pause that
+/// delayed fifty connections does not. Timeouts that overlap still count one by one among the calls: with many connections the
+/// last hundred calls may end within one timeout, and would otherwise hold a single failure however many are late.
 const SEPARATE: usize = 5;
 
-/// Shared by all workers.
+/// The circuit breaker of a store, shared by all workers.
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
-    /// Whether anything has failed recently; otherwise the state need not be locked.
+    /// Whether any call has failed recently; otherwise the state need not be locked.
     troubled: AtomicBool,
     state: Mutex<State>,
 }
@@ -52,9 +52,9 @@ struct State {
     /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
-    /// The end of the last timeout that counted in the row. One that began earlier overlaps with it.
+    /// The end of the last timeout that counted in the row. A timeout that began earlier overlaps with it.
     counted_until: Timestamp,
-    /// When the last failures were recorded that counted in the row, oldest first; at most [`SEPARATE`].
+    /// The moments of the last failures that counted in the row, oldest first; at most [`SEPARATE`].
     separate: VecDeque<Timestamp>,
     open: Option<Open>,
 }
@@ -66,7 +66,8 @@ struct Open {
     cooldown: Micros,
     /// Whether a probe is under way.
     probing: bool,
-    /// When the last connection was made to a server that had not answered a call on the connection before; 0 before the first.
+    /// The moment of the last connection to a server that had left a call unanswered on the connection before; 0 before the
+    /// first.
     reconnected: Timestamp,
 }
 
@@ -74,7 +75,7 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     Granted,
-    /// As the probe that finds out whether the store is back.
+    /// As the probe that determines whether the store is back.
     Probe,
     Refused,
 }
@@ -117,7 +118,7 @@ impl Breaker {
         }
     }
 
-    /// Whether anything has failed recently; if not, successes need not be recorded.
+    /// Whether any call has failed recently; if not, successes need not be recorded.
     pub fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
@@ -186,16 +187,16 @@ impl Breaker {
         }
     }
 
-    /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. That it can
-    /// be connected to does not show that it decides: the breaker stays open until then, with the same cool-down.
+    /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. A connection
+    /// alone does not show that the server decides: the breaker stays open until the probe succeeds, with the same cool-down.
     pub fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
         }
     }
 
-    /// Forgets the failures before a new connection. If it is open, the next request probes: that there is a connection does not
-    /// show that the server decides.
+    /// Forgets the failures before a new connection. An open breaker lets the next request probe, because a connection alone
+    /// does not show that the server decides.
     pub fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
@@ -206,8 +207,8 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether the failure of a probe on a connection that was made at this time says nothing: a newer one may lead to another
-    /// server, and is to be probed.
+    /// Whether the failure of a probe on a connection that was made at this time is to be ignored: a newer connection may lead
+    /// to another server, which must be probed itself.
     pub fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }

@@ -158,7 +158,7 @@ fn calls() -> impl Strategy<Value = Vec<CallResult>> {
 }
 
 proptest! {
-    /// By definition, over all calls, also those before the first failure.
+    /// The condition by its definition, over all calls, including those before the first failure.
     #[test]
     fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
         calls in calls(),

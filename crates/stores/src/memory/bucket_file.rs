@@ -29,10 +29,10 @@ pub struct BucketFile {
     lock: File,
 }
 
-/// Why a file of buckets cannot be used.
+/// The reason why a file of buckets cannot be used.
 #[derive(Debug)]
 pub enum LockError {
-    /// By another process.
+    /// Another process uses it.
     InUse,
     Open(io::Error),
 }
@@ -64,10 +64,10 @@ impl BucketFile {
         }
     }
 
-    /// Reads the buckets, as [`Memory::read_buckets`] does, and returns how many are kept; `None` if there is no file.
+    /// Reads the buckets, as [`Memory::read_buckets`] does, and returns how many were kept; `None` if there is no file.
     ///
     /// # Errors
-    /// If the file cannot be read or has no valid buckets. Then none is kept.
+    /// If the file cannot be read or has no valid buckets. Then no bucket is kept.
     pub fn load(&self, memory: &Memory) -> Result<Option<usize>, InvalidBuckets> {
         match File::open(&self.path) {
             Ok(file) => memory.read_buckets(file).map(Some),
@@ -104,7 +104,8 @@ impl BucketFile {
 }
 
 impl Drop for BucketFile {
-    /// A process that is being started may still have a duplicate, which would keep the lock.
+    /// Releases the lock explicitly: a process that is being started may still have a duplicate of the file, which would keep
+    /// it.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }

@@ -1,5 +1,5 @@
-//! Writes the buckets of this store to a stream, and reads them again in another process: the format of
-//! `store.memory.file`, and of a handover to the next process.
+//! Writes the buckets of this store to a stream, and reads them in another process: the format of `store.memory.file`, and of
+//! the handover to the next process.
 //!
 //! | bytes | |
 //! |---|---|
@@ -39,25 +39,25 @@ const BUCKET: u8 = 1;
 const END: u8 = 0;
 const KEY_FORMAT: usize = FORMAT.len();
 
-/// Buckets that are copied while their shard is locked.
+/// The number of buckets that are copied each time that their shard is locked.
 const BATCH: usize = 512;
 
-/// How far the times of a stream may be ahead of the clock. Algorithms do not believe a state from further ahead, and
-/// would refuse until the clock has caught up.
+/// The longest time that the moments of a stream may be ahead of the clock. Algorithms replace a moment that is further ahead,
+/// and would refuse until the clock has caught up.
 const AHEAD: Micros = Micros(3_600_000_000);
 
-/// Why buckets cannot be read.
+/// The reason why buckets cannot be read.
 #[derive(Debug)]
 pub enum InvalidBuckets {
     Read(io::Error),
-    /// Something else.
+    /// The bytes are not a stream of buckets.
     Foreign,
     Version(u8),
-    /// Of another version of Tollgate, whose keys or states mean something else.
+    /// Another version of Tollgate wrote them, whose keys or states have another meaning.
     KeyFormat,
     Truncated,
     Damaged,
-    /// More follows after the end.
+    /// There are bytes after the end.
     TooLong,
 }
 
@@ -77,9 +77,9 @@ impl fmt::Display for InvalidBuckets {
 
 impl std::error::Error for InvalidBuckets {}
 
-/// The buckets of a store, which are written shard by shard while requests go on: no lock is held for long.
+/// Writes and reads the buckets of a store, shard by shard while requests go on: no lock is held for long.
 impl Memory {
-    /// Writes all buckets that are not full, and returns how many those are.
+    /// Writes all buckets that are not full, and returns their number.
     ///
     /// # Errors
     /// If `to` cannot be written.
@@ -119,11 +119,11 @@ impl Memory {
         Ok(count)
     }
 
-    /// Reads buckets, to be called before the first request; `from` ends where they do. Returns how many are kept: not
-    /// those that are full by now. More than fit are evicted as ever.
+    /// Reads buckets until the end of the stream; to be called before the first request. Returns the number of buckets that were
+    /// kept: those that are full by now are left out. If more are read than fit, buckets are evicted as usual.
     ///
     /// # Errors
-    /// If they are invalid. Then none is kept.
+    /// If the stream is invalid. Then no bucket is kept.
     pub fn read_buckets(&self, from: impl Read) -> Result<usize, InvalidBuckets> {
         let read = self.read(from);
         match read {
@@ -210,7 +210,7 @@ fn append(
     Ok(())
 }
 
-/// A stream, with the checksum of what went through it.
+/// A stream that computes the checksum of its bytes.
 struct ChecksumStream<S> {
     inner: S,
     hash: crc32fast::Hasher,

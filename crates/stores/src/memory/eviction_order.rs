@@ -93,7 +93,7 @@ impl EvictionOrder {
         self.limits.len()
     }
 
-    /// What is known of the bucket at this position of a queue.
+    /// The item at this position of a queue.
     pub fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }

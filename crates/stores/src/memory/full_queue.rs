@@ -70,7 +70,7 @@ impl FullQueue {
         }
     }
 
-    /// Returns memory that a crowd of buckets held and few need now.
+    /// Frees memory that is no longer needed after many buckets were removed.
     pub fn shrink(&mut self) {
         if self.0.capacity() > 1024 && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to_fit();

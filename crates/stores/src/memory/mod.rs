@@ -1,7 +1,7 @@
 //! Stores buckets in the memory of this process: the default store.
 //!
-//! Buckets are spread over shards, each with a lock of its own. A [`Shard`] knows which of its buckets can be freed, and
-//! at the bound which one is evicted.
+//! Buckets are spread over shards, each with a lock of its own. A [`Shard`] determines which of its buckets can be freed, and
+//! which one is evicted at the bound.
 //!
 //! Invariants: a plan holds the locks of all its shards at once, taken in their order; below `max_buckets` nothing that
 //! is not full again is evicted.
@@ -40,7 +40,7 @@ use shard::{Eviction, Put, Shard};
 pub struct Settings {
     /// The maximum number of buckets.
     pub max_buckets: usize,
-    /// Where buckets are kept over a restart; `None`: nowhere.
+    /// The file that keeps buckets over a restart, if any.
     pub file: Option<BucketFileSettings>,
 }
 
@@ -53,11 +53,11 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Memory {
     clock: Clock,
-    /// The clock of the store in whose place this one decides.
+    /// The clock of the store that this one replaces during an outage.
     store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
-    /// Randomly keyed, so that no client can choose values whose buckets fill one shard.
+    /// The hasher for shards, with a random key, so that no client can choose values whose buckets fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
@@ -65,7 +65,7 @@ pub struct Memory {
 /// The locks that a plan holds, each with the index of its shard.
 type LockedShards<'m> = SmallVec<[(usize, MutexGuard<'m, Shard>); 2]>;
 
-/// The states of a plan's buckets, where they are stored.
+/// The states of a plan's buckets, borrowed from their shards.
 type States<'s> = SmallVec<[Option<&'s [u64]>; 2]>;
 
 impl Memory {
@@ -82,7 +82,7 @@ impl Memory {
         }
     }
 
-    /// The same, on the clock of a store for which it decides.
+    /// Makes decisions on the clock of another store, which this one replaces during an outage.
     pub fn on(self, store_clock: Arc<StoreClock>) -> Memory {
         Memory { store_clock: Some(store_clock), ..self }
     }
@@ -101,7 +101,7 @@ impl Memory {
         }
     }
 
-    /// What calendars show when the clock of the process shows `now`.
+    /// The time by which calendars count when the clock of the process shows `now`.
     pub fn date_at(&self, now: Timestamp) -> Timestamp {
         self.clock.date(now).max(now)
     }
@@ -123,8 +123,8 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Makes the bucket of a charge hold no more than `most`, as after `seen`, which another store has shown of it; and
-    /// charges nothing. Returns how many buckets were evicted although something was still spent in them.
+    /// Lowers the bucket of a charge to at most `most`, as after the state `seen` that another store has shown; charges nothing.
+    /// Returns how many buckets were evicted although something was still spent in them.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -145,7 +145,7 @@ impl Memory {
         begun.map_or(0, |entry| keep(shard, entry, held))
     }
 
-    /// Removes the buckets that are full again, and shrinks the shards that were much larger.
+    /// Frees the buckets that are full again, and shrinks the shards that held many more.
     pub fn sweep(&self) {
         let now = self.now();
         for shard in &self.shards {
@@ -216,7 +216,7 @@ impl Memory {
         }
     }
 
-    /// Returns how many buckets were evicted although something was still spent in them.
+    /// Stores an entry. Returns how many buckets were evicted although something was still spent in them.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
         if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets

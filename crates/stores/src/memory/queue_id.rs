@@ -1,9 +1,9 @@
-//! Names the queue that a bucket is in: which limit it is of, and how much of that is spent.
+//! Identifies the queue of a bucket: its limit, and how much of that is spent.
 
 use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
 
-/// How many classes there are.
+/// The number of classes.
 pub const CLASSES: usize = 4;
 
 /// How much of a limit is spent in a bucket. The lowest class is evicted first.
@@ -40,8 +40,8 @@ impl SpentClass {
     }
 }
 
-/// Which buckets a bucket is ordered with: those of one limit and one class. In four bytes, since every bucket holds one:
-/// the class is in the two lowest bits, the limit's tag without its two highest in the others.
+/// The identity of a queue of buckets: those of one limit and one class. It has four bytes, since every bucket holds one: the
+/// class is in the two lowest bits, the limit's tag without its two highest bits in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueId(pub u32);
 

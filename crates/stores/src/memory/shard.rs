@@ -17,12 +17,12 @@ pub struct Shard {
     order: EvictionOrder,
 }
 
-/// What is kept of one bucket; the moment at which it is full is in its queue.
+/// A bucket; the moment at which it is full is in its queue.
 #[derive(Debug)]
 struct Bucket {
     state: State,
     queue: QueueId,
-    /// Where it is in that queue: a shard has at most a sixteenth of 10^9 buckets.
+    /// Its position in that queue; 32 bits suffice, since a shard has at most a sixteenth of 10^9 buckets.
     position: u32,
 }
 
@@ -57,7 +57,7 @@ impl Shard {
         self.buckets.get_mut(key).map(|bucket| &mut bucket.state)
     }
 
-    /// All that is kept of a bucket.
+    /// The whole entry of a bucket: its queue, the moment at which it is full, and its state.
     pub fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.buckets.get(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
@@ -106,7 +106,7 @@ impl Shard {
         Some(Eviction::Spent)
     }
 
-    /// Frees up to `most` buckets that are full at `now`, and returns how many those were.
+    /// Frees up to `most` buckets that are full at `now`, and returns how many were freed.
     pub fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
         let mut freed = 0;
         while freed < most
@@ -142,7 +142,7 @@ impl Shard {
     }
 }
 
-/// Notes the position of a bucket that moved within its queue.
+/// A function that notes the position of a bucket that has moved within its queue.
 fn mover(buckets: &mut IndexMap<BucketKey, Bucket, RandomState>) -> impl FnMut(usize, usize) {
     |slot, position| {
         if let Some((_, bucket)) = buckets.get_index_mut(slot) {

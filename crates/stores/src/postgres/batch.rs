@@ -25,7 +25,7 @@ pub struct StoredBucket {
     pub packed: Option<Vec<u8>>,
 }
 
-/// What was decided, and what has to be stored before it is reported.
+/// The decisions, and the writes that must be stored before the decisions are reported.
 #[derive(Debug)]
 pub struct BatchDecision {
     pub reply: Reply,
@@ -42,13 +42,13 @@ pub struct Writes {
     pub unused: Vec<Vec<u8>>,
 }
 
-/// A bucket while plans are settled on it.
+/// A bucket during the settlement of plans.
 #[derive(Debug, Default)]
 struct Bucket<'p> {
     state: Option<State>,
     /// Set once something has to be stored.
     kept_until: Option<Timestamp>,
-    /// Of the last enforced charge that tells the level after its plan.
+    /// The last enforced charge of a plan that spent from the bucket: it determines the level afterwards.
     last: Option<Last<'p>>,
 }
 
@@ -67,7 +67,7 @@ impl<'p> Batch<'p> {
         Batch { plans, keys }
     }
 
-    /// In the order in which they are locked.
+    /// The keys in the order in which they are locked.
     pub fn keys(&self) -> Vec<&[u8]> {
         self.keys.iter().map(|key| &key.0[..]).collect()
     }
@@ -143,12 +143,12 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Integers of eight bytes, little-endian: as in Redis.
+/// Packs a state into integers of eight bytes, little-endian, as in Redis.
 pub fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// `None` for bytes that are no list of integers. Whether these can be a state is for the algorithm to say.
+/// Unpacks a state; `None` for bytes that are not a list of integers. The algorithm checks whether these are a valid state.
 pub fn unpack(packed: &[u8]) -> Option<State> {
     let (words, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())

@@ -1,11 +1,10 @@
-//! Cancels what a server does for a connection that is left: a COMMIT that waits for a replica would go on for as long as that
-//! is away, with its rows locked and its server process taken.
+//! Cancels the work of a server for a connection that is given up: a COMMIT that waits for a replica would otherwise go on while
+//! that is away, with its rows locked and its server process occupied.
 //!
-//! Whatever the cancelled call was, it has no answer, so it counts as charged and is never repeated. Of such a COMMIT the charge
-//! stays.
+//! A cancelled call has no answer, so it counts as charged and is never repeated. The charge of a cancelled COMMIT stays.
 //!
-//! A pooler cancels nothing for a client that has left, and nothing that is asked for over a connection that its client has closed.
-//! So both connections stay open until their other side closes them or the call has ended, or for a while.
+//! A pooler does not cancel for a client that has disconnected, nor when the connection that asks for it has been closed. So
+//! both connections stay open until their other side closes them, the call has ended, or `CANCEL_TIMEOUT` has passed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,22 +23,22 @@ use super::tls::Handshake;
 use crate::error::Fault;
 use crate::remote::transport::Driver;
 
-/// How long it may take, and how long the connection stays open for it.
+/// The longest that a cancellation may take, and that the connection stays open for it.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is needed to cancel the work of one connection.
+/// The data that cancels the work of one connection.
 #[derive(Clone)]
 pub struct Cancellation {
     pub token: CancelToken,
-    /// The server itself: its name may belong to another one by then.
+    /// The address of the server: by then its name may lead to another server.
     pub server: SocketAddr,
     pub tls: Option<Handshake>,
-    /// Whether it was sent.
+    /// Whether the cancellation was sent.
     sent: Arc<AtomicBool>,
 }
 
-/// Moves the bytes of a connection. If its work was cancelled, it goes on when it is dropped, until the connection ends or for
-/// [`CANCEL_TIMEOUT`].
+/// Moves the bytes of a connection. If the connection's work was cancelled, this continues after it is dropped, until the
+/// connection ends or for [`CANCEL_TIMEOUT`].
 struct OpenUntilCancelled {
     /// `None` when the connection has ended.
     driver: Option<Driver>,
@@ -51,7 +50,7 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server for it, by a connection of its own. Nobody waits for that, and the server does not say what became of it.
+    /// Asks the server to cancel, over a connection of its own. Nothing waits for it, and the server does not report the result.
     pub fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();
@@ -70,20 +69,20 @@ impl Cancellation {
         }
     }
 
-    /// Keeps the connection open for as long as its work is being cancelled.
+    /// Wraps the driver of a connection, so that the connection stays open while its work is cancelled.
     pub fn keep_open(&self, driver: Driver) -> Driver {
         Box::pin(OpenUntilCancelled { driver: Some(driver), cancelled: Arc::clone(&self.sent) })
     }
 }
 
-/// Two handles of one connection, which is open until both are dropped.
+/// Duplicates the handle of a connection, which is open until both are dropped.
 fn two_of(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     let one = stream.into_std()?;
     let other = one.try_clone()?;
     Ok((TcpStream::from_std(one)?, TcpStream::from_std(other)?))
 }
 
-/// A connection that is not closed for writing when nothing is left to be written.
+/// A connection that is not closed for writing when everything was written.
 struct StaysOpen(TcpStream);
 
 impl AsyncRead for StaysOpen {

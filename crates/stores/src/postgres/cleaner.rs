@@ -1,9 +1,9 @@
-//! Removes the rows of buckets that are full again, in small pieces, by one gateway at a time, and measures the table.
+//! Removes the rows of buckets that are full again, in small pieces, in one gateway at a time, and measures the table.
 //!
-//! Nothing that changes is indexed, so all rows are visited in the order of their keys. Which gateway is at it, how far it has come
-//! and when the next one may begin is in a row of the same table, whose key is empty: no bucket has that, and it comes before all
-//! rows that are visited. A gateway that stops for an error goes on from the same key the next time; if it does not come back,
-//! another one does.
+//! No changing column is indexed, so all rows are visited in the order of their keys. A row of the same table records which
+//! gateway is cleaning, how far it has come and when the next one may begin; its key is empty, which no bucket's is, so it comes
+//! before all visited rows. After an error a gateway continues from the same key the next time; if it does not, another gateway
+//! does.
 
 use std::time::Duration;
 
@@ -23,41 +23,41 @@ use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
-/// How much of that is between the end of one removal and the beginning of the next at least, whichever gateways they are of. A
-/// gateway by itself is never too early: its pauses are longer.
+/// The shortest pause between the end of one removal and the beginning of the next, in any gateways, as a part of the interval.
+/// A single gateway is never too early, because its pauses are longer.
 const SHORTEST_PAUSE: f64 = 0.75;
-/// Between two pieces, so that requests do not wait behind them.
+/// The pause between two pieces, so that requests do not have to wait.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long one piece may take.
+/// The longest that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins a piece. Its locks are in the way of requests, so it waits neither for a synchronous replica, which may stay away
-/// and whose absence no timeout of the server ends, nor long for a lock: a server process would go on to wait for it when the
-/// gateway no longer does. A removal that a crash undoes is repeated. At another isolation level, which may be the default of
-/// the database, it would conflict with requests.
+/// Begins a piece. Its locks block requests, so it does not wait for a synchronous replica, whose absence no timeout of the
+/// server ends, and only briefly for a lock: the server process would go on waiting after the gateway has given up. A removal
+/// that a crash undoes is repeated. At another isolation level, which may be the default of the database, it would conflict with
+/// requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 
-/// How many rows are visited in one transaction.
+/// The number of rows that one transaction visits.
 const PIECE: i64 = 2_000;
 
 /// The name of a gateway among those that remove rows.
 type CleanerName = [u8; 16];
 
-/// When none is at it.
+/// The name that is stored when no gateway is cleaning.
 const NOBODY: CleanerName = [0; 16];
 
-/// What became of one piece.
+/// The result of one piece.
 enum Piece {
-    /// Another gateway is at it.
+    /// Another gateway is cleaning.
     Taken,
-    /// The key of the last row visited.
+    /// Rows were visited, up to this key.
     Visited(Vec<u8>),
     End,
 }
 
-/// Removes old rows from time to time, for ever, and reports how large the table then is. What fails is tried again the next
-/// time: requests report the same causes.
+/// Removes old rows at intervals, forever, and reports the size of the table. A failure is retried the next time, and not
+/// reported: requests report the same causes.
 pub async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {
@@ -86,7 +86,7 @@ async fn clean_and_measure(client: &Client, table: &TableName, name: CleanerName
     patiently(table_size::measure(client, table)).await
 }
 
-/// Visits all rows once, unless another gateway is at it or was not long ago.
+/// Visits all rows once, unless another gateway is cleaning or has done so recently.
 async fn clean(client: &Client, table: &TableName, name: CleanerName) -> Result<(), Fault> {
     let pause = i64::try_from(every().mul_f64(SHORTEST_PAUSE).as_micros()).unwrap_or(i64::MAX);
     let begun = patiently(begin(client, &begin_statement(table), name, pause)).await?;
@@ -103,7 +103,7 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
     timeout(PATIENCE, work).await.map_err(|_| unexpected_reply("the removal of old rows"))?
 }
 
-/// After which key this gateway is to begin; `None` if it is not its turn.
+/// The key after which this gateway must begin; `None` if it is not its turn.
 async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) -> Result<Option<Vec<u8>>, Fault> {
     let parameters: [Parameter<'_>; 2] = [(&&name[..], Type::BYTEA), (&pause, Type::INT8)];
     let rows = single_statement(client, BEGIN, statement, &parameters).await?;
@@ -111,7 +111,7 @@ async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) 
     row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
 }
 
-/// One transaction, so that it works behind a pooler too.
+/// Visits one piece in one transaction, so that it works through a pooler too.
 async fn clean_piece(
     client: &Client,
     statement: &str,
@@ -140,7 +140,7 @@ async fn clean_piece(
 ///
 /// # Errors
 ///
-/// What the server answers.
+/// Returns the error of the server.
 pub async fn try_statements(client: &Client, table: &TableName) -> Result<(), Error> {
     let name = &[1_u8; 16][..];
     let parameters: [Parameter<'_>; 5] =
@@ -150,8 +150,8 @@ pub async fn try_statements(client: &Client, table: &TableName) -> Result<(), Er
     Ok(())
 }
 
-/// Takes the turn of a gateway that has ended or that is not heard of any more, and returns how far that one had come. A moment that
-/// lies too far ahead was written before the clock was set back.
+/// Takes the turn of a gateway that has ended or has not reported for a while, and returns how far that one had come. A moment
+/// that is too far ahead was written before the clock was set back.
 fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \

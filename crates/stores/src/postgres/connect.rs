@@ -1,4 +1,4 @@
-//! Connects to one server: TCP, TLS, user, the schema and what the user may do with it.
+//! Connects to one server: TCP, TLS, user, schema and permissions.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -27,13 +27,13 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// How long one step may take: a server process is started, and a long way has several round trips in it.
+/// The longest that one step may take: the server starts a process, and a distant server needs several round trips.
 pub const STEP: Duration = Duration::from_secs(2);
 
-/// How long sent bytes may stay unacknowledged before the system gives the connection up.
+/// The longest that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
-/// How often the name of a connected server is resolved again.
+/// The interval at which the name of a connected server is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
 /// A connection that has been tested.
@@ -45,16 +45,16 @@ pub struct ReadyConnection {
     pub cancellation: Cancellation,
 }
 
-/// What is checked of a server before it is used.
+/// The checks of a server before it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checks {
-    /// That it accepts writes and has the tables, which the user may use.
+    /// It must accept writes and have the tables, which the user may use.
     Schema,
-    /// That it can be logged into.
+    /// The user must be able to log in.
     Login,
 }
 
-/// A server: the host that leads to it, and the address that the host had then.
+/// A server: its host, and the address to which that was resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub host: HostPort,
@@ -65,7 +65,7 @@ pub struct Endpoint {
 ///
 /// # Errors
 ///
-/// When it has none, or that is not known in time.
+/// When it has none, or is not resolved in time.
 pub async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
     let found = step("resolving the name", lookup_host((&*host.host, host.port))).await?;
     let addresses: Vec<SocketAddr> = found.map_err(unreachable)?.collect();
@@ -80,7 +80,7 @@ pub async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
 ///
 /// # Errors
 ///
-/// Why it cannot be used.
+/// Says why the server cannot be used.
 pub async fn connect(
     settings: &Settings,
     Endpoint { host, address }: &Endpoint,
@@ -148,7 +148,7 @@ pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fau
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }
 
-/// An answer to the login is reported as it is; anything else means that there is no connection.
+/// The fault of a failed login: an answer of the server is reported as it is; any other error means that there is no connection.
 fn login_fault(error: tokio_postgres::Error) -> Fault {
     let answered = error.as_db_error().is_some();
     let fault = Fault::from(error);
@@ -163,8 +163,8 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection, reports what the server warns of, and says why it ended. Notices of other kinds are dropped:
-/// they are for people who wait for a statement.
+/// Moves the bytes of a connection, reports warnings of the server, and returns why it ended. Other notices are dropped: they
+/// are for people who run a statement.
 async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -182,7 +182,8 @@ where
     }
 }
 
-/// Ends when the connection does, and when the name no longer resolves to the address: then another server has taken its place.
+/// Ends when the connection ends, or when the name no longer resolves to the address because another server has replaced this
+/// one.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;

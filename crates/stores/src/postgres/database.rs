@@ -1,4 +1,4 @@
-//! Connects to PostgreSQL and decides plans there: what [`Transport`] wants, in PostgreSQL's words.
+//! Connects to PostgreSQL and decides plans there: the implementation of [`Transport`] for PostgreSQL.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,9 @@ use super::transaction::{NewRows, Statements};
 use crate::error::Fault;
 use crate::events::{EventSink, RunningGateway};
 use crate::remote::login::CurrentLogin;
-use crate::remote::transport::{CallLimits, CallReply, Connected, DrivenLink, LiveGateways, PartReply, Transport};
+use crate::remote::transport::{
+    CallLimits, CallReply, ConnectionProof, DrivenLink, LiveGateways, PartReply, Transport,
+};
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
@@ -29,13 +31,13 @@ pub struct Database {
     primary: PrimaryWatch,
     statements: Statements,
     heartbeat: String,
-    /// Begins the transaction of a heartbeat.
+    /// The statement that begins the transaction of a heartbeat.
     begin_heartbeat: String,
     clock: Clock,
     events: EventSink,
 }
 
-/// A connection to it. Transactions on it take turns: what is sent during one belongs to it.
+/// A connection to the database. Transactions on it take turns: a statement that is sent during one belongs to it.
 #[derive(Clone)]
 pub struct Link {
     session: Arc<Session>,
@@ -66,7 +68,7 @@ impl Transport for Database {
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
     // It has written nothing.
-    const CONNECTED: Connected = Connected::Answers;
+    const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
         let primary = self.primary.primary().await?;
@@ -88,7 +90,7 @@ impl Transport for Database {
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
-    /// A transaction that hangs would keep its rows locked.
+    /// Cancels the transaction, which would otherwise keep its rows locked.
     fn give_up(&self, link: &Link) {
         link.cancellation.send();
     }

@@ -6,7 +6,7 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::error::{Fault, StoreError};
 use base::tls::certificate_error;
 
-/// How many bytes of the server's text are reported.
+/// The most bytes of a server's text that are reported.
 const LONGEST_TEXT: usize = 300;
 
 impl From<Error> for Fault {
@@ -64,7 +64,7 @@ pub fn text(answer: &DbError) -> String {
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
 }
 
-/// For a reply that the statement cannot have.
+/// The fault of a reply that is not a valid one for the statement.
 pub fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

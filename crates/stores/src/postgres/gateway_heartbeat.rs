@@ -16,8 +16,8 @@ use crate::remote::transport::LiveGateways;
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// The statement. It sees the table as it was before, so it returns the other gateways. One that was seen in the future has
-/// written before the clock was set back.
+/// The statement. It sees the table as it was before, so it returns the other gateways. A gateway whose last heartbeat is in the
+/// future wrote it before the clock was set back.
 pub fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
@@ -39,7 +39,7 @@ SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELE
 ///
 /// # Errors
 ///
-/// What the server answers.
+/// Returns the error of the server.
 pub async fn try_statement(client: &Client, table: &TableName) -> Result<(), Error> {
     let (name, text) = (&[1_u8; 8][..], "trial");
     let parameters: [Parameter<'_>; 4] =
@@ -48,7 +48,7 @@ pub async fn try_statement(client: &Client, table: &TableName) -> Result<(), Err
     Ok(())
 }
 
-/// Begins its transaction. Takes wait for it, so it must not wait for a lock on the table for long.
+/// The text that begins the transaction of a heartbeat. Takes wait for it, so it waits for a lock on the table only briefly.
 pub fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);

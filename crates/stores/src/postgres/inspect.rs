@@ -41,11 +41,11 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Must be called on a tokio runtime, which drives the connection.
+    /// Connects for inspection. Must be called on a tokio runtime, which drives the connection.
     ///
     /// # Errors
     ///
-    /// When no server can be reached, or none that has the tables lets the user in.
+    /// When no server can be reached, or none that has the tables accepts the user.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
@@ -133,7 +133,7 @@ impl Inspector {
         }
     }
 
-    /// Reads before the clock: no state lies ahead of its moment.
+    /// Reads the states before the clock, so that no state is ahead of the returned moment.
     async fn read(&self, keys: &[BucketKey], text: &str) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
         let rows = self.rows(text, &[(&packed, Type::BYTEA_ARRAY)]).await?;
@@ -152,7 +152,7 @@ impl Inspector {
     }
 }
 
-/// Who runs a command reads no log.
+/// A sink that drops events: a command has no log.
 fn nobody() -> EventSink {
     EventSink::new(|_| ())
 }

@@ -36,7 +36,7 @@ pub use url::{InvalidUrl, Url};
 pub type Postgres = Remote<Database>;
 
 impl Postgres {
-    /// With the faults that a test injects; the default has none.
+    /// Opens a store with the faults that a test injects; the default has none.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let database = Database::new(settings, clock.clone(), events.clone());
@@ -44,7 +44,7 @@ impl Postgres {
         Remote::new(database, settings, hooks, connections(workers), clock, events)
     }
 
-    /// From the next connection on.
+    /// Replaces the login for the connections that are made from now on.
     pub fn replace_login(&self, login: &Login) {
         self.transport.login.replace(login);
     }

@@ -1,5 +1,5 @@
-//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later, such as YugabyteDB, whose version number is that of
-//! an older PostgreSQL: what it can do counts, not what it calls itself.
+//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later, such as YugabyteDB, whose version number is
+//! that of an older PostgreSQL: only the result of the statements counts.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -12,11 +12,11 @@ use super::transaction::{self, Statements};
 use super::{cleaner, gateway_heartbeat};
 use crate::error::{Fault, StoreError};
 
-/// What a server answers to a statement that it does not know.
+/// The codes with which a server rejects a statement that it does not know.
 const UNKNOWN: [SqlState; 4] =
     [SqlState::SYNTAX_ERROR, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_OBJECT, SqlState::FEATURE_NOT_SUPPORTED];
 
-/// A trial has more round trips than a call, and waits for those of other gateways.
+/// Longer timeouts for the trial: it has more round trips than a call, and waits for the trials of other gateways.
 const PATIENCE: &str = "SET LOCAL idle_in_transaction_session_timeout = '2s'; SET LOCAL statement_timeout = '2s'; \
                         SET LOCAL lock_timeout = '2s'";
 

@@ -1,4 +1,4 @@
-//! Finds the host that accepts writes: all are asked at once, again and again.
+//! Finds the host that accepts writes: asks all hosts at once, repeatedly.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,15 +13,16 @@ use crate::events::EventSink;
 use crate::remote::login::{Credentials, CurrentLogin};
 use base::host_port::HostPort;
 
-/// After which time a server that cannot be used is asked again.
+/// The time after which a server that could not be used is asked again.
 pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Connects to the server that can be used. All are asked at once: only one of them accepts writes, and those that hang delay
-/// nothing. One that cannot be used is asked again until the others have answered too: it may be promoted meanwhile.
+/// Connects to the server that can be used. All are asked at once, because only one of them accepts writes, and a server that
+/// hangs must not delay the others. A server that cannot be used is asked again until the others have answered: it may be
+/// promoted in the meantime.
 ///
 /// # Errors
 ///
-/// Why none of the servers can be used.
+/// Says why none of the servers can be used.
 pub async fn connect_to_primary(
     settings: &Settings,
     login: &CurrentLogin,
@@ -67,8 +68,8 @@ struct HostSearch {
 }
 
 impl HostSearch {
-    /// Asks every address of the host until one can be used, and reports whenever none can. The name is resolved each time: an
-    /// address that it has got meanwhile is asked although the one before hangs.
+    /// Asks every address of the host until one can be used, and reports each round in which none can. The name is resolved each
+    /// time, so a new address is asked even while the former one hangs.
     async fn run(self, failed: mpsc::UnboundedSender<(HostPort, Fault)>) -> ReadyConnection {
         let fail = |fault: Fault| drop(failed.send((self.host.clone(), fault)));
         let (mut attempts, mut under_way) = (JoinSet::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Knows which server accepts writes, for all connections of a gateway: while none does, only the watch logs in at the hosts, however
-//! many connections wait for it.
+//! Determines which server accepts writes, for all connections of a gateway: while none does, only the watch logs in at the
+//! hosts, however many connections wait for it.
 
 use tokio::sync::{Notify, watch};
 
@@ -20,9 +20,9 @@ pub struct PrimaryWatch {
 /// The last search for the server that accepts writes.
 #[derive(Debug)]
 struct Search {
-    /// How many have ended.
+    /// The number of searches that have ended.
     ended: u64,
-    /// Whether the next one is under way, or follows after a pause.
+    /// Whether the next search is under way, or follows after a pause.
     under_way: bool,
     found: Result<Endpoint, Fault>,
 }
@@ -34,7 +34,7 @@ impl PrimaryWatch {
         PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
     }
 
-    /// Searches whenever a connection needs the primary, until it is found; forever.
+    /// Searches for the primary whenever a connection needs it, until it is found; forever.
     pub async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
         loop {
             self.wanted.notified().await;
@@ -53,11 +53,11 @@ impl PrimaryWatch {
         }
     }
 
-    /// Searches for the server that accepts writes, together with all who do so at this time.
+    /// Returns the server that accepts writes: waits for the search that all connections share.
     ///
     /// # Errors
     ///
-    /// Why none can be used.
+    /// Says why no server can be used.
     pub async fn primary(&self) -> Result<Endpoint, Fault> {
         let mut searches = self.search.subscribe();
         let (ended, under_way) = {
@@ -78,7 +78,7 @@ impl PrimaryWatch {
         self.search.borrow().found.as_ref().ok().cloned()
     }
 
-    /// Returns when the primary was found after now.
+    /// Waits until the primary is found after this call.
     pub async fn found_again(&self) {
         let mut searches = self.search.subscribe();
         let ended = searches.borrow_and_update().ended;

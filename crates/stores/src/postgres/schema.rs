@@ -1,4 +1,4 @@
-//! Defines the tables, their version, and what the gateway's role may do with them; checks what a database has of it.
+//! Defines the tables, their version, and the permissions of the gateway's role; checks those of a database.
 
 use std::fmt::Write;
 
@@ -10,16 +10,16 @@ use super::other_servers::try_statements;
 use super::settings::{Settings, TableName};
 use crate::error::{Fault, StoreError};
 
-/// Changes whenever the tables or what is in them change.
+/// The version of the schema: changes whenever the tables or the meaning of their contents change.
 pub const VERSION: u32 = 1;
 
-/// The oldest PostgreSQL that can do all that is needed, as `server_version_num` says it.
+/// The oldest PostgreSQL with all functions that are used, as `server_version_num`.
 const OLDEST_SERVER: i32 = 140_000;
 
-/// What the version of YugabyteDB has in it, as 11.2-YB-2.25 and 15.2-YB-2025.1 do.
+/// The part of a version text that identifies YugabyteDB, as in 11.2-YB-2.25 and 15.2-YB-2025.1.
 const YUGABYTE: &str = "-YB-";
 
-/// The comment on the table begins with this, and ends with the version.
+/// The beginning of the comment on the table; the version follows.
 const COMMENT: &str = "Tollgate's buckets, schema ";
 
 /// The permissions that the gateway's role needs on both tables.
@@ -99,7 +99,7 @@ GRANT {permissions} ON {buckets}, {gateways} TO {user};
     text
 }
 
-/// What one query says about the server and the tables.
+/// The answer of one query about the server and the tables.
 struct Findings {
     server: String,
     version: i32,
@@ -113,7 +113,7 @@ struct Findings {
 ///
 /// # Errors
 ///
-/// What does not hold, and how to change it.
+/// Says which condition is not met, and how to change that.
 pub async fn check(client: &Client, settings: &Settings) -> Result<(), Fault> {
     let Settings { table, durability, .. } = settings;
     let Findings { server, version, read_only, persistence, comment, missing } = query(client, table).await?;

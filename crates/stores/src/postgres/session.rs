@@ -1,8 +1,8 @@
-//! A connection, as calls use it: their statements are prepared by name where no pooler is in between, which spares the server
+//! Holds a connection for calls: their statements are prepared by name if there is no pooler in between, which spares the server
 //! from parsing them each time, and mostly from planning them.
 //!
-//! Behind a pooler the next transaction can be on another server process, where a name is unknown, or is another statement's. So
-//! there they are sent as texts.
+//! Through a pooler the next transaction can run on another server process, on which a name is unknown or belongs to another
+//! statement. There statements are sent as texts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ pub struct SocketAddresses {
     pub peer: SocketAddr,
 }
 
-/// What the server sees.
+/// Returns both ends of the connection, as the server sees them.
 const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
 
-/// What a call does, each by a statement of its own.
+/// The steps of a call, each of which is one statement.
 #[derive(Clone, Copy, Debug)]
 pub enum CallStatement {
     Insert,
@@ -28,11 +28,11 @@ pub enum CallStatement {
     Clock,
     Write,
     Remove,
-    /// Commits by itself, and waits for all earlier commits.
+    /// Commits an empty transaction, and waits for all earlier commits.
     Flush,
 }
 
-/// One for each statement of a call.
+/// One value for each statement of a call.
 #[derive(Debug)]
 pub struct CallStatements<T> {
     pub insert: T,
@@ -53,12 +53,12 @@ pub struct Statement {
 pub struct Session {
     pub client: Client,
     statements: Arc<CallStatements<Statement>>,
-    /// `None` behind a pooler, or what may be one.
+    /// The prepared statements; `None` if there is or may be a pooler in between.
     prepared: Option<CallStatements<tokio_postgres::Statement>>,
     can_flush: bool,
 }
 
-/// Whether the user may call what [`CallStatement::Flush`] does.
+/// Whether the user has permission for the function that [`CallStatement::Flush`] calls.
 const CAN_FLUSH: &str = "SELECT coalesce(has_function_privilege(to_regprocedure('pg_logical_emit_message(boolean, text, text)'), \
                          'EXECUTE'), false)";
 
@@ -93,7 +93,7 @@ impl Session {
         Ok(Session { client, statements, prepared, can_flush })
     }
 
-    /// Whether a commit need not wait by itself, because a later one on this connection can wait for it.
+    /// Whether a commit need not wait itself, because a later one on this connection can wait for it.
     pub fn can_flush(&self) -> bool {
         self.can_flush
     }
@@ -162,7 +162,7 @@ async fn can_flush(client: &Client) -> Result<bool, Error> {
     }
 }
 
-/// Whether the server sees the same connection: both ends of it are the same there. A pooler's connection to the server has at
+/// Whether the server sees the same connection: both of its ends are equal there. A pooler's connection to the server has at
 /// least one other end.
 async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
     let rows = match client.query_typed(ENDS, &[]).await {

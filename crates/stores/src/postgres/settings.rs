@@ -1,4 +1,4 @@
-//! Which database to use, how to reach it, and what a crash of it may forget.
+//! The settings of a PostgreSQL store: how to reach the database, and what a crash of it may forget.
 
 use crate::breaker;
 use crate::remote::login::Login;
@@ -10,21 +10,21 @@ pub const DEFAULT_PORT: u16 = 5432;
 /// The longest name of an object in PostgreSQL, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// What follows the name of the table in the name of the one with heartbeats.
+/// The suffix that makes the name of the table of heartbeats from that of the buckets.
 const GATEWAYS: &str = "_gateway";
 
-/// The maximum number of connections of one gateway. Each has one transaction under way, and those on the same bucket wait for each
-/// other: more would not decide more, and a fleet would use up what the server admits.
+/// The most connections of one gateway. Each has one transaction under way, and transactions on the same bucket wait for each
+/// other: more connections would not decide more, and many gateways would use up the server's connections.
 const MOST_CONNECTIONS: usize = 2;
 
-/// How many connections a gateway with so many workers has.
+/// The number of connections of a gateway with this many workers.
 pub fn connections(workers: usize) -> usize {
     workers.min(MOST_CONNECTIONS)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The servers in the order in which they are tried; one of them accepts writes. At least one.
+    /// The servers in the order in which they are tried, at least one; one of them accepts writes.
     pub hosts: Vec<HostPort>,
     pub database: String,
     pub login: Login,
@@ -37,15 +37,15 @@ pub struct Settings {
     pub gateways: u64,
 }
 
-/// What the database keeps over a crash or a failover.
+/// The changes that the database keeps after a crash or a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing: the tables are not logged.
+    /// None: the tables are not logged.
     None,
     /// All but the last moments: a commit does not wait for the disk.
     #[default]
     Async,
-    /// Everything that was granted.
+    /// All grants: a commit waits for the disk.
     Sync,
 }
 

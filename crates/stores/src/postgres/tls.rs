@@ -1,4 +1,4 @@
-//! Encrypts a connection after PostgreSQL has agreed to it.
+//! Negotiates TLS on a PostgreSQL connection.
 
 use std::io;
 use std::pin::Pin;

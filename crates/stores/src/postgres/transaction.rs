@@ -3,9 +3,10 @@
 //! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
 //! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
 //!
-//! The commit does not wait for the disk, so that the rows are locked for a moment only, whatever a disk or a replica takes. Where
-//! `durability` asks for that wait, a second commit follows at once that waits for everything that was logged before it: only then
-//! is anything answered. Who decides on the rows meanwhile waits in the same way before it answers.
+//! The commit does not wait for the disk, so that rows are locked only for a moment, however slow a disk or a replica is. If
+//! `durability` requires that wait, a second commit follows at once, which waits for everything that was logged before it, and
+//! only then are requests answered. Other transactions that decide on the rows in the meantime wait in the same way before they
+//! answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,18 +28,19 @@ use ledger::charge::Plan;
 
 pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// How often a row may vanish between its insertion and its lock, because it is cleaned up, before the call gives up.
+/// The number of times that a row may vanish between its insertion and its lock, because it is cleaned up, before the call is
+/// given up.
 const MOST_VANISHED: usize = 3;
 
 const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
 
-/// The columns of what is written: keys, states, and until when they are kept.
+/// The types of the written columns: keys, states, and the moments until which they are kept.
 const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
 
-/// After so many transactions that found a row for every bucket, the next one does not insert any.
+/// After this many transactions that found a row for every bucket, the next one does not insert rows.
 const QUIET: u8 = 16;
 
-/// A commit by itself that waits for what was logged before it. Its record has no other content.
+/// A commit that only waits for everything that was logged before it. Its record has no other content.
 const FLUSH: &str =
     "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
 
@@ -47,13 +49,13 @@ const FLUSH: &str =
 pub struct Statements {
     /// Begins a transaction whose commit waits for nothing.
     begin: String,
-    /// Begins one whose commit waits as `durability` says.
+    /// Begins a transaction whose commit waits as `durability` says.
     begin_durable: String,
     pub texts: Arc<CallStatements<Statement>>,
     durability: Durability,
     timeout: Micros,
-    /// Whether a commit stays unanswered for longer than `timeout`, and none has succeeded since it was sent. Then an answer must
-    /// also show that commits succeed, even if it writes nothing.
+    /// Whether a commit is unanswered for longer than `timeout`, and none has succeeded since it was sent. Then every answer
+    /// must also show that commits succeed, even if it writes nothing.
     in_doubt: AtomicBool,
 }
 
@@ -61,7 +63,7 @@ pub struct Statements {
 /// one that finds a row missing is repeated with the insertion.
 #[derive(Debug, Default)]
 pub struct NewRows {
-    /// Transactions since the last one that found a bucket without a row.
+    /// The number of transactions since the last one that found a bucket without a row.
     quiet: u8,
 }
 
@@ -79,26 +81,30 @@ impl NewRows {
     }
 }
 
-/// Why a transaction has no result.
-enum Undone {
-    /// A bucket had no row, and none was inserted. Nothing has changed.
+/// The reason why a transaction has no result.
+enum TransactionError {
+    /// A bucket has no row, and none was inserted. Nothing has changed.
     Absent,
     /// The row of a bucket was removed before it was locked. Nothing has changed.
     Vanished,
-    /// The server proves that nothing has changed, because of other transactions.
+    /// Other transactions prevented it. The server proves that nothing has changed.
     Conflict(Fault),
     Failed(Fault),
 }
 
-impl From<Error> for Undone {
-    fn from(error: Error) -> Undone {
-        if proves_rollback(&error) { Undone::Conflict(error.into()) } else { Undone::Failed(error.into()) }
+impl From<Error> for TransactionError {
+    fn from(error: Error) -> TransactionError {
+        if proves_rollback(&error) {
+            TransactionError::Conflict(error.into())
+        } else {
+            TransactionError::Failed(error.into())
+        }
     }
 }
 
-impl From<Fault> for Undone {
-    fn from(fault: Fault) -> Undone {
-        Undone::Failed(fault)
+impl From<Fault> for TransactionError {
+    fn from(fault: Fault) -> TransactionError {
+        TransactionError::Failed(fault)
     }
 }
 
@@ -127,11 +133,11 @@ impl Statements {
         }
     }
 
-    /// Decides plans. A conflict that proves a rollback is tried once more, if there is time.
+    /// Decides plans. After a conflict that proves a rollback, it is tried once more if there is time.
     ///
     /// # Errors
     ///
-    /// Why nothing was decided; or that the connection ended, and it is unknown what was.
+    /// Says why nothing was decided, or that the connection ended and the result is unknown.
     pub async fn take(
         &self,
         session: &Session,
@@ -145,14 +151,14 @@ impl Statements {
         loop {
             let fault = match self.attempt(session, new_rows, &batch, clock.injected()).await {
                 Ok(reply) => return Ok(reply),
-                Err(Undone::Failed(fault)) => return Err(fault),
-                Err(Undone::Conflict(fault)) => {
+                Err(TransactionError::Failed(fault)) => return Err(fault),
+                Err(TransactionError::Conflict(fault)) => {
                     conflicts += 1;
                     fault
                 }
                 // The next attempt inserts it.
-                Err(Undone::Absent) => continue,
-                Err(Undone::Vanished) => {
+                Err(TransactionError::Absent) => continue,
+                Err(TransactionError::Vanished) => {
                     vanished += 1;
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
                 }
@@ -170,7 +176,7 @@ impl Statements {
         new_rows: &mut NewRows,
         batch: &Batch<'_>,
         injected: Option<Timestamp>,
-    ) -> Result<Reply, Undone> {
+    ) -> Result<Reply, TransactionError> {
         let undone = match self.locked(session, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
@@ -183,7 +189,7 @@ impl Statements {
             Err(undone) => undone,
         };
         match undone {
-            Undone::Failed(fault) if fault.ends_connection() => Err(fault.into()),
+            TransactionError::Failed(fault) if fault.ends_connection() => Err(fault.into()),
             undone => {
                 session.client.batch_execute("ROLLBACK").await?;
                 Err(undone)
@@ -191,13 +197,13 @@ impl Statements {
         }
     }
 
-    /// The rows of the batch, locked, and the time after that.
+    /// Locks the rows of the batch; returns them with the time after that.
     async fn locked(
         &self,
         session: &Session,
         new_rows: &mut NewRows,
         batch: &Batch<'_>,
-    ) -> Result<(Vec<StoredBucket>, Timestamp), Undone> {
+    ) -> Result<(Vec<StoredBucket>, Timestamp), TransactionError> {
         let keys = batch.keys();
         let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
         let insert = new_rows.are_likely();
@@ -223,12 +229,12 @@ impl Statements {
         }
         match (all, insert) {
             (true, _) => Ok((rows, now)),
-            (false, true) => Err(Undone::Vanished),
-            (false, false) => Err(Undone::Absent),
+            (false, true) => Err(TransactionError::Vanished),
+            (false, false) => Err(TransactionError::Absent),
         }
     }
 
-    async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), Undone> {
+    async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
         // Unlike a commit a rollback does not wait for the disk. The rows were locked, which is logged: so their transaction can be
         // committed in its place.
@@ -271,7 +277,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Waits until everything that was logged is where `durability` wants it.
+    /// Waits until everything that was logged is as durable as `durability` requires.
     async fn flush(&self, session: &Session) -> Result<(), Error> {
         if self.durability == Durability::Sync && session.can_flush() {
             session.query(CallStatement::Flush, &[]).await?;
@@ -279,7 +285,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Waits for commits, and notes when they take longer than `timeout`.
+    /// Waits for commits, and notes whether they take longer than `timeout`.
     async fn committed<T>(&self, commits: impl Future<Output = T>) -> T {
         let mut commits = std::pin::pin!(commits);
         let answered = time::timeout(self.timeout.into(), &mut commits).await;
@@ -293,17 +299,17 @@ impl Statements {
     }
 }
 
-/// When a commit is answered.
+/// The moment at which a commit is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Commit {
-    /// Before it is on a disk.
+    /// Before it is on disk.
     AtOnce,
-    /// As `durability` says.
+    /// When it is as durable as `durability` requires.
     Durable,
 }
 
-/// How long a transaction waits for rows. The other half of `timeout` is for the rest of it: that a row is locked is to be answered
-/// in time.
+/// How long a transaction waits for rows: half of `timeout`. The other half is for the rest of the transaction, so that a locked
+/// row is reported in time.
 fn lock_wait(timeout: Micros) -> Micros {
     Micros(timeout.0 / 2)
 }
@@ -311,9 +317,9 @@ fn lock_wait(timeout: Micros) -> Micros {
 /// Begins a transaction whose commit is as durable as `durability` says. The settings end with it, so that a pooler can give the
 /// connection to others.
 ///
-/// `lock_timeout` bounds the wait for each row, `statement_timeout` that for all rows: those that are locked already must not be
-/// held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of its
-/// log, and the wait for a synchronous replica only a cancel request, which is sent when the call is given up.
+/// `lock_timeout` bounds the wait for each row, `statement_timeout` the wait for all rows: rows that are already locked must not
+/// be held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of
+/// its log, and only a cancel request, which is sent when the call is given up, interrupts the wait for a synchronous replica.
 pub fn begin(settings: &Settings) -> String {
     begin_until_committed(settings, Commit::Durable)
 }
@@ -345,10 +351,10 @@ pub fn write(table: &TableName) -> String {
     )
 }
 
-/// A row of key and state.
+/// Reads a row with the key and the state of a bucket.
 ///
 /// # Errors
-/// When it is something else.
+/// When the row has other columns.
 pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
     let read = || {
         let key: &[u8] = row.try_get(0).ok()?;
@@ -357,10 +363,10 @@ pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
     read().ok_or_else(|| unexpected_reply("the lock of the buckets"))
 }
 
-/// The answer to [`CLOCK`].
+/// Reads the answer to [`CLOCK`].
 ///
 /// # Errors
-/// When it is something else.
+/// When the answer is not a moment.
 pub fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
     let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
     let micros = micros.and_then(|micros| u64::try_from(micros).ok());

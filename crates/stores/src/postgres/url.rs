@@ -11,18 +11,18 @@ use base::secret::Secret;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// At least one.
+    /// The servers, at least one.
     pub hosts: Vec<HostPort>,
     pub database: String,
     pub username: String,
     pub password: Option<Secret>,
 }
 
-/// What is wrong with a URL. It never contains the URL, which could hold a password.
+/// The fault of a URL. It never contains the URL, which could hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidUrl {
     Shape,
-    /// It has a `sslmode`, in place of which there is a key.
+    /// It has the parameter `sslmode`, which a key of gateway.yaml replaces.
     SslMode,
     /// It has a parameter other than `target_session_attrs=read-write`.
     Parameter,
@@ -32,7 +32,7 @@ pub enum InvalidUrl {
 impl Url {
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Returns the fault of the URL.
     pub fn parse(text: &str) -> Result<Url, InvalidUrl> {
         if !text.starts_with("postgres://") && !text.starts_with("postgresql://") || text.contains('#') {
             return Err(InvalidUrl::Shape);

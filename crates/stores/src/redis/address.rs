@@ -1,5 +1,5 @@
-//! Finds out where the Redis is that accepts writes, and whether it is still there. Every attempt to connect asks, because
-//! the answer can change.
+//! Finds the Redis that accepts writes, and whether it still does. It is asked for each attempt to connect, because the answer
+//! can change.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::time;
 
-/// How often the name of a server in use is looked up.
+/// The interval at which the name of a server in use is resolved.
 const LOOK_UP: Duration = Duration::from_secs(30);
 
-/// Where the settings say that the address can be learnt.
+/// The source of the server's address.
 #[derive(Debug)]
 pub enum Resolver {
-    /// In the URL. A name there is looked up by each connection.
+    /// The URL. Each connection resolves the host name in it.
     Fixed(HostPort),
     Sentinel(Box<MasterWatch>),
 }
 
 impl Resolver {
-    /// `login` is that of the server.
+    /// Makes the resolver of these settings. `login` is the login of the server.
     pub fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
@@ -37,7 +37,7 @@ impl Resolver {
         }
     }
 
-    /// Uses what can change without a restart.
+    /// Applies the settings that can change without a restart.
     pub fn replace(&self, settings: &Settings) {
         if let (Resolver::Sentinel(watch), Target::Sentinel(sentinels)) = (self, &settings.target) {
             watch.replace(sentinels);
@@ -56,7 +56,7 @@ impl Resolver {
     ///
     /// # Errors
     ///
-    /// When nobody can say where the server is.
+    /// When no address can be determined.
     pub async fn resolve(&self) -> Result<HostPort, Fault> {
         match self {
             Resolver::Fixed(address) => Ok(address.clone()),
@@ -88,7 +88,7 @@ impl Resolver {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 
-    /// Returns when the address has changed, or may have. Waiting for the next attempt to connect has no use then.
+    /// Returns when the address has changed, or may have: then the next attempt to connect need not wait.
     pub async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -110,7 +110,7 @@ pub async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Res
     }
 }
 
-/// Returns when a name does not lead to `peer` any more: an operator has moved it.
+/// Returns when a name does not resolve to `peer` any more, because an operator has moved it.
 async fn name_moved(address: &HostPort, peer: IpAddr) -> Fault {
     if address.ip().is_some() {
         return std::future::pending().await;

@@ -1,8 +1,8 @@
 //! Encodes many plans as one call of the script, and decodes its reply into one settlement for each.
 //!
-//! The reply says which requests were granted and the state of each bucket before the call. The level of each bucket for each
-//! request is computed here, by the same step that every store uses; a reply that disagrees with it is rejected. So a reply
-//! is short, and a broken server cannot grant one request what it took for another.
+//! The reply contains which requests were granted, and the state of each bucket before the call. The level of each bucket for
+//! each request is computed here, by the same step that every store uses; a reply that disagrees with it is rejected. So replies
+//! are short, and a broken server cannot grant one request the charge of another.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -30,7 +30,7 @@ pub struct Call<'p> {
     requests: Vec<u8>,
 }
 
-/// Added to how many times a run is asked, if some of its charges are only checked.
+/// Added to the number of requests of a run if some of its charges are only checked.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.
@@ -78,8 +78,8 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests }
     }
 
-    /// The Redis command. `sha` names the script, which the server has loaded. `near` is about what its clock shows.
-    /// `now` is for a script at a moment that a test chooses, and ignored in a build without `test-hooks`.
+    /// The Redis command. `sha` names the script, which the server has loaded. `near` is about the time on its clock. `now` is
+    /// the moment that a test chooses for the script; it is ignored without the feature `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, .. } = &self.tables;
         let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
@@ -178,8 +178,8 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// A charge that is to be undone, in the encoding that `undo.lua` describes; `charged` is the time of the charge, `near` about
-/// what the server's clock shows.
+/// Appends a charge to undo, in the encoding that `undo.lua` describes; `charged` is the time of the charge, `near` about the
+/// time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
     add_limit(text, algorithm, near);
@@ -192,7 +192,7 @@ pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near:
 struct Tables {
     keys: Vec<BucketKey>,
     indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
-    /// A bucket has more than one while the numbers of its limit are being changed by a reload.
+    /// The limits of a call. One bucket has several while a reload changes the numbers of its limit.
     limits: Vec<Algorithm>,
 }
 
@@ -245,7 +245,7 @@ fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
     numbers.into_iter().for_each(|number| add_amount(text, number));
 }
 
-/// How many of the enforced charges are only checked; almost always none.
+/// The number of enforced charges that are only checked; almost always 0.
 fn only_checked(plan: &Plan) -> usize {
     (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
 }
@@ -256,12 +256,12 @@ fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-/// What the script says about a run.
+/// The result of a run, as the script returns it.
 enum Grant {
-    /// The first so many requests are granted, the others refused.
+    /// This many requests are granted, and the rest of the run refused.
     First(u64),
     LeftOut,
-    /// Nothing could be written for them.
+    /// The server could not write for them, because its memory is full.
     OutOfMemory,
 }
 
@@ -280,11 +280,11 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
     }
 }
 
-/// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored. Whether
-/// they can be a state is for its algorithm to say.
+/// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored. The algorithm checks
+/// whether they are a valid state.
 ///
 /// # Errors
-/// When it is not such a list.
+/// When the value is not such a list.
 pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),

@@ -1,4 +1,4 @@
-//! Opens a connection to a server that speaks Redis' protocol, the data's or a sentinel: TCP, TLS, user.
+//! Opens a connection to a server that speaks Redis' protocol, a data server or a sentinel: TCP, TLS, user.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,11 +20,11 @@ use base::host_port::HostPort;
 use base::secret::Secret;
 use base::tls::certificate_error;
 
-/// The longest that a step may take: many times what a decision waits, because a step needs up to three round trips, and no
+/// The longest that a step may take: many times the timeout of a decision, because a step needs up to three round trips, and no
 /// request waits for it.
 pub const STEP: Duration = Duration::from_secs(2);
 
-/// How long sent bytes may stay unacknowledged before the system gives the connection up.
+/// The longest that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
 /// A connection whose user has logged in.
@@ -36,7 +36,7 @@ pub struct OpenConnection {
     pub peer: SocketAddr,
 }
 
-/// How to log in, and which database to use.
+/// The login and the database of a connection.
 pub fn connection_info(credentials: &Credentials, database: i64) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default().set_db(database).set_skip_set_lib_name();
     if let Some(username) = &credentials.username {
@@ -101,7 +101,7 @@ async fn log_in(
     Ok(OpenConnection { connection, driver: Box::pin(driver), peer })
 }
 
-/// Does a part of connecting.
+/// Runs one step of connecting.
 ///
 /// # Errors
 ///

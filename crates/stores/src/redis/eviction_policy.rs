@@ -1,4 +1,4 @@
-//! Asks Redis, where the user may ask, which keys it evicts when its memory is full: an evicted bucket is a full one.
+//! Asks Redis, if the user has permission, for its eviction policy: an evicted bucket becomes a full one.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use crate::events::{Event, EventSink};
 use base::interval::fixed_interval;
 use base::time;
 
-/// An operator can change the policy of a running server.
+/// The interval at which the policy is asked for: an operator can change that of a running server.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest policy, in bytes; those of Redis have up to 15.
 const LONGEST: usize = 32;
 
-/// Reports the policy for as long as the connection lasts. A user who may ask in neither way is not asked for it again, so that
-/// Redis' log of refused commands has no more than two for each connection.
+/// Reports the policy for as long as the connection lasts. If the user has permission for neither of two commands, it is not
+/// asked for again, so that Redis' log of refused commands gets at most two entries for each connection.
 pub async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
@@ -31,7 +31,7 @@ pub async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     }
 }
 
-/// `None` if the server does not tell this user.
+/// Asks for the policy; `None` if the user has no permission.
 async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, RedisError> {
     let [mut info, mut config] = [Cmd::new(), Cmd::new()];
     info.arg("INFO").arg("memory");

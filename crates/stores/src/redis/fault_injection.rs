@@ -1,6 +1,6 @@
-//! Injects faults into calls to Redis, for the tests that show what a bug here would do; only with the feature `test-hooks`.
+//! Injects faults into calls to Redis, for tests that show the effect of a bug; only with the feature `test-hooks`.
 //!
-//! Each function ends with what a release build does.
+//! Each function ends with the behaviour of a release build.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -14,7 +14,7 @@ use base::time::{Clock, Timestamp};
 pub use edits::AHEAD;
 
 impl Hooks {
-    /// The text of the script that takes. It is that of a release, unless a test has asked for a flaw or chooses the time.
+    /// The text of the script that takes. It is that of a release, unless a test has chosen a flaw or the time.
     pub fn script(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         if let Some(flaw) = self.flaw {
@@ -23,7 +23,7 @@ impl Hooks {
         self.timed(text, clock)
     }
 
-    /// The text of a script that asks for the time. What changes that precedes a release's text.
+    /// The text of a script that reads the time. A test's change is a prefix; the text of a release follows.
     pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
@@ -37,7 +37,7 @@ impl Hooks {
         }
     }
 
-    /// About what the server's clock shows, for which the call names the periods of calendars.
+    /// About the time on the server's clock, which determines the calendar periods that a call names.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
@@ -47,7 +47,7 @@ impl Hooks {
         heard
     }
 
-    /// The time that the call passes to the script, for all calls or for none; `None` where the server's clock is used.
+    /// The time that the calls pass to the script; `None` if the script uses the server's clock.
     pub fn moment(&self, clock: &Clock) -> Option<Timestamp> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientTime { ahead }) = self.flaw {
@@ -56,7 +56,7 @@ impl Hooks {
         clock.injected()
     }
 
-    /// Sends a command, twice if a test wants that.
+    /// Sends a command, twice if a test requires that.
     ///
     /// # Errors
     /// When the connection fails, or the server answers with an error.
@@ -72,7 +72,7 @@ impl Hooks {
 }
 
 impl Hooks {
-    /// Sends commands together, twice if a test wants that.
+    /// Sends commands together, twice if a test requires that.
     ///
     /// # Errors
     /// When the connection fails.
@@ -90,12 +90,12 @@ impl Hooks {
     }
 }
 
-/// How the bugs change the text of the script.
+/// The changes to the text of the script for each bug.
 #[cfg(feature = "test-hooks")]
 mod edits {
     use crate::remote::fault_injection::{Flaw, ServerClock};
 
-    /// The key whose value a movable clock is ahead, in microseconds.
+    /// The key whose value is the number of microseconds by which a movable clock is ahead.
     pub const AHEAD: &str = "tollgate-test-ahead";
 
     impl ServerClock {
@@ -107,7 +107,7 @@ mod edits {
         }
     }
 
-    /// Precedes the script.
+    /// The text before the script that makes its clock movable.
     const MOVABLE: &str = "
 local redis = (function(server)
   local function call(command, ...)

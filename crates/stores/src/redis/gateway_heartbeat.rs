@@ -13,7 +13,8 @@ const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Sends one heartbeat. `None` when the script has to be loaded again. `sha` names the script, and is empty before the first.
+/// Sends one heartbeat. `None` when the script must be loaded again. `sha` names the script, and is empty before the first
+/// heartbeat.
 ///
 /// # Errors
 /// When the connection fails, or the server refuses the script or answers with something else.
@@ -55,7 +56,7 @@ pub async fn beat(
     }
 }
 
-/// Each part is preceded by a byte with its length.
+/// Encodes an announcement: each part is preceded by a byte with its length.
 fn encode(running: &RunningGateway) -> Vec<u8> {
     let parts = [&running.host, &running.configuration]
         .map(|part| part.as_bytes().get(..MAX_LENGTH).unwrap_or(part.as_bytes()));

@@ -44,7 +44,7 @@ pub async fn connect(
     Ok((opened, sha))
 }
 
-/// As [`connect`], without a script; role and permissions are not checked.
+/// Connects as [`connect`] does, without a script; role and permissions are not checked.
 ///
 /// # Errors
 /// As for [`connect`].
@@ -52,7 +52,7 @@ pub async fn reach(settings: &Settings, address: &HostPort, login: &CurrentLogin
     open(address, login, settings.target.database()).await
 }
 
-/// Connects, to find out whether the server says that it is a master.
+/// Connects, and checks that the server reports the role of a master.
 ///
 /// # Errors
 ///
@@ -78,7 +78,7 @@ fn closed() -> Fault {
     Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
 }
 
-/// Asks for the role.
+/// Checks that the server reports the role of a master.
 async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fault> {
     let role = send(connection, Cmd::new().arg("ROLE")).await?;
     let Value::Array(role) = role else { return Err(unexpected_reply("ROLE")) };
@@ -89,9 +89,9 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
     }
 }
 
-/// Checks the role and the permissions, so that anything missing is found before the first request needs it. What does not
-/// depend on another reply is sent together: a round trip may be long. The long script is sent last: without a login some
-/// servers close the connection because of its length, and no reply would say why.
+/// Checks the role and the permissions, so that missing ones are found before the first request. Commands that do not depend on
+/// another reply are sent together, because a round trip may be long. The long script is sent last: without a login some servers
+/// close the connection because of its length, and no reply would name the cause.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let mut other = connection.clone();
     let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
@@ -148,7 +148,7 @@ fn unexpected_reply(command: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }
 
-/// The kind under which an error of the server or the connection is counted.
+/// The kind of an error of the server or the connection, for metrics.
 fn kind(error: &RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => StoreError::Unauthorized,

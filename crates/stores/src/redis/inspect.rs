@@ -41,7 +41,7 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Must be called on a tokio runtime, which drives the connection.
+    /// Connects for inspection. Must be called on a tokio runtime, which drives the connection.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Inspector {
         Inspector::open_at(&address, settings, &login).await
     }
 
-    /// The same for the server at this address, whatever the settings say.
+    /// Connects to the server at this address, instead of that in the settings.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl Inspector {
         Ok(Inspector { connection: opened.connection, prefix: settings.prefix.clone() })
     }
 
-    /// The same connection, for buckets whose keys begin with this prefix.
+    /// Returns an inspector on the same connection, for buckets whose keys begin with this prefix.
     pub fn with_prefix(&self, prefix: &str) -> Inspector {
         Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
     }
@@ -143,7 +143,7 @@ impl Inspector {
         self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
     }
 
-    /// The buckets that `bucket` reads from the names of keys that have this pattern.
+    /// The buckets of keys whose names match a pattern. `bucket` parses a name.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Inspector {
         }
     }
 
-    /// Reads before the clock: no state lies ahead of its moment.
+    /// Reads the states before the clock, so that no state is ahead of the returned moment.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
         for key in keys {
@@ -218,7 +218,7 @@ impl Inspector {
     }
 }
 
-/// An invalid state is an empty bucket, as it is for the script.
+/// Reads the reply of one GET. An invalid state is an empty bucket, as it is for the script.
 fn read(answer: Result<Value, Fault>) -> Result<Option<State>, Fault> {
     match answer {
         Ok(value) => Ok(state(&value).unwrap_or_else(|_| Some(State::new()))),

@@ -32,14 +32,14 @@ pub use url::Url;
 pub type Redis = Remote<Server>;
 
 impl Redis {
-    /// With the faults that a test injects; the default has none.
+    /// Opens a store with the faults that a test injects; the default has none.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let server = Server::new(settings, clock.clone(), hooks);
         Remote::new(server, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)
     }
 
-    /// Uses what can change without a restart, from the next connection on.
+    /// Applies the settings that can change without a restart, for connections that are made from now on.
     pub fn replace_login(&self, settings: &Settings) {
         self.transport.replace_login(settings);
     }

@@ -1,7 +1,7 @@
-//! Limits how much a server can make this process buffer: a reply that never ends closes the connection.
+//! Limits how many bytes of a server this process buffers: a reply that never ends closes the connection.
 //!
 //! The bytes received since the last write are counted. At most five calls and a heartbeat are under way at a time, so these
-//! are their replies, which together are far below the limit.
+//! bytes are their replies, which together are far below the limit.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// In bytes: far more than the replies to the largest calls take.
+/// The most bytes: far more than the replies to the largest calls have.
 const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]

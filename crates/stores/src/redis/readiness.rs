@@ -1,5 +1,5 @@
-//! Finds out soon that a server is ready which has answered that it is not yet: it loads its data, or waits for a replica. One
-//! thread of the gateway connects again and again; when it succeeds, the others do so at once.
+//! Finds out soon when a server becomes ready that has answered that it is not: it loads its data, or waits for a replica. One
+//! thread of the gateway connects repeatedly; when it succeeds, the others connect at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::error::{Fault, StoreError};
 /// The pause between two attempts. Each of them logs in.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Shared by all threads.
+/// The state of the server's readiness, shared by all threads.
 #[derive(Debug)]
 pub struct Readiness {
     /// Whether the last attempt was answered by a server that is not ready.
     not_ready: AtomicBool,
     /// Counts the attempts that succeeded.
     connected: watch::Sender<u64>,
-    /// Held by the thread whose turn it is to try.
+    /// Held by the thread whose turn it is to connect.
     turn: Mutex<()>,
 }
 
@@ -27,7 +27,7 @@ impl Readiness {
         Readiness { not_ready: AtomicBool::new(false), connected: watch::Sender::new(0), turn: Mutex::new(()) }
     }
 
-    /// An attempt to connect has ended.
+    /// Notes the result of an attempt to connect.
     pub fn attempted<T>(&self, attempt: &Result<T, Fault>) {
         let not_ready = attempt.as_ref().is_err_and(|fault| is_state_of_server(fault.error));
         self.not_ready.store(not_ready, Ordering::Relaxed);
@@ -36,8 +36,7 @@ impl Readiness {
         }
     }
 
-    /// Returns when there is a reason to connect although no other address is known: it is this thread's turn to try, or another
-    /// thread has connected.
+    /// Returns when there is a reason to connect: it is this thread's turn to try, or another thread has connected.
     pub async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {
@@ -58,7 +57,7 @@ impl Readiness {
     }
 }
 
-/// Whether a server has answered, and refused because of a state that ends by itself.
+/// Whether a server has answered and refused because of a temporary state.
 fn is_state_of_server(error: StoreError) -> bool {
     matches!(
         error,

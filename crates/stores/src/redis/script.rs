@@ -1,5 +1,5 @@
-//! Assembles the script that takes: the Lua twins of all algorithms, the time, and `take.lua` around them. The script that
-//! gives back has `give_back.lua` in its place.
+//! Assembles the scripts: the Lua twins of all algorithms, the time, and `take.lua` around them, or `give_back.lua` or
+//! `undo.lua` in its place.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
-/// Tries every command that the script uses, and returns the refused ones.
+/// Tries every command that the script uses, and returns those that are refused.
 pub const PROBE: &str = include_str!("probe.lua");
 
 /// Reads the server's own clock: a gateway's clock is never used.
@@ -33,8 +33,8 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// Precedes a script, every line of which stays as it is: TIME is the last argument. Nothing expires, because expiry would
-/// follow the server's clock.
+/// Precedes a script for which a test chooses the moment, and leaves its lines unchanged: TIME is the last argument. Nothing
+/// expires, because expiry would follow the server's clock.
 #[cfg(feature = "test-hooks")]
 const CHOSEN_MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -57,8 +57,9 @@ pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// A function `make_twin` that runs the text of a twin: all together take longer than the rest of a small call. In one function,
-/// because each one that is made takes time; in blocks, so that local variables are not shared.
+/// A Lua function `make_twin` that runs the text of a twin only when it is needed: running all of them would take longer than
+/// the rest of a small call. A single function, because each function takes time to make; blocks, so that local variables are
+/// not shared.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {

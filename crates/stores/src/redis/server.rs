@@ -1,4 +1,4 @@
-//! Connects to one Redis and calls its script: what [`Transport`] wants, in Redis' words.
+//! Connects to one Redis and calls its script: the implementation of [`Transport`] for Redis.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,13 +35,13 @@ pub struct Server {
     hooks: Hooks,
 }
 
-/// A connection to it, and the scripts that it has loaded.
+/// A connection to the server, with the scripts that it has loaded.
 #[derive(Clone)]
 pub struct Link {
     pub connection: MultiplexedConnection,
-    /// The SHA-1 that names the script that takes.
+    /// The SHA-1 of the script that takes.
     pub take: String,
-    /// That of the heartbeat; empty before the first.
+    /// The SHA-1 of the script of the heartbeat; empty before the first.
     pub heartbeat: String,
 }
 
@@ -59,7 +59,7 @@ impl Server {
         }
     }
 
-    /// Uses what can change without a restart, from the next connection on.
+    /// Applies the settings that can change without a restart, for connections that are made from now on.
     pub fn replace_login(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         self.resolver.replace(settings);

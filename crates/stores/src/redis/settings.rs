@@ -1,4 +1,4 @@
-//! Which Redis to use, and how to reach it.
+//! The settings of a Redis store: the server, and how to reach it.
 
 use std::fmt;
 
@@ -24,14 +24,14 @@ pub struct Settings {
     pub gateways: u64,
 }
 
-/// Where the server is that has the buckets.
+/// The way to the server that has the buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// At this address. Its name may belong to another server later.
+    /// The server at this address, whose name may lead to another server later.
     Address { address: HostPort, database: i64 },
-    /// Where sentinels say.
+    /// The master that sentinels name.
     Sentinel(Box<sentinel::Settings>),
-    /// On the nodes of a cluster.
+    /// The nodes of a cluster.
     Cluster(Box<cluster::Settings>),
 }
 

@@ -15,7 +15,7 @@ pub struct Url {
 }
 
 impl Url {
-    /// `None` for an invalid URL; the reason is not returned, because it could contain the password.
+    /// Parses a URL; `None` if it is invalid. The reason is not returned, because it could contain the password.
     pub fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme {

@@ -1,4 +1,4 @@
-//! Reports a call to the breaker: as one failure when it stays unanswered for `timeout`, and as one more for every further
+//! Reports a call to the breaker: as one failure when it is unanswered for `timeout`, and as another one for every further
 //! `timeout`, however many requests travel in it. The breaker counts calls that are unanswered at the same moment once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::breaker::{Breaker, CallResult, Change, Permit};
 use base::time::{Micros, Timestamp};
 
-/// One call under way. Shared by the task that waits for the reply and the one that watches deadlines.
+/// The timer of one call under way, shared by the task that waits for the reply and the task that watches deadlines.
 #[derive(Debug)]
 pub struct CallTimer {
     started: Timestamp,
     timeout: Micros,
-    /// How many failures have been reported.
+    /// The number of reported failures.
     failures: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl CallTimer {
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Reports how the call ended. One whose reply comes late has failed, which has been reported.
+    /// Reports how the call ended. A call with a late reply has failed, which has already been reported.
     pub fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,

@@ -1,8 +1,8 @@
-//! Caches buckets that cannot pay yet, so that requests for them are refused without a call.
+//! Caches *short* buckets, which cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket, and other gateways can only take from it: only buckets that free with nothing but
-//! time are cached. So at any later moment it holds at most that level plus what has been refilled since the call was *sent*, which
-//! was before the script ran. A request that even this upper bound cannot pay is refused here, without a call: the store would
+//! A reply contains the level of a bucket, which other gateways can only lower: only buckets that free with nothing but time are
+//! cached. So at any later moment the bucket holds at most that level plus the refill since the call was *sent*, which was
+//! before the script ran. A request that even this upper bound cannot pay is refused without a call, because the store would
 //! refuse it too. Where requests with different rates charge one bucket, the bound refills at the highest of them.
 //!
 //! The rates of two clocks differ by far less than the thousandth by which the store's clock is assumed to run faster; and after
@@ -29,18 +29,18 @@ use ledger::outcome::{Outcome, Verdict};
 const MAX_BUCKETS: usize = 65_536;
 /// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
-/// The same where charges are undone.
+/// How long an entry is valid where charges are undone.
 const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
-/// The store's clock may run faster than ours by one in this many.
+/// The store's clock may run faster than this process's by one part in this many.
 const SKEW: u64 = 1_000;
 
-/// The level of a bucket, as the store last showed it.
+/// A short bucket: one that could not pay a charge, with its level as the store last showed it.
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
     /// The time of that level, on the store's clock.
     decided: Timestamp,
-    /// The time just before that call was sent, on our clock.
+    /// The time just before that call was sent, on this process's clock.
     sent: Timestamp,
     /// The epoch of the cache at that time.
     epoch: u64,
@@ -53,14 +53,14 @@ pub struct SendStamp {
     epoch: u64,
 }
 
-/// Shared by all workers.
+/// The cache of short buckets, shared by all workers.
 #[derive(Debug)]
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
     undone: UndoneCharges,
-    /// The limits of whose buckets other gateways may undo charges: those that a request may have to pay beside others.
+    /// The limits whose buckets other gateways may undo charges of: limits that a request may have to pay together with others.
     undoable: ArcSwap<HashSet<LimitId>>,
-    /// How long an entry for a bucket of theirs is valid.
+    /// How long an entry for a bucket of these limits is valid.
     max_age_with_undone: Micros,
     /// The number of invalidations.
     epoch: AtomicU64,
@@ -83,23 +83,23 @@ impl DenyCache {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The stamp for a call that is about to be sent; `at` is now, on our clock.
+    /// The stamp for a call that is about to be sent; `at` is the present time on this process's clock.
     pub fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// A charge to this bucket has been undone: it holds more than any call showed that was sent before `now`.
+    /// Drops the entry of a bucket of which a charge has been undone: it holds more than any call sent before `now` has shown.
     pub fn forget(&self, key: BucketKey, now: Timestamp) {
         self.undone.add(key, now);
         self.short.remove(&key);
     }
 
-    /// Shortens the age of entries for buckets of these limits alone: other gateways undo charges, which no reply tells.
+    /// Sets the limits whose entries are valid for a shorter time: other gateways undo charges, which no reply shows.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         self.undoable.store(Arc::new(limits));
     }
 
-    /// The same for the limits of this plan too, if they are not known for that.
+    /// Adds the limits of this plan to those whose charges may be undone.
     pub fn expect_undone_charges_of(&self, plan: &Plan) {
         let limits = || plan.enforced.iter().map(|charge| charge.limit);
         let known = self.undoable.load();
@@ -122,7 +122,7 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that the store would refuse; `None` when the store has to be asked. `now` is on our clock.
+    /// Refuses a plan that the store would refuse; `None` when the store must be asked. `now` is on this process's clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;
@@ -169,7 +169,7 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// The state, and the latest time that the store's clock can show by now; `None` when the entry is no longer valid.
+    /// The state, and the latest time that the store's clock can show at `now`; `None` when the entry is no longer valid.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;

@@ -1,4 +1,4 @@
-//! Tests: an outage, played on a transport that talks to no server.
+//! Tests an outage with a transport that has no server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_millis(20);
 /// The event of a connection.
 const UP: Event = Event::Up { worker: Worker(0), server: None };
 
-/// What the server does now.
+/// The behaviour of the server.
 #[derive(Clone, Copy, Debug)]
 enum Behaviour {
     /// It accepts no connection.
@@ -42,14 +42,14 @@ enum Behaviour {
     Replica,
 }
 
-/// A server, and how many calls may be under way at once on a connection to it.
+/// A server, with the most calls that may be under way at once on a connection to it.
 #[derive(Debug)]
 struct Fake<const AT_ONCE: usize = 1> {
     behaviour: Mutex<Behaviour>,
     clock: Clock,
-    /// How many plans it has received.
+    /// The number of plans that it has received.
     received: AtomicUsize,
-    /// How many calls are under way, and how many have been at most.
+    /// The number of calls under way, and the highest number so far.
     under_way: AtomicUsize,
     most: AtomicUsize,
 }
@@ -110,12 +110,12 @@ fn plan() -> Plan {
 
 type Store<const AT_ONCE: usize = 1> = Arc<Remote<Fake<AT_ONCE>>>;
 
-/// A store with one worker, which is running, and what it reports.
+/// A running store with one worker, and its events.
 async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
     running_within(TIMEOUT, behaviour).await
 }
 
-/// The same with another timeout.
+/// A running store with this timeout.
 async fn running_within<const AT_ONCE: usize>(
     timeout: Duration,
     behaviour: Behaviour,
@@ -136,13 +136,13 @@ async fn running_within<const AT_ONCE: usize>(
     (store, events)
 }
 
-/// Whether a request was granted, or why the store gave no answer.
+/// Whether a request was granted, or the reason why the store gave no answer.
 async fn ask<const AT_ONCE: usize>(store: &Store<AT_ONCE>) -> Result<bool, StoreError> {
     let taken = store.take(Worker(0), &plan(), None, None).await;
     taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
 }
 
-/// Asks until the answer is this one. Returns how often it was another.
+/// Asks until the answer is `wanted`. Returns the number of other answers.
 async fn ask_until<const AT_ONCE: usize>(store: &Store<AT_ONCE>, wanted: Result<bool, StoreError>) -> usize {
     for asked in 0..1000 {
         if ask(store).await == wanted {

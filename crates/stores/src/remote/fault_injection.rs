@@ -1,7 +1,7 @@
-//! Injects faults into calls, for the tests that show what a bug here would do; only with the feature `test-hooks`. What
-//! a test changes in a call to Redis is in the folder of Redis.
+//! Injects faults into calls, for tests that show the effect of a bug; only with the feature `test-hooks`. Faults of calls to
+//! Redis are in its own folder.
 //!
-//! Each function ends with what a release build does.
+//! Each function ends with the behaviour of a release build.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Hooks {
     pub server_clock: ServerClock,
     #[cfg(feature = "test-hooks")]
     pub flaw: Option<Flaw>,
-    /// How much later charges of a refused request are undone.
+    /// The delay before charges of a refused request are undone.
     #[cfg(feature = "test-hooks")]
     pub undo_late: Micros,
 }
@@ -63,7 +63,7 @@ impl Hooks {
         (1, Duration::ZERO)
     }
 
-    /// The time from which on a charge that is undone has been refilled.
+    /// The time from which the refill of an undone charge is counted.
     pub fn charged(&self, at: Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneInFull) = self.flaw {
@@ -72,7 +72,7 @@ impl Hooks {
         at
     }
 
-    /// Whether the deny cache drops what a request has shown that was undone.
+    /// Whether the deny cache drops the levels that a request with undone charges has shown.
     pub fn drops_undone(&self) -> bool {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneIsKept) = self.flaw {
@@ -81,8 +81,8 @@ impl Hooks {
         true
     }
 
-    /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` is the time at which
-    /// the reply came.
+    /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` returns the stamp of
+    /// the time at which the reply came.
     pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
@@ -114,26 +114,26 @@ mod flaw {
     /// Where requests that cannot be paid yet are refused.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
-        /// In this process, as far as the deny cache knows.
+        /// In this process, by the deny cache.
         #[default]
         Local,
         /// By Redis, every time.
         ByRedis,
     }
 
-    /// What the script takes for the server's time.
+    /// The source of the script's time.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum ServerClock {
         #[default]
         Real,
-        /// Ahead of the server's clock by what a key on it holds, so that a test can set it. The server still expires keys by
-        /// its own.
+        /// The server's clock, plus the value of a key on it, which a test can set. The server still expires keys by its own
+        /// clock.
         Movable,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The time is the gateway's, whose clock is ahead by this much, and a bucket's time may go back.
+        /// The gateway's clock, which is ahead by this much; a bucket's time may go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,
@@ -143,21 +143,21 @@ mod flaw {
         Retry { after: Micros },
         /// Every call is sent twice, as if the first had been lost.
         Resend,
-        /// The deny cache counts from when the reply came, not from when the call was sent.
+        /// The deny cache counts from the arrival of the reply, not from the sending of the call.
         LateBound,
         /// Requests for the same buckets are granted or refused together, for the sum of their costs.
         SummedCosts,
-        /// The period of a calendar is the one that the gateway's clock is in.
+        /// The period of a calendar is chosen by the gateway's clock.
         ClientPeriod,
-        /// Charges of a request that another bucket refused stay.
+        /// Charges of a request that another bucket refused are not undone.
         UndoneNever,
-        /// They are given back twice.
+        /// Such charges are undone twice.
         UndoneTwice,
-        /// They are given back in full, whatever has been refilled since.
+        /// Such charges are given back in full, regardless of the refill since.
         UndoneInFull,
-        /// The deny cache keeps what they have shown.
+        /// The deny cache keeps the levels that such charges have shown.
         UndoneIsKept,
-        /// Any other period than the stored one begins with nothing spent, also an earlier one.
+        /// Every period other than the stored one begins with nothing spent, even an earlier one.
         EarlierPeriod,
     }
 

@@ -1,6 +1,6 @@
 //! Announces this gateway to the others through the store, and learns how many gateways are alive.
 //!
-//! No decision of the store depends on it: it is needed when the store gives no answer and each gateway grants its share.
+//! No decision of the store depends on it. The number is used when the store gives no answer and each gateway grants its share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::worker::Worker;
 use base::interval::fixed_interval;
 use base::time;
 
-/// Heartbeat interval. Other gateways take a new one into account at their own next heartbeat.
+/// The interval of heartbeats. Other gateways take a new one into account at their own next heartbeat.
 const BEAT: Duration = Duration::from_secs(2);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub struct Heartbeat {
     events: EventSink,
 }
 
-/// While it exists its worker counts as connected.
+/// Marks a worker as connected while it exists.
 #[derive(Debug)]
 pub struct ConnectedWorker<'h>(&'h Heartbeat);
 
@@ -70,8 +70,9 @@ impl Heartbeat {
         }
     }
 
-    /// Sends heartbeats for as long as the connection lasts and no earlier worker is connected, and returns when the server accepts no writes any more: calls
-    /// that refuse would not notice. A timeout is not reported: takes on the same connection report it.
+    /// Sends heartbeats for as long as the connection lasts and no earlier worker is connected, and returns when the server
+    /// accepts no writes any more, which calls that refuse would not notice. A timeout is not reported: takes on the same
+    /// connection report it.
     pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;
@@ -89,7 +90,7 @@ impl Heartbeat {
     }
 }
 
-/// Jittered, so that gateways that lost their server together do not send at the same time.
+/// The interval with jitter, so that gateways that lost their server together do not send at the same time.
 fn interval() -> Duration {
     fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
 }

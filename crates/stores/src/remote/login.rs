@@ -1,4 +1,4 @@
-//! Holds how connections to a store are secured: user, password, TLS. Files are read for every connection, so that another
+//! Holds the security of connections to a store: user, password, TLS. Files are read for every connection, so that a changed
 //! password or certificate needs no restart.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::error::{Fault, StoreError};
 use base::secret::{Secret, SecretSource};
 use base::tls::client::Client;
 
-/// How connections are secured, as the configuration says it.
+/// The login and the TLS settings in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     pub username: Option<String>,
@@ -22,11 +22,11 @@ pub struct Login {
     pub tls: Option<Arc<Client>>,
 }
 
-/// What one connection uses.
+/// The login and the TLS settings of one connection.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub username: Option<String>,
-    /// Never empty.
+    /// The password; never empty.
     pub password: Option<Secret>,
     pub tls: Option<Tls>,
 }
@@ -34,7 +34,7 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// `None`: the host that is connected to.
+    /// The name that is verified; `None`: the host that is connected to.
     pub server_name: Option<ServerName<'static>>,
 }
 
@@ -42,13 +42,12 @@ pub struct Tls {
 #[derive(Debug)]
 pub struct CurrentLogin {
     login: ArcSwap<Login>,
-    /// Files are read by one connection after the other: those on a file system that hangs occupy one thread, not one for each
-    /// attempt.
+    /// A lock for reading files, so that files on a file system that hangs occupy one thread, not one for each attempt.
     reading: Arc<FairMutex<()>>,
 }
 
 impl Login {
-    /// Whether there was a password when the configuration was loaded.
+    /// Whether the loaded configuration has a password.
     pub fn has_password(&self) -> bool {
         let password = self.password.as_ref().and_then(SecretSource::loaded);
         password.is_some_and(|password| !password.reveal().is_empty())
@@ -58,7 +57,7 @@ impl Login {
         matches!(self.password, Some(SecretSource::File(_))) || self.tls.as_ref().is_some_and(|tls| tls.has_files())
     }
 
-    /// May block.
+    /// Reads the credentials. May block.
     ///
     /// # Errors
     ///
@@ -84,14 +83,14 @@ impl CurrentLogin {
         CurrentLogin { login: ArcSwap::from_pointee(login), reading: Arc::default() }
     }
 
-    /// Connections that are up stay as they are.
+    /// Replaces the login for new connections; open connections stay.
     pub fn replace(&self, login: &Login) {
         if **self.login.load() != *login {
             self.login.store(Arc::new(login.clone()));
         }
     }
 
-    /// Reads the files, away from the thread that serves requests, for this long at most.
+    /// Reads the credentials on another thread than those that serve requests, for at most `most`.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Stores buckets on a server that many gateways share: everything that does not depend on the kind of server.
 //!
-//! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself
-//! and reserves nothing that another gateway could need. A request that cannot be paid in any case is refused without a
-//! call. Each worker has one connection and one queue, or shares one with others where the server bears no more: requests that
-//! arrive during a call are sent together in the next one, so no request waits for a timer.
+//! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself and reserves
+//! nothing that another gateway could need. A request that no state of the store could grant is refused without a call. Each
+//! worker has one connection and one queue, or shares one with others if the server accepts no more: requests that arrive during
+//! a call are sent together in the next one, so no request waits for a timer.
 //!
 //! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
 //! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing,
@@ -62,7 +62,7 @@ pub struct Remote<T> {
     connections: Box<[Connection<T>]>,
     /// One permit for each connection that has been attempted.
     first_attempts: Semaphore,
-    /// What is announced of this gateway to the others.
+    /// The announcement of this gateway to the others.
     this_gateway: Arc<Mutex<RunningGateway>>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
@@ -85,7 +85,7 @@ impl<T: Transport> Remote<T> {
         Remote::sharing(state, transport, settings, connections, clock, events)
     }
 
-    /// A store that shares what it knows with others.
+    /// A store that shares its state with other stores.
     pub fn sharing(
         shared: StoreState,
         transport: T,
@@ -135,8 +135,8 @@ impl<T: Transport> Remote<T> {
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is waited for `answer_within`, if that
-    /// is shorter than the store's timeout.
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is awaited for `answer_within`, if
+    /// that is shorter than the store's timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -158,7 +158,7 @@ impl<T: Transport> Remote<T> {
         self.query_on(connection, plan, caller, waiting).await
     }
 
-    /// Asks the server about a plan that has been waiting for a while.
+    /// Decides a plan that has already waited for a while.
     ///
     /// # Errors
     /// As [`Remote::take`].
@@ -177,7 +177,7 @@ impl<T: Transport> Remote<T> {
     /// Whether a worker's connection can be used.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// Returns the reason why it cannot.
     pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
         self.connection(worker)?.usable()
     }
@@ -213,7 +213,7 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// What the store's clock shows when ours shows `ours`, by its last reply.
+    /// The time on the store's clock when this process's clock shows `ours`, by the store's last reply.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }

@@ -1,5 +1,5 @@
-//! Waits for the answer to one request, and reports the answer to a probe of the breaker, also when the request itself waits
-//! no longer: its client may have disconnected, or wanted an answer sooner than the store's `timeout`.
+//! Waits for the answer to one request, and reports the answer to a probe of the breaker even if the request no longer waits:
+//! its client may have disconnected, or its own timeout is shorter than the store's `timeout`.
 
 use std::sync::Arc;
 
@@ -12,23 +12,24 @@ use crate::error::StoreError;
 use crate::events::{Event, EventSink};
 use base::time::{Clock, Timestamp, timeout_precisely};
 
-/// How long a request waits for its answer.
+/// The time for which a request waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitPeriod {
     pub since: Timestamp,
-    /// `None`: for as long as the store's `timeout` says.
+    /// The end of the wait; `None`: when the store's `timeout` has passed.
     pub until: Option<Timestamp>,
 }
 
-/// A request that holds the breaker's permit. Calls are recorded by their connection; a request only as a probe.
+/// A request that holds the breaker's permit. Its result is reported to the breaker only if it is a probe: calls are recorded by
+/// their connection.
 pub struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
     pub events: &'r EventSink,
     pub permit: Permit,
-    /// When the connection was made on which it is asked.
+    /// The moment at which the connection that is asked was made.
     pub connected: Timestamp,
-    /// `None` before the request is queued, and after its answer.
+    /// The receiver of the answer; `None` before the request is queued, and after its answer.
     pub result: Option<oneshot::Receiver<TakeResult>>,
 }
 
@@ -82,7 +83,7 @@ impl Drop for PendingReply<'_> {
     }
 }
 
-/// Reports how a probe ended.
+/// Reports the result of a probe.
 fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
     let result = match taken {
         // It was not sent, because its client had disconnected: that says nothing about the store.

@@ -1,4 +1,4 @@
-//! Requests that wait for an answer: in a connection's queue, or in a call that is under way.
+//! Holds the requests that wait for an answer: in a connection's queue, or in a call that is under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::reply::TakeReply;
 use base::time::{Micros, Timestamp};
 use ledger::charge::Plan;
 
-/// After this long in the queue, check whether the client is still connected.
+/// The time in the queue after which the client's connection is checked.
 const LONG: Micros = Micros(1_000);
 
-/// `None` for a request whose client had disconnected before it was sent.
+/// The answer to a request; `None` if its client had disconnected before it was sent.
 pub type TakeResult = Result<Option<TakeReply>, StoreError>;
 
-/// A request on its way.
+/// A request that waits for its answer.
 #[derive(Debug)]
 pub struct PendingTake {
-    /// On the heap, because it is moved several times.
+    /// The plan, on the heap, because the request is moved several times.
     pub plan: Box<Plan>,
     pub answer: ReplySender,
     pub caller: Option<Arc<dyn Caller>>,
@@ -43,12 +43,12 @@ pub struct ReplySender(Option<oneshot::Sender<TakeResult>>);
 #[derive(Debug)]
 pub struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
-    /// Already received, and put back, in the order of arrival.
+    /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
 }
 
 impl PendingTake {
-    /// Returns the request, unless nobody waits for its answer any more or its deadline has passed, which is added to `unsent`.
+    /// Returns the request, unless its answer is not needed any more, or its deadline has passed, which is counted in `unsent`.
     /// The client's connection is checked only if the request has waited long enough for a client to disconnect.
     pub fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
@@ -105,7 +105,7 @@ impl Queue {
         }
     }
 
-    /// `None` when the queue is empty.
+    /// Removes the first request; `None` when the queue is empty.
     pub fn try_next(&mut self) -> Option<PendingTake> {
         self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
     }
@@ -113,7 +113,7 @@ impl Queue {
     /// Removes the first request if it has waited for `most`.
     ///
     /// # Errors
-    /// Returns since when the first one has been waiting, `None` if the queue is empty.
+    /// Returns the moment since which the first one has waited; `None` if the queue is empty.
     fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {
@@ -124,15 +124,15 @@ impl Queue {
         Err(Some(since))
     }
 
-    /// Puts requests before all others: a call that did not run had them.
+    /// Puts requests of a call that did not run before all others.
     pub fn put_back(&mut self, requests: Vec<PendingTake>) {
         for request in requests.into_iter().rev() {
             self.put_back.push_front(request);
         }
     }
 
-    /// Answers the requests that have waited for `most`. Returns how many of them somebody still waited for, and since when the
-    /// first of the others has been waiting.
+    /// Answers the requests that have waited for `most`. Returns the number of those whose answer was still needed, and the
+    /// moment since which the first of the others has waited.
     pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         loop {

@@ -1,5 +1,5 @@
-//! Defines what a kind of server does so that buckets can live on it: connect, decide many plans in one call, exchange
-//! heartbeats. What all kinds have in common is not here: queue, batches, deadlines, breaker, deny cache, reconnecting.
+//! Defines the interface of a kind of server: connect, decide many plans in one call, exchange heartbeats. The parts that all
+//! kinds share are elsewhere: queue, batches, deadlines, breaker, deny cache, reconnecting.
 
 use std::fmt;
 use std::future::Future;
@@ -17,22 +17,22 @@ use ledger::charge::{Plan, Settlement};
 
 /// A kind of server, with the settings to reach one. It is shared by the connections of all workers.
 pub trait Transport: fmt::Debug + Send + Sync + 'static {
-    /// A connection that has been tested, and what calls on it need. A clone sends over the same connection.
+    /// A tested connection, with everything that calls on it need. A clone sends over the same connection.
     type Link: Clone + Send;
 
     const CALLS: CallLimits;
 
-    /// What a connection that has been made shows of the server.
-    const CONNECTED: Connected = Connected::Decides;
+    /// The proof that a new connection gives about the server.
+    const CONNECTED: ConnectionProof = ConnectionProof::Decides;
 
     /// Finds the server, connects and tests the connection. Where the address can change, it is looked up each time.
     ///
     /// # Errors
     ///
-    /// Why there is no connection on which calls can be made.
+    /// Returns the reason why there is no connection for calls.
     fn connect(&self) -> impl Future<Output = Result<DrivenLink<Self::Link>, Fault>> + Send;
 
-    /// Decides plans, of which there is at least one, in one call. `near` is about what the server's clock shows.
+    /// Decides at least one plan in one call. `near` is about the time on the server's clock.
     ///
     /// A call whose bytes may have been sent must not be repeated, unless its reply proves that it did not run.
     ///
@@ -47,11 +47,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         near: Timestamp,
     ) -> impl Future<Output = Result<CallReply, Fault>> + Send;
 
-    /// A call has not been answered, and the connection is left for it: lets the server know, if it would go on for long. Nothing
-    /// is waited for.
+    /// Cancels the work of the server for a call that was not answered, whose connection is closed now, if that work would go on
+    /// for long. Waits for nothing.
     fn give_up(&self, _link: &Self::Link) {}
 
-    /// Records that this gateway is alive, under its random name. `None` when the next heartbeat has to find out who is.
+    /// Records that this gateway is alive, under its random name. `None` when only the next heartbeat can return the live
+    /// gateways.
     ///
     /// # Errors
     ///
@@ -63,13 +64,12 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         this_gateway: &RunningGateway,
     ) -> impl Future<Output = Result<Option<LiveGateways>, Fault>> + Send;
 
-    /// Reports what else is worth knowing of the server, on the first connection of a gateway and for as long as it lasts.
+    /// Reports further facts about the server, on the first connection of a gateway and for as long as it lasts.
     fn watch(&self, _link: Self::Link, _events: &EventSink) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Does what is needed besides the connections, such as watching where the server is, for as long as there is something
-    /// to do. Driven by one worker.
+    /// Runs tasks besides the connections, such as watching the server's address, until they end. Driven by one worker.
     fn run(&self, _events: &EventSink) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
@@ -79,14 +79,14 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// The part of a call that a plan belongs to: the plans of a batch are put into this order. Only where the server
-    /// cannot decide all plans at once, see [`CallLimits::parted`].
+    /// The part of a call to which a plan belongs: the plans of a batch are sorted by it. Only for servers that cannot decide
+    /// all plans at once, see [`CallLimits::parted`].
     fn part(&self, _plan: &Plan) -> usize {
         0
     }
 }
 
-/// What one call may carry, and how many calls are made.
+/// The limits of a call, and of the number of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
     /// The maximum number of charges in one call, with equal requests counted once.
@@ -99,21 +99,21 @@ pub struct CallLimits {
     pub parted: bool,
 }
 
-/// What a new connection shows of its server.
+/// The proof that a new connection gives about its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Connected {
-    /// That it decides: all that a call needs was tried.
+pub enum ConnectionProof {
+    /// The server decides: all commands of a call were tried.
     Decides,
-    /// That it can be used; whether calls succeed only a call shows.
+    /// The server can be used; only a call can show whether calls succeed.
     Answers,
 }
 
 /// A connection on which calls can be made, and the driver that moves its bytes.
 pub struct DrivenLink<L> {
     pub link: L,
-    /// Moves the bytes; completes when the connection ends or must be left, with the reason.
+    /// Moves the bytes; completes with the reason when the connection ends or must be closed.
     pub driver: Driver,
-    /// Where the server is, if it is one.
+    /// The address of the server, for a store on one server.
     pub server: Option<HostPort>,
 }
 
@@ -125,23 +125,23 @@ pub type CallReply = SmallVec<[PartReply; 1]>;
 /// The reply to a part of a call.
 #[derive(Debug)]
 pub struct PartReply {
-    /// How many plans belong to the part.
+    /// The number of plans in the part.
     pub plans: usize,
-    /// What was decided, by the server's clock; or why nothing was decided although the connection works.
+    /// The decisions, by the server's clock; or the reason why nothing was decided although the connection works.
     pub reply: Result<Reply, Fault>,
 }
 
-/// What a server decided at one moment.
+/// The decisions of a server at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub now: Timestamp,
-    /// Buckets whose value was not a valid state; they were set to empty.
+    /// The number of *healed* buckets: their value was not a valid state, and was replaced by that of an empty bucket.
     pub healed: u64,
-    /// One for each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of a limit
-    /// in it do not hold at `now`: nothing was charged.
+    /// One settlement for each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of one
+    /// of its limits are not valid at `now`: nothing was charged.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// Whether plans are without a settlement because nothing can be written: those that are refused need no memory.
+    /// Whether plans have no settlement because the server cannot write; refused plans need no memory.
     pub out_of_memory: bool,
 }
 
@@ -150,7 +150,7 @@ pub struct Reply {
 pub struct BucketAfterCall {
     pub key: BucketKey,
     pub state: State,
-    /// Whether it could not pay its last charge, or could not pay it again.
+    /// Whether the bucket is *short*: it could not pay its last charge, or could not pay it again.
     pub short: bool,
     pub reset_after: Micros,
 }
@@ -159,7 +159,7 @@ pub struct BucketAfterCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     pub alive: u64,
-    /// Those besides this one that announced their configuration.
+    /// The other gateways that announced their configuration.
     pub others: Vec<RunningGateway>,
 }
 

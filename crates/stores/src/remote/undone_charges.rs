@@ -1,4 +1,4 @@
-//! Remembers when charges to buckets were undone: what a call that was sent before shows of a bucket is less than it holds.
+//! Remembers when charges to buckets were undone: a call that was sent before shows less than the bucket holds.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 
-/// How long one is remembered: no call that was sent before is under way for longer.
+/// How long a moment is remembered: no call that was sent before it is under way for longer.
 const REMEMBERED: Micros = Micros(3_000_000);
-/// The number of buckets from which on those that are no longer needed are looked for, each time there are twice as many as
-/// were left before: looking at all of them at every call would take long.
+/// The number of buckets from which entries are cleaned up, each time there are twice as many as after the last cleaning: a
+/// cleaning at every call would take long.
 const MANY: usize = 1_024;
 
-/// Shared by all workers.
+/// The moments at which charges were undone, shared by all workers.
 #[derive(Debug, Default)]
 pub struct UndoneCharges {
-    /// Whether there has ever been one; otherwise nothing need be locked.
+    /// Whether any charge was ever undone; otherwise nothing need be locked.
     any: AtomicBool,
     last: Mutex<LastUndone>,
 }
@@ -25,7 +25,7 @@ pub struct UndoneCharges {
 #[derive(Debug, Default)]
 struct LastUndone {
     by_bucket: HashMap<BucketKey, Timestamp>,
-    /// How many were left when they were last looked through.
+    /// The number of entries after the last cleaning.
     left: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The zero-sized stand-in for span links in a build without traces: callers are not looked at.
+//! The zero-sized replacement of span links in a build without traces: callers are not asked.
 
 use crate::caller::Caller;
 use crate::error::StoreError;

@@ -1,13 +1,13 @@
 //! Charges a request whose buckets lie under several hash tags, one tag after the other.
 //!
-//! A script cannot charge them at once. So they are charged in the order of the tags, and the first refusal ends that: what
-//! was taken is given back, less what has come back by itself since. Nothing is granted that a bucket cannot pay, and a
-//! refused request has spent at most what comes back during the calls. Meanwhile another request may be refused although its
-//! bucket could pay in the end.
+//! A script cannot charge them at once, so they are charged in the order of the tags, and the first refusal ends that: the
+//! charges so far are given back, less the amount that has been refilled since. Nothing is granted that a bucket cannot pay, and
+//! a refused request has spent at most what is refilled during the calls. In the meantime another request may be refused
+//! although its bucket could pay in the end.
 //!
-//! A node that gives no answer stops nobody else: the next tag is asked while a slow one may still answer. What stays without
-//! an answer is decided elsewhere, and if it is refused there, the rest is given back. A refusal does not wait for a slow one;
-//! if that charges within the request's deadline after all, it is given back too.
+//! A node that gives no answer does not delay the others: the next tag is asked while a slow node may still answer. Charges
+//! without an answer are decided elsewhere, and if they are refused there, the rest is given back. A refusal does not wait for a
+//! slow node; if that charges within the request's deadline after all, the charge is given back too.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,10 +30,11 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// If a group may take no longer than this, a timer that may be 20 ms late would take too much of the next group's time.
+/// A group that may take no longer than this needs a precise timer: one that is up to 20 ms late would take too much of the next
+/// group's time.
 const SHORT: Micros = Micros(100_000);
 
-/// The charges of a plan that lie under one hash tag.
+/// The charges of a plan under one hash tag.
 #[derive(Debug)]
 struct Group {
     tag: TagIndex,
@@ -41,8 +42,9 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Groups in the order in which they are charged: those with enforced charges by their tags, then shadows alone. A shadow is
-/// charged when no enforced charge can refuse any more, so only the last of the former has shadows.
+/// Splits a plan into groups in the order in which they are charged: groups with enforced charges by their tags, then a group of
+/// only shadows. Shadows are charged when no enforced charge can refuse any more, so only the last group with enforced charges
+/// also has shadows.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
@@ -72,8 +74,8 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// The groups of a request that have been charged. Dropped before the request is settled, it undoes them: another bucket
-/// refused, or the client has left.
+/// The groups of a request that have been charged. If it is dropped before the request is settled, because another bucket
+/// refused or the client has left, it undoes the charges.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,
@@ -129,7 +131,7 @@ impl Drop for ChargedGroups {
     }
 }
 
-/// The request behind the calls for its groups. What has not been sent when one of them refuses, is not sent.
+/// The request behind the calls for its groups. Calls that have not been sent when a group refuses are not sent.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,
@@ -147,13 +149,13 @@ impl Caller for GroupCaller {
     }
 }
 
-/// A group that was not answered by the time at which the next one was asked; what it then says.
+/// A group that was not answered when the next one was asked, with its later reply.
 type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
-/// `Ok(None)`: the client has left.
+/// The reply for a group. `Ok(None)`: the client has left.
 type GroupReply = Result<Option<TakeReply>, StoreError>;
 
-/// What goes on after the answer for a group.
+/// The step after the answer for a group.
 enum Next {
     Group,
     /// Another group refused.
@@ -162,7 +164,7 @@ enum Next {
 }
 
 /// A request whose groups are being charged.
-struct Charging<'p> {
+struct SplitTake<'p> {
     plan: &'p Plan,
     whole: ReplyInParts,
     charged: ChargedGroups,
@@ -172,7 +174,7 @@ struct Charging<'p> {
     positions: PartPositions,
 }
 
-impl Charging<'_> {
+impl SplitTake<'_> {
     fn add(&mut self, group: Group, reply: GroupReply) -> Next {
         let Group { tag, plan, positions } = group;
         match reply {
@@ -199,7 +201,7 @@ impl Charging<'_> {
     }
 
     fn finish(self) -> Result<Option<TakeReply>, TakeFailure> {
-        let Charging { whole, charged, unanswered, rest, positions, .. } = self;
+        let SplitTake { whole, charged, unanswered, rest, positions, .. } = self;
         let Some(error) = unanswered else {
             Box::new(charged).keep();
             return Ok(Some(whole.into_reply()));
@@ -213,13 +215,13 @@ impl Charging<'_> {
 impl Cluster {
     /// # Errors
     ///
-    /// When there is no answer for some groups, which count as spent. What the others have granted is given back unless
-    /// the caller keeps it.
+    /// When there is no answer for some groups, which count as spent. The charges of the other groups are given back unless the
+    /// caller keeps them.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
         if self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges_of(take.plan);
         }
-        let mut charging = Charging {
+        let mut charging = SplitTake {
             plan: take.plan,
             whole: ReplyInParts::of(take.plan),
             charged: ChargedGroups::of(&self.nodes),
@@ -282,7 +284,8 @@ impl Cluster {
         charging.finish()
     }
 
-    /// Gives back what these groups of a request that is refused, or whose client has left, still charge. The answer to the client does not wait for it.
+    /// Gives back the charges that late groups still make for a request that is refused, or whose client has left. The answer to
+    /// the client does not wait for this.
     fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
         request.is_refused.store(true, Ordering::Relaxed);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -306,7 +309,7 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// What a plan has charged; of several charges to one bucket only the last.
+/// The charges of a plan that spend; of several charges to one bucket only the last.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     all.filter(|(index, _)| !plan.is_only_checked(*index)).map(|(_, charge)| charge.clone()).collect()

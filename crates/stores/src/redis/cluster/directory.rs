@@ -1,4 +1,4 @@
-//! Knows which node has each hash tag: by the topology that was read last, and by the redirections since.
+//! Maps each hash tag to its node: by the topology that was read last, and the redirections since.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,14 +10,14 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// How long after a sign that a slot is moving each plan for it is sent in a call of its own.
+/// How long plans for a slot are sent in calls of their own after a sign that the slot is moving.
 const MOVING: Micros = Micros(1_000_000);
-/// How long after that its next owner is forgotten, if it has not become its owner: moving it was broken off.
+/// How long after such a sign the next owner is forgotten, if it has not become the owner: the move was cancelled.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
 
-/// A node, by the order in which addresses became known.
+/// A node, numbered in the order in which addresses became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
@@ -30,14 +30,14 @@ pub struct Directory {
     pub outdated: Notify,
 }
 
-/// What is known of a hash tag.
+/// The state of a hash tag.
 #[derive(Debug)]
 struct Entry {
-    /// The id of the node that has it.
+    /// The id of the node that has the hash tag.
     owner: AtomicU32,
-    /// That of the node to which it is moving.
+    /// The id of the node to which the hash tag is moving.
     next_owner: AtomicU32,
-    /// Until when its slot is taken to be moving.
+    /// The moment until which its slot counts as moving.
     moving_until: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Directory {
         id(&self.entry(tag)?.next_owner)
     }
 
-    /// The node at this address, which becomes known if it was not.
+    /// The id of the node at this address, which is added if it is unknown.
     pub fn node(&self, address: HostPort) -> NodeId {
         let mut addresses = self.addresses.lock();
         let index = addresses.iter().position(|other| *other == address).unwrap_or_else(|| {
@@ -78,7 +78,7 @@ impl Directory {
         self.addresses.lock().get(node.0 as usize).cloned()
     }
 
-    /// The nodes that have a hash tag, or get one.
+    /// The nodes that have a hash tag, or to which one is moving.
     pub fn nodes_in_use(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> =
             self.entries.iter().flat_map(|entry| [id(&entry.owner), id(&entry.next_owner)]).flatten().collect();
@@ -87,7 +87,7 @@ impl Directory {
         nodes
     }
 
-    /// Follows a topology. A hash tag without a master keeps the node that it had: nobody else answers for it.
+    /// Applies a topology. A hash tag without a master keeps its node, since no other node serves it.
     pub fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
         for (tag, entry) in self.tags.iter().map(|(_, tag)| tag).zip(&self.entries) {
             let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
@@ -103,7 +103,7 @@ impl Directory {
         }
     }
 
-    /// Another node has this hash tag now.
+    /// Notes that another node has this hash tag now.
     pub fn moved(&self, tag: TagIndex, address: HostPort) {
         let node = self.node(address);
         if let Some(entry) = self.entry(tag) {
@@ -113,7 +113,7 @@ impl Directory {
         self.outdated.notify_one();
     }
 
-    /// This hash tag is moving to another node, which already has some of its buckets.
+    /// Notes that this hash tag is moving to another node, which already has some of its buckets.
     pub fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Directory {
         }
     }
 
-    /// Whether the buckets of this hash tag may be on two nodes: a call for some of them could meet both.
+    /// Whether the buckets of this hash tag may be on two nodes, so that one call could need both.
     pub fn is_moving(&self, tag: TagIndex, now: Timestamp) -> bool {
         self.entry(tag).is_some_and(|entry| entry.moving_until.load(Ordering::Relaxed) > now.0)
     }

@@ -1,14 +1,14 @@
-//! Chooses the hash tags under which buckets are kept, and says under which one a bucket is.
+//! Chooses the hash tags under which buckets are kept, and determines the tag of a bucket.
 //!
-//! Redis Cluster hashes what is between the first braces of a key into one of 16384 slots. A script may only touch keys of
-//! one slot, so buckets share few tags: then many requests still travel in one call. Tags are numbers whose slots are spread
-//! evenly over all slots, since each master usually has a range of them.
+//! Redis Cluster hashes the text between the first braces of a key into one of 16384 slots. A script may only touch keys of one
+//! slot, so buckets share few tags: then many requests still travel in one call. Tags are numbers whose slots are spread evenly
+//! over all slots, since each master usually has a range of them.
 
 use super::settings::Place;
 use ledger::bucket_key::BucketKey;
 
 pub const SLOTS: u16 = 16_384;
-/// The numbers from which tags are chosen: enough that some slot of every ten or so is among theirs.
+/// The numbers from which tags are chosen: enough that about one slot in ten belongs to one of them.
 const NUMBERS: u16 = 10_000;
 
 /// The index of a hash tag.
@@ -23,7 +23,7 @@ pub struct HashTags {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HashTag {
-    /// What precedes the colon and the bucket in its key: `tollgate:{7}`.
+    /// The part of a key before the colon and the bucket: `tollgate:{7}`.
     pub prefix: String,
     pub slot: u16,
 }
@@ -65,8 +65,8 @@ impl HashTags {
     }
 }
 
-/// The slot of a hash tag: CRC16 in the variant of XMODEM, as Redis Cluster's specification has it. Bit by bit, since it is
-/// only computed at the start.
+/// The slot of a hash tag: CRC16 in the XMODEM variant, as the specification of Redis Cluster defines it. Computed bit by bit,
+/// since only the start needs it.
 fn slot(tag: &str) -> u16 {
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };

@@ -1,4 +1,4 @@
-//! Combines what the connections to all nodes report into what a store reports, and names the node.
+//! Combines the reports of the connections to all nodes into the events of a store, with the name of the node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,21 +28,21 @@ struct Reports {
     nodes: BTreeMap<NodeId, NodeReport>,
     /// The nodes that have a hash tag.
     required: Vec<NodeId>,
-    /// Why some hash tags are on no node.
+    /// The reason why some hash tags are on no node.
     uncovered: Option<Fault>,
-    /// What was last reported of each worker; `None` at first.
+    /// The last reported state of each worker; `None` at first.
     reported: Vec<Option<WorkerState>>,
 }
 
-/// What is known of a node.
+/// The state of a node.
 #[derive(Debug)]
 struct NodeReport {
     address: Arc<str>,
-    /// By worker: why its connection is down.
+    /// For each worker, the reason why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
-    /// Whether all that it has answered to the last call was that the cluster is down: it sees too few of the others, or no
-    /// owner of the slots. Calls are many, so they set this without locking the reports.
+    /// Whether every part of its last reply was that the cluster is down: the node sees too few of the others, or no owner of
+    /// the slots. Calls are many, so they set this without locking the reports.
     is_cut_off: Arc<AtomicBool>,
     eviction_policy: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Health {
         Health { workers, events, reports: Mutex::new(reports) }
     }
 
-    /// Passes on the events of a node. A worker is up when its connections to all nodes are.
+    /// Passes on the events of a node. A worker is up when it is connected to all nodes.
     pub fn events_of(health: &Arc<Health>, node: NodeId, address: &HostPort, directory: Arc<Directory>) -> EventSink {
         let health = Arc::clone(health);
         let address: Arc<str> = address.to_string().into();
@@ -129,14 +129,14 @@ impl Health {
         }
     }
 
-    /// Only these nodes count.
+    /// Sets the nodes whose state counts.
     pub fn require(&self, nodes: &[NodeId]) {
         let mut reports = self.reports.lock();
         nodes.clone_into(&mut reports.required);
         self.report(&mut reports);
     }
 
-    /// Notes whether every hash tag is on some node: if not, why.
+    /// Notes why some hash tags are on no node, or that none is.
     pub fn cover(&self, uncovered: Option<Fault>) {
         let mut reports = self.reports.lock();
         if reports.uncovered != uncovered {
@@ -160,7 +160,7 @@ impl Health {
         self.reports.lock().nodes.get(&node).is_none_or(is_lost)
     }
 
-    /// No node has told where the others are.
+    /// Notes that no node could be asked for the topology.
     pub fn unknown(&self, fault: &Fault) {
         for worker in (0..self.workers).map(Worker) {
             self.events.send(Event::Down { worker, fault: fault.clone() });
@@ -188,7 +188,7 @@ impl Health {
         }
     }
 
-    /// Reports what has changed of the workers.
+    /// Reports the changes of the workers' states.
     fn report(&self, reports: &mut Reports) {
         for worker in 0..self.workers {
             let fault = reports.fault_of(worker);
@@ -228,7 +228,7 @@ impl Health {
         }
     }
 
-    /// One node that evicts is enough.
+    /// Reports the policy of a node that evicts: one such node is enough.
     fn record_eviction_policy(&self, node: NodeId, policy: String) {
         let mut reports = self.reports.lock();
         if let Some(report) = reports.nodes.get_mut(&node) {
@@ -247,7 +247,7 @@ impl NodeReport {
 }
 
 impl Reports {
-    /// Why a worker cannot use the store as a whole.
+    /// The reason why a worker cannot use the store as a whole.
     fn fault_of(&self, worker: usize) -> Option<Fault> {
         if let Some(fault) = &self.uncovered {
             return Some(fault.clone());

@@ -19,7 +19,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long slots that are moving are waited for, and the answer of one node.
+/// How long to wait for slots that are moving, and for the answer of one node.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -29,14 +29,14 @@ pub struct Inspector {
     cluster: settings::Settings,
     settings: Settings,
     tags: HashTags,
-    /// For the buckets under each hash tag.
+    /// The inspector of each hash tag's node, for the buckets under that tag.
     by_tag: Vec<NodeInspector>,
-    /// One for each node that has a hash tag.
+    /// An inspector for each node that has a hash tag.
     nodes: Vec<(HostPort, NodeInspector)>,
 }
 
 impl Inspector {
-    /// Must be called on a tokio runtime, which drives the connections.
+    /// Connects for inspection. Must be called on a tokio runtime, which drives the connections.
     ///
     /// # Errors
     ///
@@ -126,7 +126,7 @@ impl Inspector {
         Ok(found)
     }
 
-    /// Asks each node about its part of the items, and puts the replies in the order of the items.
+    /// Asks each node about its items, and returns the replies in the order of the items.
     async fn each_tag<I: Clone, R>(
         &mut self,
         items: &[I],

@@ -1,8 +1,8 @@
 //! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets that it has.
 //!
-//! Each bucket lies under one of few hash tags, so that the requests for many buckets still travel in one call. Each worker
-//! has one connection and one queue for each node, as for a single Redis; a node has a breaker of its own, and when it is
-//! lost the buckets on the others are decided as ever.
+//! Each bucket is under one of few hash tags, so that the requests for many buckets still travel in one call. Each worker has
+//! one connection and one queue for each node, as for a single Redis. Each node has a breaker of its own; when a node is lost,
+//! the buckets on the others are decided as before.
 //!
 //! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection, which
 //! would charge twice. Here a call whose bytes may have arrived is never sent again; MOVED, ASK and TRYAGAIN prove that it
@@ -45,8 +45,8 @@ pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
 /// How long a start waits for the topology and the connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
-/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection that does
-/// not say where to.
+/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection without an
+/// address.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
@@ -68,7 +68,8 @@ struct Take<'p> {
 }
 
 impl Cluster {
-    /// `settings` are those of every node, except for its address; `hooks` the faults that a test injects: the default has none.
+    /// Opens a store. `settings` are those of every node, except for its address; `hooks` are the faults that a test injects:
+    /// the default has none.
     pub fn open(
         hooks: Hooks,
         cluster: &Settings,
@@ -95,8 +96,8 @@ impl Cluster {
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. Answers are waited for `answer_within`, if that is
-    /// shorter than the nodes' timeout.
+    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is awaited for `answer_within`, if
+    /// that is shorter than the nodes' timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -121,8 +122,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a bucket that is known to be short is on a node that can be asked. The successor of a lost node may show
-    /// another level, and until there is one the fallback decides.
+    /// Whether a bucket that is known to be short is on a node that can be asked. The successor of a lost node may show another
+    /// level; until there is one, the fallback decides.
     fn still_refuses(&self, worker: Worker, plan: &Plan, refused: &Settlement) -> bool {
         let Nodes { directory, .. } = &*self.nodes;
         let can_be_asked = |charge: &Charge| {
@@ -133,7 +134,7 @@ impl Cluster {
         charges.any(|(charge, outcome)| outcome.verdict == Verdict::Deny && can_be_asked(charge))
     }
 
-    /// The hash tag under which all buckets of a plan are.
+    /// The hash tag of all buckets of a plan; `None` if they are under several.
     fn only_tag(&self, plan: &Plan) -> Option<TagIndex> {
         let tags = &self.nodes.directory.tags;
         let mut charges = plan.charges().map(|charge| tags.of(&charge.key));
@@ -141,7 +142,7 @@ impl Cluster {
         charges.all(|tag| tag == first).then_some(first)
     }
 
-    /// Takes from buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    /// Charges buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
     async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
@@ -205,7 +206,7 @@ impl Cluster {
         tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
     }
 
-    /// How long the request may still wait.
+    /// The time that the request may still wait.
     fn left(&self, take: &Take<'_>) -> Micros {
         let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
         let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
@@ -216,18 +217,19 @@ impl Cluster {
         configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
     }
 
-    /// Uses what can change without a restart: the login from the next connection on, the nodes when next asked for others.
+    /// Applies the settings that can change without a restart: the login for new connections, the nodes for the next read of the
+    /// topology.
     pub fn replace_login(&self, settings: &redis::Settings) {
         self.nodes.replace(settings);
     }
 
-    /// What the clock of the node that has ever been furthest ahead shows when ours shows `ours`.
+    /// The time on the clock of the node that has been furthest ahead, when this process's clock shows `ours`.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }
 
-    /// Requests charge several buckets, of which some are of these limits, here or at another gateway: where the buckets may be
-    /// on several nodes, some charges are undone.
+    /// Prepares for requests that charge buckets of these limits together with others, in this gateway or in others: if the
+    /// buckets are on several nodes, some charges may be undone.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if self.is_spread() && self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges(limits);

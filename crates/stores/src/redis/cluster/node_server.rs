@@ -1,4 +1,4 @@
-//! Calls the script on one node of a cluster: a call for each hash tag, all written together.
+//! Calls the script on one node of a cluster: one call for each hash tag, all written together.
 
 use std::sync::Arc;
 
@@ -36,9 +36,9 @@ pub struct NodeServer {
     clock: Clock,
     hooks: Hooks,
     readiness: Readiness,
-    /// The SHA-1 of the script that undoes; empty before it was loaded.
+    /// The SHA-1 of the script that undoes charges; empty before it was loaded.
     pub undo_script: Mutex<String>,
-    /// The connection that was made last, for what is undone.
+    /// The last connection, over which charges are undone.
     latest: Mutex<Option<Link>>,
 }
 
@@ -79,14 +79,14 @@ impl NodeServer {
         self.latest.lock().clone()
     }
 
-    /// The prefix of keys that this node has, as far as is known.
+    /// The prefix of keys that this node has, as far as it is known.
     fn own_prefix(&self) -> String {
         let mut tags = self.directory.tags.iter();
         let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));
         own.or_else(|| self.directory.tags.iter().next()).map(|(_, tag)| tag.prefix.clone()).unwrap_or_default()
     }
 
-    /// The calls for plans that are in the order of their hash tags.
+    /// Splits plans, which are in the order of their hash tags, into calls.
     fn calls<'p>(&self, plans: &[&'p Plan]) -> Vec<TagCall<'p>> {
         let now = self.clock.now();
         let tagged = |plan: &&Plan| TagIndex(u16::try_from(self.part(plan)).unwrap_or_default());
@@ -128,7 +128,7 @@ impl NodeServer {
         Ok(replies)
     }
 
-    /// What an error for this hash tag means. Notes where it has gone.
+    /// Translates an error for this hash tag into a fault, and notes the node to which the tag has moved.
     pub fn explain(&self, tag: TagIndex, error: &RedisError) -> Fault {
         let address = || error.redirect_node().and_then(|(address, _)| redirection(address, &self.address));
         let fault = Fault::from(error.clone());
@@ -217,7 +217,7 @@ impl Transport for NodeServer {
         Ok(calls.iter().zip(replies).map(part).collect())
     }
 
-    /// Gateways are listed under the first hash tag, so only the node that has it is asked.
+    /// Sends a heartbeat, but only on the node that has the first hash tag, under which gateways are listed.
     async fn beat(
         &self,
         link: &mut Link,

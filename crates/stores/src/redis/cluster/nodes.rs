@@ -1,4 +1,4 @@
-//! Keeps a connection of each worker to each node that is needed, and the directory up to date.
+//! Keeps a connection of each worker to each required node, and the directory up to date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,17 +29,17 @@ use crate::worker::Worker;
 use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The shortest time between two reads of the topology, and that while a node is lost.
+/// The shortest time between two reads of the topology; also the interval while a node is lost.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
-/// The topology is read this often although nothing suggests that it has changed.
+/// The longest time between two reads of the topology, even if nothing suggests a change.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
-/// How often a node is asked for the successors of lost ones.
+/// The interval at which a node is asked for the successors of lost nodes.
 const QUESTIONS: Duration = Duration::from_millis(100);
-/// The longest that one node may take to tell the topology: another is asked then.
+/// The longest that one node may take to return the topology, before another is asked.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a node without hash tags is kept: calls to it may be under way.
+/// How long a node without hash tags is kept, because calls to it may be under way.
 const UNUSED: Micros = Micros(3_000_000);
-/// How long requests wait for the first connection to a node, each within its own deadline.
+/// How long requests wait for the first connection to a node, within their own deadlines.
 const NEW: Micros = Micros(1_000_000);
 
 /// A node and the connections to it.
@@ -51,7 +51,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Whether it was found so recently that its connections may still be being made.
+    /// Whether the node was found so recently that its connections may not be ready yet.
     pub fn is_new(&self, now: Timestamp) -> bool {
         now.since(self.made) < NEW
     }
@@ -61,17 +61,17 @@ impl Node {
 #[derive(Debug)]
 pub struct Nodes {
     pub directory: Arc<Directory>,
-    /// Those that are asked for the topology when no other is known.
+    /// The nodes from the configuration, which are asked for the topology when no other node is known.
     seeds: ArcSwap<Vec<HostPort>>,
-    /// Of every node, except for its address.
+    /// The settings of every node, except for its address.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// What all nodes share; each has a breaker and a clock of its own.
+    /// The state that all nodes share; each has a breaker and a clock of its own.
     pub state: StoreState,
     pub clock: Clock,
     workers: usize,
     health: Arc<Health>,
-    /// By their ids.
+    /// The nodes by their ids.
     table: ArcSwap<Vec<Option<Arc<Node>>>>,
     /// Counts the changes of the table; 0 before the first topology.
     changes: watch::Sender<u64>,
@@ -102,7 +102,7 @@ impl Nodes {
         }
     }
 
-    /// Uses what can change without a restart.
+    /// Applies the settings that can change without a restart.
     pub fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if let Target::Cluster(cluster) = &settings.target {
@@ -172,7 +172,7 @@ impl Nodes {
         }
     }
 
-    /// Reads the topology at once, when something suggests that it has changed, and now and then.
+    /// Reads the topology at once when something suggests that it has changed, and at intervals.
     async fn follow_topology(&self) {
         let (mut last_source, mut occasion) = (None, Occasion::Schedule);
         let mut questions = 0;
@@ -213,8 +213,8 @@ impl Nodes {
         }
     }
 
-    /// Asks a node that answers for a key under each hash tag of the lost ones: the redirection names a successor as soon as
-    /// there is one. Each time another node begins, because one that was cut off does not hear of successors.
+    /// Asks a node for a key under each hash tag of the lost nodes: the redirection names a successor as soon as there is one.
+    /// Each time another node is asked first, because one that is cut off does not learn of successors.
     async fn ask_for_successors(&self, number: usize) {
         let mut nodes = self.all();
         nodes.retain(|node| !self.health.is_lost(node.remote.transport.id));
@@ -227,7 +227,7 @@ impl Nodes {
         }
     }
 
-    /// `None` when the node knows of none of them who has it, or gives no answer.
+    /// Asks one node. `None` when it knows no owner for any of the tags, or gives no answer.
     async fn ask_for_successors_on(&self, node: &Node) -> Option<()> {
         let server = &node.remote.transport;
         let mut link = server.latest_link()?;
@@ -267,7 +267,7 @@ impl Nodes {
         read_topology(addresses, PATIENCE, &self.directory.tags, &self.settings, &self.login).await
     }
 
-    /// Makes nodes that the directory names, and drops those that it has not named for a while.
+    /// Adds the nodes that the directory names, and removes those that it has not named for a while.
     fn adopt(&self) {
         let now = self.clock.now();
         let in_use = self.directory.nodes_in_use();

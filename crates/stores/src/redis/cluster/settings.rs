@@ -1,4 +1,4 @@
-//! Which nodes a Redis Cluster has, and how buckets are distributed over them.
+//! The settings of a Redis Cluster: its nodes, and how buckets are distributed over them.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use base::host_port::HostPort;
 
 /// The port of a node whose address has none.
 pub const DEFAULT_PORT: u16 = 6379;
-/// Each needs a call of its own: with more, calls would carry few requests.
+/// The most hash tags. Each needs a call of its own: with more, calls would carry few requests.
 pub const MOST_HASH_TAGS: u64 = 1_024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,27 +17,27 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether both name the same nodes and the same keys, as far as the settings can tell.
+    /// Whether both have the same nodes and the same keys, as far as the settings show.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         self.place == other.place && self.is_same_cluster(other)
     }
 
-    /// Whether both name the same nodes, as far as the settings can tell.
+    /// Whether both have the same nodes, as far as the settings show.
     pub fn is_same_cluster(&self, other: &Settings) -> bool {
         self.nodes.iter().any(|node| other.nodes.contains(node))
     }
 }
 
-/// Where the buckets of one request are.
+/// The distribution of buckets over hash tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Each under one of so many hash tags, by its key.
+    /// Each bucket is under one of this many hash tags, by its key.
     Spread { hash_tags: u16 },
-    /// All under one hash tag, so on one node.
+    /// All buckets are under one hash tag, so on one node.
     Together,
 }
 
-/// As `place` and `hash_tags` of gateway.yaml.
+/// Displays the values of `place` and `hash_tags` in gateway.yaml.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

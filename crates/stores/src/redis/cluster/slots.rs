@@ -1,4 +1,4 @@
-//! Reads which node has which slots, from the reply to CLUSTER SLOTS.
+//! Parses the reply to CLUSTER SLOTS: the slots of each node.
 
 use redis::Value;
 
@@ -12,7 +12,7 @@ pub struct SlotRange {
     pub master: HostPort,
 }
 
-/// `None` for a reply that is invalid. A node that does not know its own name is at the address at which it was `asked`; a
+/// Parses a reply; `None` if it is invalid. A node that does not know its own name is at the address at which it was `asked`; a
 /// range whose node has no known address is left out.
 pub fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };

@@ -1,4 +1,4 @@
-//! Asks nodes of a cluster which node has which slots.
+//! Asks nodes of a cluster for the slots of each master.
 
 use std::time::Duration;
 
@@ -13,27 +13,27 @@ use crate::redis::settings::Settings;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// Which masters a node names.
+/// The masters that a node names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The node that named them.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
-    /// The slots of hash tags for which it names no master.
+    /// The slots of hash tags without a master.
     pub uncovered: Vec<u16>,
 }
 
-/// Why the topology is read.
+/// The occasion for reading the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occasion {
-    /// It was read long ago.
+    /// The last read was long ago.
     Schedule,
-    /// Something suggests that it has changed since, or that its source is wrong.
+    /// Something suggests that the topology has changed, or that its source is wrong.
     Doubt,
 }
 
-/// The order in which nodes are asked: from the source of the last topology on; if that is in doubt, from the one after it. The
-/// nodes that are `lost` come last: what they say may be outdated.
+/// The order in which nodes are asked: from the source of the last topology on, or from the node after it if that source is in
+/// doubt. `lost` nodes come last, because their answers may be outdated.
 pub fn order(
     candidates: impl IntoIterator<Item = HostPort>,
     lost: &[HostPort],
@@ -57,11 +57,11 @@ pub fn order(
 }
 
 /// Asks one node after the other, each for `patience` at most, until one names a master for every hash tag. If none does, the
-/// answer with the most masters is used: a node that is fresh, or was cut off, names few or none.
+/// answer with the most masters is used: a node that is new, or was cut off, names few or none.
 ///
 /// # Errors
 ///
-/// When no node answers: why the first one did not.
+/// When no node answers: the fault of the first one.
 pub async fn read_topology(
     addresses: Vec<HostPort>,
     patience: Duration,
@@ -98,7 +98,7 @@ fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
 }
 
-/// Why buckets under hash tags with these slots cannot be reached; `None` if there is no such hash tag.
+/// The fault of hash tags whose slots have no master; `None` without such tags.
 pub fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {
@@ -108,7 +108,7 @@ pub fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     Some(Fault::new(StoreError::ClusterDown, detail))
 }
 
-/// Connects for this one question.
+/// Connects to a node and reads its slots.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Undoes the charges of a request that another of its buckets refused: once, unless a reply proves that nothing ran.
+//! Undoes the charges of a request that another of its buckets refused. An undo is sent only once, unless a reply proves that
+//! nothing ran.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use crate::redis::script;
 use base::time::Timestamp;
 use ledger::charge::Charge;
 
-/// How often it may be sent: to where the buckets have moved, and after loading the script.
+/// The most times that an undo is sent: again after a redirection, and after loading the script.
 const ATTEMPTS: usize = 8;
-/// Between two attempts while a slot is moving.
+/// The pause between two attempts while a slot is moving.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a reply is waited for.
+/// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a request has charged under one hash tag.
+/// The charges of a request under one hash tag.
 #[derive(Clone, Debug)]
 pub struct GroupCharge {
     pub tag: TagIndex,
@@ -38,7 +39,7 @@ enum UndoResult {
 }
 
 impl Nodes {
-    /// Undoes charges. What cannot be undone stays spent.
+    /// Undoes charges. A charge that cannot be undone stays spent.
     pub async fn undo(&self, charged: &GroupCharge) {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
@@ -82,7 +83,7 @@ impl Nodes {
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 
-    /// `near` is about what the node's clock shows.
+    /// The command of the script. `near` is about the time on the node's clock.
     fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
         let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
         let mut command = Cmd::new();

@@ -1,4 +1,4 @@
-//! A connection to one sentinel: asks it for the master and for other sentinels, and hears it announce another master.
+//! Holds a connection to one sentinel: asks it for the master and for other sentinels, and receives its announcements.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,38 +17,38 @@ use crate::redis::handshake::send;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// How long connecting may take, and how long an answer, before the next sentinel is asked.
+/// The longest that connecting may take, and an answer, before the next sentinel is asked.
 const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
-/// Where a sentinel announces that it has moved a master.
+/// The channel on which a sentinel announces that it has moved a master.
 const SWITCHED: &str = "+switch-master";
-/// Where a sentinel announces that it has chosen a replica, and is about to make it the master.
+/// The channel on which a sentinel announces that it has chosen a replica, and is about to promote it.
 const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
 /// A connection to a sentinel. It ends when it is dropped.
 pub struct SentinelLink {
-    /// Where it was reached: the name in the configuration may be another one.
+    /// The address at which it was reached; the name in the configuration may be another one.
     pub peer: SocketAddr,
     connection: MultiplexedConnection,
     driver: AbortHandle,
 }
 
-/// What a sentinel tells of several servers.
+/// The fields that a sentinel returns for each of several servers.
 type Fields = Vec<HashMap<String, String>>;
 
-/// What a sentinel says about the master.
+/// The answer of a sentinel about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub master: HostPort,
-    /// The replica that this sentinel has chosen and is promoting. It names it as the master up to a second after the replica
-    /// has become one.
+    /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second after it has become one.
     pub promoted: Option<HostPort>,
-    /// The version of the sentinel's knowledge: among several answers the highest is right. 0 if it does not say.
+    /// The version of the sentinel's knowledge: among several answers the highest is right. 0 if the sentinel does not return
+    /// it.
     pub epoch: u64,
 }
 
 impl SentinelLink {
-    /// Connects, and has `switched` notified when this sentinel announces another master under this name, or the promotion of
-    /// a replica.
+    /// Connects, and notifies `switched` when this sentinel announces another master under this name, or the promotion of a
+    /// replica.
     ///
     /// # Errors
     ///
@@ -137,8 +137,8 @@ async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str, err
     timeout(SENTINEL_TIMEOUT, work).await.map_err(overdue)?
 }
 
-/// Whether a sentinel says that this master has moved, `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`, or that it promotes a replica,
-/// `slave REPLICA IP PORT @ NAME IP PORT`.
+/// Whether an announcement says that this master has moved, `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`, or that a replica is being
+/// promoted, `slave REPLICA IP PORT @ NAME IP PORT`.
 fn announces(push: &PushInfo, master: &str) -> bool {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -177,7 +177,7 @@ fn address(fields: &HashMap<String, String>) -> Option<HostPort> {
     Some(HostPort::new(host.as_str(), port))
 }
 
-/// The addresses of those that the sentinel which lists them can reach.
+/// The addresses of the listed sentinels that the asked one can reach.
 fn living(sentinels: &Fields) -> Vec<HostPort> {
     let is_lost = |flags: &String| flags.split(',').any(|flag| ["s_down", "o_down", "disconnected"].contains(&flag));
     let living = sentinels.iter().filter(|sentinel| !sentinel.get("flags").is_some_and(is_lost));

@@ -1,4 +1,4 @@
-//! Knows where the master is, for all connections of a gateway, and finds out when it moves.
+//! Determines the master's address, for all connections of a gateway, and detects when it moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,42 +14,42 @@ use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 use base::interval::fixed_interval;
 
-/// How long what the sentinels said is believed. Their announcements come sooner, but can be lost.
+/// How long the sentinels' answers are used. Their announcements come sooner, but can be lost.
 const REFRESH: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// Short, because requests are decided without the store until the master is found.
+/// The longest pause between two rounds: short, because requests are decided without the store until the master is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The master that the sentinels name.
 #[derive(Debug)]
 pub struct MasterWatch {
-    found: watch::Sender<Found>,
-    /// Notified by a connection that doubts what was found.
+    found: watch::Sender<RoundResult>,
+    /// Notified by a connection that doubts that the address is the master's.
     doubted: Notify,
     /// Notified when a sentinel announces another master.
     switched: Arc<Notify>,
     current: Arc<CurrentSentinels>,
-    /// Taken by [`MasterWatch::run`].
+    /// The sentinels; [`MasterWatch::run`] takes them.
     survey: Mutex<Option<Survey>>,
 }
 
-/// The outcome of the last round of questions.
+/// The result of the last round of questions.
 #[derive(Clone, Debug)]
-struct Found {
+struct RoundResult {
     /// Counts the rounds; 0 before the first has ended.
     round: u64,
     master: Result<HostPort, Fault>,
 }
 
 impl MasterWatch {
-    /// `login` is that of the master.
+    /// Makes a watch. `login` is the login of the master.
     pub fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
         let switched = Arc::new(Notify::new());
         let current = Arc::new(CurrentSentinels::new(settings));
         let survey = Survey::new(&settings.master, Arc::clone(&current), login, Arc::clone(&switched));
         let nothing = Fault::new(StoreError::Unreachable, "no sentinel was asked");
         MasterWatch {
-            found: watch::Sender::new(Found { round: 0, master: Err(nothing) }),
+            found: watch::Sender::new(RoundResult { round: 0, master: Err(nothing) }),
             doubted: Notify::new(),
             switched,
             current,
@@ -114,14 +114,14 @@ impl MasterWatch {
     }
 
     fn publish(&self, master: Result<HostPort, Fault>) {
-        self.found.send_modify(|found| *found = Found { round: found.round + 1, master });
+        self.found.send_modify(|found| *found = RoundResult { round: found.round + 1, master });
     }
 
-    /// Asks for the master.
+    /// Returns the address of the master: waits for the round that is under way.
     ///
     /// # Errors
     ///
-    /// When no sentinel names a server that says that it is a master.
+    /// When no sentinel names a server that reports the role of a master.
     pub async fn master(&self) -> Result<HostPort, Fault> {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
@@ -131,7 +131,7 @@ impl MasterWatch {
         found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
     }
 
-    /// Returns when the master is another one than this.
+    /// Returns the master's address when it differs from `from`.
     pub async fn moved(&self, from: &HostPort) -> HostPort {
         let mut rounds = self.found.subscribe();
         loop {
@@ -146,7 +146,7 @@ impl MasterWatch {
         }
     }
 
-    /// Returns when a master was found after now.
+    /// Waits until a master is found after this call.
     pub async fn found_again(&self) {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
@@ -155,7 +155,7 @@ impl MasterWatch {
         }
     }
 
-    /// Uses other sentinels, or another login for them, from the next question on.
+    /// Replaces the sentinels and their login, from the next question on.
     pub fn replace(&self, settings: &Settings) {
         self.current.replace(settings);
     }
@@ -165,7 +165,7 @@ impl MasterWatch {
 ///
 /// # Errors
 ///
-/// When no sentinel names a server that says that it is a master.
+/// When no sentinel names a server that reports the role of a master.
 pub async fn find_master(settings: &Settings, login: Arc<CurrentLogin>) -> Result<HostPort, Fault> {
     let current = Arc::new(CurrentSentinels::new(settings));
     Survey::new(&settings.master, current, login, Arc::default()).find().await

@@ -1,8 +1,8 @@
-//! Finds the master that sentinels name, and follows it when they move it.
+//! Finds the master that sentinels name, and follows it when they promote another server.
 //!
-//! `redis::sentinel` of the crate is not used: it tries sentinels without a deadline for each, cannot say that the master
-//! has moved, and opens connections of its own, without our TLS settings and limits. What is used of the crate is the
-//! protocol: RESP3, so that one connection carries both questions and announcements.
+//! `redis::sentinel` of the crate is not used: it tries sentinels without a deadline for each, cannot report that the master has
+//! moved, and opens connections of its own, without our TLS settings and limits. Only the crate's protocol is used: RESP3, so
+//! that one connection carries both questions and announcements.
 
 mod link;
 mod master_watch;
@@ -17,18 +17,18 @@ use base::host_port::HostPort;
 /// The port of a sentinel whose address has none.
 pub const DEFAULT_PORT: u16 = 26379;
 
-/// The sentinels, and the master to ask them for. The login of the master is another one.
+/// The sentinels, the name of the master, and their login. The login of the master is a separate one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The name of the master in the sentinels' configuration.
     pub master: String,
-    /// At least one; the others are learnt from those that answer.
+    /// The addresses of sentinels, at least one; the others are learnt from those that answer.
     pub nodes: Vec<HostPort>,
     pub login: Login,
 }
 
 impl Settings {
-    /// Whether both name the same master. An entirely different list of sentinels may use the name for another one.
+    /// Whether both name the same master. With an entirely different list of sentinels the name may belong to another one.
     pub fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }

@@ -1,4 +1,4 @@
-//! The sentinels that are asked, in which order, and the connection to each.
+//! Holds the sentinels in the order in which they are asked, and the connection to each.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The maximum number of sentinels: a list that is longer than any real one is not believed whole.
+/// The most sentinels. A longer list than any real one is cut.
 const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in force, which a reload replaces.
@@ -27,9 +27,9 @@ pub struct CurrentSentinels {
 pub struct Sentinels {
     master: String,
     current: Arc<CurrentSentinels>,
-    /// The configuration that `nodes` was made from.
+    /// The configured list from which `nodes` was made.
     configured: Arc<Vec<HostPort>>,
-    /// The one that answered is asked first the next time.
+    /// The sentinels; the one that answered last is asked first the next time.
     nodes: Vec<Node>,
     switched: Arc<Notify>,
 }
@@ -38,16 +38,16 @@ pub struct Sentinels {
 struct Node {
     address: HostPort,
     origin: Origin,
-    /// Kept open, so that announcements are heard.
+    /// The connection, kept open to receive announcements.
     link: Option<SentinelLink>,
-    /// Where it was last reached: others may call it by this address.
+    /// The address at which it was last reached, by which other sentinels may name it.
     peer: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Configured,
-    /// Named by another sentinel.
+    /// Another sentinel named it.
     Learnt,
 }
 
@@ -59,7 +59,7 @@ impl CurrentSentinels {
         }
     }
 
-    /// From the next question on; connections to sentinels that are up stay as they are, unless the list has changed.
+    /// Replaces the sentinels and their login from the next question on; open connections stay, unless the list has changed.
     pub fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if **self.nodes.load() != settings.nodes {
@@ -69,13 +69,13 @@ impl CurrentSentinels {
 }
 
 impl Sentinels {
-    /// Of the master with this name. `switched` is notified when one of them announces another one.
+    /// The sentinels of the master with this name. `switched` is notified when one of them announces another master.
     pub fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
         Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
     }
 
-    /// Before a round of questions: uses a changed list, and forgets what belonged to the previous one. Returns the indices of
-    /// the sentinels, in the order in which they are to be asked.
+    /// Begins a round of questions: applies a changed list, and forgets the results of the previous round. Returns the indexes
+    /// of the sentinels, in the order in which they are to be asked.
     pub fn begin_round(&mut self) -> std::ops::Range<usize> {
         let configured = self.current.nodes.load_full();
         if !Arc::ptr_eq(&configured, &self.configured) {
@@ -87,8 +87,8 @@ impl Sentinels {
         0..self.nodes.len()
     }
 
-    /// Asks one sentinel, over its open connection if that still works. When this is dropped before the answer, the connection
-    /// is kept.
+    /// Asks one sentinel, over its open connection if that still works. If the future is dropped before the answer, the
+    /// connection is kept.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Sentinels {
         })
     }
 
-    /// Asks this one first the next time.
+    /// Makes this sentinel the first to be asked the next time.
     pub fn prefer(&mut self, index: usize) {
         if let Some(first) = self.nodes.get_mut(..=index) {
             first.rotate_right(1);
@@ -134,7 +134,7 @@ impl Sentinels {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
-    /// Adds the sentinels that others can reach, so that the configured ones may all go away later, and forgets those that they
+    /// Adds the sentinels that others can reach, so that all configured ones may go away later, and removes those that they
     /// cannot reach any more: a sentinel may come back with another address.
     pub async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };

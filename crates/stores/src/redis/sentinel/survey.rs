@@ -1,7 +1,7 @@
-//! Asks sentinels for the master, one after the other, and checks what they name.
+//! Asks sentinels for the master, one after the other, and checks the servers that they name.
 //!
-//! A sentinel may be out of date or cut off, so an address counts only if the server there says that it is a master. Two
-//! servers may say so for a while, because a master that is alive is not told of its successor for seconds: the right one has
+//! A sentinel may be out of date or cut off, so an address counts only if the server there reports the role of a master. Two
+//! servers may do so for a while, because a master that is alive does not learn of its successor for seconds: the right one has
 //! the higher [`Rank`].
 
 use std::sync::Arc;
@@ -17,28 +17,29 @@ use crate::redis::handshake::check_role;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// How long a server may take to say what it is. Announcements of the sentinels end it sooner.
+/// The longest that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it may take before the other sentinels are asked: a master that hangs is named until its successor is ready.
+/// How long to wait for it before the other sentinels are asked: a master that hangs is named until its successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
-/// How often a replica is asked that is about to become the master.
+/// The interval at which a replica that is being promoted is asked for its role.
 pub const PROMOTION: Duration = Duration::from_millis(25);
-/// For how many rounds a successor is kept that no sentinel names, while one of them does not answer: it may be the one that
-/// promotes it.
+/// The number of rounds for which a successor is kept that no sentinel names, while one of them does not answer: that one may be
+/// promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
-/// What becomes of a master.
+/// Whether a master has been replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Succession {
     Stays,
-    /// It is not known yet: a sentinel is about to put a replica in its place, or the one that promoted it does not answer.
+    /// Not known yet: a sentinel is about to promote a replica, or the sentinel that promoted one does not answer.
     Open,
-    /// This server has taken its place.
+    /// This server has replaced it.
     By(HostPort),
 }
 
-/// Which of two masters is the right one: that of the higher configuration epoch, and within an epoch the replica that a sentinel
-/// promotes. The other sentinels learn of it up to some seconds later, with the next epoch, and name its predecessor until then.
+/// The rank of a master among several: the one with the higher configuration epoch is right, and within an epoch the replica
+/// that a sentinel promotes. The other sentinels learn of it up to some seconds later, with the next epoch, and name its
+/// predecessor until then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
@@ -52,16 +53,16 @@ enum Place {
     PromotedReplica,
 }
 
-/// A server that a sentinel takes for the master.
+/// A server that a sentinel names as the master.
 #[derive(Clone, Debug)]
 struct Candidate {
     server: HostPort,
     rank: Rank,
-    /// The index of the sentinel.
+    /// The index of the sentinel that named it.
     named_by: usize,
 }
 
-/// The sentinels, and what they have said so far.
+/// The sentinels, with their answers so far.
 #[derive(Debug)]
 pub struct Survey {
     sentinels: Sentinels,
@@ -70,12 +71,13 @@ pub struct Survey {
     /// The master that was found last, and its rank.
     found: Option<HostPort>,
     rank: Rank,
-    /// For how many rounds nobody has named it.
+    /// The number of rounds in which no sentinel has named it.
     unconfirmed: u32,
 }
 
 impl Survey {
-    /// Of the master with this name, whose login is `login`. `switched` is notified when a sentinel announces another one.
+    /// A survey for the master with this name. `login` is the master's; `switched` is notified when a sentinel announces another
+    /// master.
     pub fn new(
         master: &str,
         current: Arc<CurrentSentinels>,
@@ -86,11 +88,11 @@ impl Survey {
         Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
     }
 
-    /// Asks in turn, until a sentinel names a server that says that it is a master.
+    /// Asks sentinels in turn, until one names a server that reports the role of a master.
     ///
     /// # Errors
     ///
-    /// When no sentinel does: what each of them said, under the kind that tells an operator most.
+    /// When no sentinel does: the answers of all, with the most informative kind of error.
     pub async fn find(&mut self) -> Result<HostPort, Fault> {
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
         // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
@@ -147,7 +149,7 @@ impl Survey {
         }
     }
 
-    /// Tries out what sentinels named, with all patience.
+    /// Checks the servers that sentinels named, waiting for each up to [`SERVER_TIMEOUT`].
     async fn try_out_all(
         &mut self,
         candidates: Vec<Candidate>,
@@ -169,7 +171,7 @@ impl Survey {
         Err(summary(faults))
     }
 
-    /// Asks all sentinels whether another server has taken the place of `master`, and for sentinels not known so far.
+    /// Asks all sentinels whether another server has replaced `master`, and for sentinels that are not known yet.
     pub async fn succession(&mut self, master: &HostPort) -> Succession {
         // Of those that name `master`.
         let mut highest: Option<Rank> = None;
@@ -217,13 +219,13 @@ impl Survey {
     }
 
     /// Whether the server that was found last may be the master although no sentinel has named it in this round. Only for a few
-    /// rounds: the sentinel that promoted it may have died, and the others put its predecessor back.
+    /// rounds: the sentinel that promoted it may have died, and the others restore its predecessor.
     fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
         self.unconfirmed += 1;
         answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
     }
 
-    /// Checks the server that a sentinel names, unless that has been rejected in this round.
+    /// Checks the server that a sentinel names, unless it was rejected earlier in this round.
     async fn try_out(
         &mut self,
         candidate: &Candidate,
@@ -242,13 +244,13 @@ impl Survey {
         Ok(())
     }
 
-    /// What is wrong with a server, and which sentinel named it.
+    /// The fault of a server, with the sentinel that named it.
     fn fault_of(&self, candidate: &Candidate, Fault { error, detail, .. }: Fault) -> Fault {
         let sentinel = self.sentinels.named(candidate.named_by);
         Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", candidate.server))
     }
 
-    /// Believes the sentinel that named this server, and asks it first the next time.
+    /// Accepts the server, and makes the sentinel that named it the first to be asked the next time.
     fn accept(&mut self, candidate: &Candidate) {
         self.rank = candidate.rank;
         self.found = Some(candidate.server.clone());
@@ -257,23 +259,23 @@ impl Survey {
     }
 }
 
-/// How many sentinels have answered in a round.
+/// The number of sentinels that have answered in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     All,
     Some,
 }
 
-/// Why a server that a sentinel names is not the master.
+/// The reason why a server that a sentinel names is not the master.
 enum NotMaster {
-    /// It has not said in time what it is.
+    /// It has not reported its role in time.
     Silent,
-    /// The same as before, in this round.
+    /// It was rejected before, in this round.
     Known,
     Fault(Fault),
 }
 
-/// Returns the first of these replicas that has become a master.
+/// Waits until one of these replicas has become a master, and returns it.
 async fn await_promotion(replicas: Vec<Candidate>, login: Arc<CurrentLogin>) -> Candidate {
     if replicas.is_empty() {
         return std::future::pending().await;
@@ -303,7 +305,7 @@ impl Candidate {
     }
 }
 
-/// One fault of many: the kind that tells most, and all details.
+/// Combines many faults into one: the most informative kind, and all details.
 fn summary(faults: Vec<Fault>) -> Fault {
     // That a server does not answer is what remains when nothing else is known.
     let telling = |error: StoreError| match error {

@@ -1,7 +1,8 @@
-//! Batches requests into calls: what is queued while a call is under way travels together in the next one.
+//! Batches requests into calls: requests that are queued while a call is under way travel together in the next one.
 //!
-//! The next call leaves when no other is under way. While one is, a further one leaves if more is queued than one call may carry,
-//! or if that one was sent so long ago that requests would wait for it in vain: the way to the server is long, or it is slow.
+//! The next call leaves when no other is under way. While one is, a further one leaves if more is queued than one call may
+//! carry, or if the first was sent so long ago that requests waiting for its end would miss their deadline: the server is
+//! distant or slow.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -14,11 +15,11 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// How many calls may be under way before one that leaves only because so much is queued.
+/// The number of calls that may already be under way when a further one leaves only because so much is queued.
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes one call after the other from what is handed to this lane.
+    /// Makes one call after the other from the batches that are handed to this lane.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -44,7 +45,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Hands batches to the lanes, each when its turn comes, and answers requests whose deadline passes before.
+    /// Hands batches to the lanes when the next call may leave, and answers requests whose deadline passes before.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
         loop {
@@ -94,7 +95,8 @@ impl<T: Transport> Connection<T> {
         T::CALLS.at_once > MOST_FOR_OVERFLOW && under_way <= MOST_FOR_OVERFLOW && queued >= T::CALLS.charges
     }
 
-    /// Takes what is queued, as much as one call may carry. Requests whose clients have disconnected are left out.
+    /// Moves queued requests into the batch, as many as one call may carry. Requests whose clients have disconnected are left
+    /// out.
     fn fill(&self, batch: &mut Vec<PendingTake>, queue: &mut Queue) {
         let (now, mut unsent) = (self.clock.now(), 0);
         let (mut charges, most) = (0, self.shared.hooks.requests(T::CALLS.requests));
@@ -112,9 +114,9 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Waits. A timer of this thread's own makes the kernel set an alarm whenever the thread becomes idle, so where calls are mostly
-/// answered before one would fire, another one is good enough: a request that arrives later than the next call may leave
-/// does not wait for it.
+/// Waits for this time. A precise timer makes the kernel set an alarm whenever the thread becomes idle. Where most calls are
+/// answered before a timer fires, an imprecise one is enough: a request that arrives after the next call may leave does not wait
+/// for it.
 async fn pause(span: Micros, precisely: bool) {
     if precisely {
         time::sleep_precisely(span.into()).await;

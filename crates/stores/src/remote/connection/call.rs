@@ -22,22 +22,22 @@ use ledger::charge::Plan;
 /// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// When a call was under way.
+/// The time in which a call was under way.
 #[derive(Clone, Copy)]
 struct Period {
     started: Timestamp,
     ended: Timestamp,
-    /// For levels that its reply shows.
+    /// The stamp of the sending, for levels in the reply.
     sent: SendStamp,
 }
 
 impl<T: Transport> Connection<T> {
-    /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that are to be asked once
-    /// more: the server's time is outside of the periods that this call named, or the server accepts no writes any more.
+    /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that must be asked again: the
+    /// server's time is outside of the periods that this call named, or the server accepts no writes any more.
     ///
     /// # Errors
     ///
-    /// Only an error that ends the connection.
+    /// Returns only an error that ends the connection.
     pub(super) async fn call(
         &self,
         batch: &mut Vec<PendingTake>,
@@ -101,8 +101,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Answers the requests of a batch, and remembers the levels that the replies show. Leaves in `batch` the requests that
-    /// are to be asked once more.
+    /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that must be
+    /// asked again.
     fn hand_out(&self, parts: CallReply, batch: &mut Vec<PendingTake>, Period { started, ended, sent }: Period) {
         let mut again = Vec::new();
         let mut waiting = batch.drain(..);
@@ -140,8 +140,8 @@ impl<T: Transport> Connection<T> {
         batch.append(&mut again);
     }
 
-    /// Answers the requests of a call made at `now` whose deadline passes. One timer serves all of them, because one for each
-    /// costs half a microsecond.
+    /// Answers the requests of a call made at `now` whose deadline passes. One timer serves all of them, because a timer for
+    /// each would cost half a microsecond.
     async fn watch(
         &self,
         timer: &CallTimer,
@@ -176,12 +176,12 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Why parts of a call failed. A redirection is no failure.
+/// The faults of the parts of a call that failed. A redirection is no failure.
 fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
     parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
 }
 
-/// Whether the server has decided any part of a call, or has shown that it works otherwise.
+/// Whether the server has decided any part of a call, or has otherwise shown that it works.
 fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     let answers = |fault: &Fault| fault.error.is_answer() || fault.error.is_refusal();
     match outcome {
@@ -190,14 +190,14 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// What is reported of a call of which some part could not be written.
+/// The fault that is reported for a call of which some part could not be written.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
     let detail = "nothing can be granted: maxmemory is reached";
     parts.iter().any(is_full).then(|| Fault::new(StoreError::OutOfMemory, detail))
 }
 
-/// How many buckets all parts of a call have healed.
+/// The number of healed buckets in all parts of a call.
 fn healed(outcome: &Result<CallReply, Fault>) -> u64 {
     let parts = outcome.iter().flatten();
     parts.map(|part| part.reply.as_ref().map_or(0, |reply| reply.healed)).sum()

@@ -1,8 +1,8 @@
-//! The calls that can be under way at once on one connection. Each has a lane: a future that makes one call after the other from
-//! batches that are handed to it.
+//! Holds the lanes of one connection: each can have one call under way. A lane is a future that makes one call after the other
+//! from batches that are handed to it.
 //!
-//! All lanes, and the future that feeds them, are polled by one task, and each only if there is something for it: a lane
-//! without a call costs nothing, and what one does for another needs no waking.
+//! All lanes, and the future that feeds them, are polled by one task, and only when there is something to do: a lane without a
+//! call costs nothing, and lanes need no waker for each other.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -22,14 +22,14 @@ use base::time::Timestamp;
 pub struct Session {
     /// A batch for the next lane that is free; empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
-    /// The lanes with a call, a bit for each.
+    /// The lanes with a call under way, a bit for each.
     busy: AtomicU32,
     /// When the last call was sent, as a [`Timestamp`].
     last_sent: AtomicU64,
     pub round_trip: RoundTrip,
     /// Whether any call was answered.
     pub answered: AtomicBool,
-    /// What is to be asked on the next connection, in the order of the calls: those calls did not run.
+    /// The requests to ask on the next connection, in the order of their calls, which did not run.
     pub returned: Mutex<Vec<PendingTake>>,
 }
 
@@ -45,12 +45,12 @@ impl Session {
         }
     }
 
-    /// How many calls are under way.
+    /// The number of calls under way.
     pub fn under_way(&self) -> usize {
         self.busy.load(Ordering::Relaxed).count_ones() as usize
     }
 
-    /// Waits until another number of calls is under way.
+    /// Waits until the number of calls under way changes.
     pub async fn changes(&self, under_way: usize) {
         poll_fn(|_| if self.under_way() == under_way { Poll::Pending } else { Poll::Ready(()) }).await;
     }
@@ -64,7 +64,7 @@ impl Session {
         self.last_sent.store(at.0, Ordering::Relaxed);
     }
 
-    /// Hands a batch to a lane that is free, and returns when it has it. An empty one is left.
+    /// Hands a batch to the first free lane, and returns when that has taken it. `batch` is empty then.
     pub async fn hand(&self, batch: &mut Vec<PendingTake>) {
         std::mem::swap(&mut *self.handed.lock(), batch);
         poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -74,7 +74,7 @@ impl Session {
         !self.handed.lock().is_empty()
     }
 
-    /// Waits for a batch for this lane, which is busy from then on.
+    /// Waits for a batch for this lane, and marks the lane as busy.
     pub async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
         poll_fn(|_| {
             let mut handed = self.handed.lock();
@@ -88,7 +88,7 @@ impl Session {
         .await;
     }
 
-    /// The call of this lane has ended.
+    /// Marks the lane as free: its call has ended.
     pub fn end(&self, lane: usize) {
         self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
     }
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// The lanes of one connection. Each ends only with a fault that ends the connection, and is then gone.
+/// The lanes of one connection. A lane ends only with a fault that ends the connection, and is then removed.
 pub struct Lanes<'s, F> {
     session: &'s Session,
     lanes: Vec<Option<Pin<Box<F>>>>,

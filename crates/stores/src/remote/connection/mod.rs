@@ -1,6 +1,6 @@
-//! Keeps one connection up and sends the queued requests: normally one call at a time, and everything that arrived meanwhile
-//! in the next. A further call does not wait for the one under way when more is queued than one call may carry, or when that
-//! one takes long.
+//! Keeps one connection up and sends the queued requests: normally one call at a time, and all requests that arrive during it in
+//! the next. A further call does not wait for the first when more is queued than one call may carry, or when the first takes
+//! long.
 //!
 //! A connection is down until it has been tested; while it is down no request waits for it. It is driven on its worker's own
 //! thread, so that no answer wakes another thread.
@@ -33,10 +33,10 @@ use crate::worker::Worker;
 use base::host_name::host_name;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The maximum length of the queue. The last requests of a longer one would not be answered in time anyway.
+/// The maximum length of the queue. The last requests of a longer one would not be answered in time.
 const QUEUE: usize = 4096;
 
-/// What all connections of a store share.
+/// The state that all connections of a store share.
 #[derive(Clone, Debug)]
 pub struct StoreState {
     pub deny_cache: Arc<DenyCache>,
@@ -44,7 +44,7 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
-    /// Under which this gateway is counted. Random, so that no operator has to name gateways.
+    /// The random name of this gateway in heartbeats, so that no operator has to choose one.
     pub gateway_name: [u8; 8],
     pub hooks: Hooks,
 }
@@ -74,18 +74,18 @@ pub struct Connection<T> {
     clock: Clock,
     events: EventSink,
     shared: StoreState,
-    /// Only the first connection of a gateway that is up sends heartbeats.
+    /// The heartbeats, which only the first connected worker of a gateway sends.
     heartbeat: Heartbeat,
-    /// Why it cannot be used; `None` while it is up.
+    /// The reason why the connection is down; `None` while it is up.
     down: Mutex<Option<StoreError>>,
-    /// When it was made last, as a [`Timestamp`].
+    /// The moment of the last connection, as a [`Timestamp`].
     connected_at: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
-    /// Notified when a request arrives and a further call may leave, although one is under way.
+    /// Notified when a request arrives while a call is under way and a further one may leave.
     further: Notify,
-    /// From when on that is, as a [`Timestamp`], unless so many requests are queued that it does not matter.
+    /// The moment, as a [`Timestamp`], from which a further call may leave; earlier if enough requests are queued.
     further_from: AtomicU64,
-    /// Taken by [`Connection::run`].
+    /// The queue; [`Connection::run`] takes it.
     waiting: Mutex<Option<Queue>>,
 }
 
@@ -127,21 +127,21 @@ impl<T: Transport> Connection<T> {
 
     /// # Errors
     ///
-    /// Why the connection is down, if it is.
+    /// Whether the connection is up; otherwise the reason why not.
     pub fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 
-    /// When it was made last.
+    /// The moment of the last connection.
     pub fn connected_at(&self) -> Timestamp {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
     }
 
-    /// Queues a request. Only for a usable connection.
+    /// Queues a request. To be called only if the connection is usable.
     ///
     /// # Errors
     ///
-    /// When the queue is full, or the connection went down just now.
+    /// When the queue is full, or the connection has just gone down.
     pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
@@ -154,7 +154,7 @@ impl<T: Transport> Connection<T> {
         self.usable()
     }
 
-    /// Answers the queued requests whose deadline has passed. Returns since when the first of the others has been waiting.
+    /// Answers the queued requests whose deadline has passed. Returns the moment since which the first of the others has waited.
     fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
         let (unsent, first) = queue.answer_overdue(now, self.timeout);
         self.report_unsent(unsent);

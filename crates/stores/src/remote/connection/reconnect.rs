@@ -11,7 +11,7 @@ use super::round_trip::RoundTrip;
 use crate::error::{Fault, StoreError};
 use crate::events::Event;
 use crate::remote::queue::Queue;
-use crate::remote::transport::{Connected, DrivenLink, Transport};
+use crate::remote::transport::{ConnectionProof, DrivenLink, Transport};
 use base::time;
 use base::time::Micros;
 
@@ -40,8 +40,8 @@ impl<T: Transport> Connection<T> {
                     _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
                         self.shared.breaker.probe_soon(now);
                     }
-                    Connected::Decides => self.publish(self.shared.breaker.reset()),
-                    Connected::Answers => self.shared.breaker.begin_again(now),
+                    ConnectionProof::Decides => self.publish(self.shared.breaker.reset()),
+                    ConnectionProof::Answers => self.shared.breaker.begin_again(now),
                 }
                 last_server.clone_from(&server);
                 self.events.send(Event::Up { worker: self.worker, server });
@@ -150,7 +150,7 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Whether a connection ended because another server accepts the writes now. Nothing has run that this error answers.
+/// Whether a connection ended because another server accepts the writes now. The calls that end with this error did not run.
 fn is_elsewhere(error: StoreError) -> bool {
     matches!(error, StoreError::Replica | StoreError::Moved)
 }

@@ -1,30 +1,30 @@
-//! Measures how long calls on one connection usually take, which decides when a further one may leave while one is under way, and
-//! whether `timeout` has room for them.
+//! Measures how long calls on one connection usually take, which determines when a further one may leave while one is under way,
+//! and whether `timeout` is long enough for them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::time::Micros;
 
-/// A call that is under way for no longer than this keeps the next one from leaving, however fast calls usually are.
+/// The shortest gap: a call that has been under way for less keeps the next one from leaving, however fast calls usually are.
 const SHORTEST_GAP: Micros = Micros(1_000);
-/// From the fastest of so many calls one after the other it is concluded that `timeout` has no room for calls.
+/// The number of consecutive slow calls, after which `timeout` counts as too short for the fastest of them.
 const SLOW_CALLS: u32 = 8;
 
-/// The calls of one connection. Before the first answer a call is assumed to take as long as `timeout` has room for.
+/// The durations of the calls of one connection. Before the first answer, a call is assumed to take as long as `timeout` allows.
 #[derive(Debug)]
 pub struct RoundTrip {
     /// The longest that a decision waits.
     timeout: Micros,
-    /// How many calls may be under way at once.
+    /// The most calls that may be under way at once.
     at_once: u64,
     usual: AtomicU64,
-    /// How many calls without a faster one in between took longer than there is room for.
+    /// The number of consecutive calls that took longer than `timeout` allows.
     slow: AtomicU32,
-    /// The fastest of these.
+    /// The duration of the fastest of these.
     fastest: AtomicU64,
 }
 
-/// `timeout` has no room for calls that take as long as these.
+/// Calls take too long for `timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
     /// The fastest of the last calls.
@@ -39,13 +39,13 @@ impl RoundTrip {
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
 
-    /// A request waits for the end of the call under way, or for a gap between two calls, and then for its own call. So many
-    /// times a call is what it waits at most, in parts of `at_once - 1`.
+    /// The longest wait of a request as a multiple of the duration of a call, as a fraction with the denominator `at_once - 1`:
+    /// it waits for the end of the call under way, or for the gap between two calls, and then for its own call.
     fn parts(&self) -> (u64, u64) {
         if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
     }
 
-    /// The longest call for which `timeout` has room.
+    /// The longest duration of a call that `timeout` allows.
     fn most(&self) -> u64 {
         let (waited, call) = self.parts();
         self.timeout.0 / waited * call
@@ -55,19 +55,19 @@ impl RoundTrip {
         self.usual.load(Ordering::Relaxed).min(self.most())
     }
 
-    /// How long after a call a further one may leave, although that is under way.
+    /// How long after one call a further one may leave, while the first is under way.
     pub fn gap(&self) -> Micros {
         let (_, calls) = self.parts();
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
-    /// Whether calls take so long that a further one will leave before they are answered.
+    /// Whether calls take so long that a further one leaves before they are answered.
     pub fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }
 
-    /// Notes how long a call took that was answered. Some number for each few calls that all took longer than there is room
-    /// for.
+    /// Notes the duration of an answered call. Returns `Some` after every `SLOW_CALLS` consecutive calls that took longer than
+    /// `timeout` allows.
     pub fn observe(&self, took: Micros) -> Option<TooLong> {
         // A slower call counts at once, so that calls spread over the longer time. That faster ones follow needs no haste: a call
         // that is answered holds nobody up.
