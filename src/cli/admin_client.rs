@@ -47,7 +47,7 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     code(&start).ok_or_else(|| std::io::Error::other("must answer with HTTP, does not"))
 }
 
-/// A JSON document; the gateway's own words when it gives none.
+/// Asks for a JSON document; an error contains the gateway's text when it returns none.
 ///
 /// # Errors
 /// When the listener cannot be reached, or answers without a document.
@@ -55,7 +55,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
     ask_with(address, method, path, "")
 }
 
-/// What a gateway that knows its rules answers about buckets.
+/// Asks a gateway that knows its rules about buckets.
 ///
 /// # Errors
 /// As [`ask`], and when no bucket is meant.
@@ -99,7 +99,8 @@ fn ask_with(address: SocketAddr, method: Method, path: &str, fields: &str) -> Re
     }
 }
 
-/// `fields` are further header fields, each with its line end. `read_timeout` is that between two bytes of the answer.
+/// Sends a request. `fields` are further header fields, each with its line end; `read_timeout` is the longest time between two
+/// bytes of the answer.
 fn send(address: SocketAddr, line: &str, fields: &str, read_timeout: Duration) -> std::io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
     stream.set_read_timeout(Some(read_timeout))?;

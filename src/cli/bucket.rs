@@ -56,7 +56,7 @@ enum Act {
     Grant(Grant),
 }
 
-/// Where the buckets are, and how they are shown.
+/// The place of the buckets, and the format of the output.
 #[derive(Debug, clap::Args)]
 struct Place {
     /// The configuration; gateway.yaml where neither it nor --admin is given
@@ -169,7 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     output::print(&page)
 }
 
-/// Has a running gateway do all of it.
+/// Lets a running gateway do the whole command.
 fn ask(admin: SocketAddr, act: &Act, place: &Place) -> Result<(), Failure> {
     let query = |act, which: &Which| BucketQuery {
         act,

@@ -20,11 +20,11 @@ use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 use stores::{GivenBack, Inspector};
 
-/// Where buckets are.
+/// The place of the buckets.
 #[derive(Debug)]
 pub enum Backend {
     Shared(Box<stores::Settings>),
-    /// In the gateway whose admin listener this is.
+    /// The memory of the gateway with this admin listener.
     Gateway(SocketAddr),
 }
 
@@ -78,7 +78,7 @@ impl Backend {
         Ok(self.levels(at, keys, states))
     }
 
-    /// Resets buckets to full, and returns what they held.
+    /// Resets buckets to full, and returns their former states.
     ///
     /// # Errors
     /// When the store does not answer.
@@ -90,7 +90,7 @@ impl Backend {
         Ok(self.levels(at, keys, states))
     }
 
-    /// Gives back up to `amount` of what is spent of each bucket, and returns what they held before and hold after.
+    /// Gives back up to `amount` of what is spent of each bucket, and returns the levels before and after.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ fn garbled() -> Failure {
     "the admin listener answered something else than buckets: is it a gateway of this version?".into()
 }
 
-/// What a gateway says of the buckets that it was asked for, in their order.
-/// What a shared store shows, whose calendars are on its own clock.
+/// Parses the answer of a gateway about buckets, in their order.
+/// Adds the time of calendars to the answer of a shared store, whose calendars use its own clock.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

@@ -1,4 +1,4 @@
-//! Logs what `tollgate bucket reset|grant` has changed: a line on standard error for each bucket, in the format of the file.
+//! Logs the changes of `tollgate bucket reset|grant`: a line on standard error for each bucket, in the format of the file.
 //!
 //! In a shared store no gateway takes part in the change, so this is the only record of who did it. A client's values are not
 //! logged; the bucket's name is the one in the access log.
@@ -48,7 +48,7 @@ pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Resu
     Ok(())
 }
 
-/// Who runs the command: the name of the user, or its number; under `sudo` also who called that, as it says.
+/// The user who runs the command, by name or number; under `sudo` also the user who called it, as `sudo` reports that.
 pub fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);

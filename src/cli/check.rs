@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 use super::output;
-use super::output::{Colour, Page, Painting};
+use super::output::{Colour, ColourMode, Page};
 use base::time::Clock;
 use config::Config;
 use config::diff::Reset;
@@ -52,15 +52,15 @@ struct Findings {
     kept: Vec<ChangedLimit>,
     /// The routes that are new, gone or changed.
     routes: Vec<String>,
-    /// The same of the upstreams.
+    /// The upstreams that are new, gone or changed.
     upstreams: Vec<String>,
-    /// The limits that are not there any more.
+    /// The limits that the new file no longer has.
     gone: Vec<String>,
-    /// The keys whose changes a reload does not put into force.
+    /// The keys whose changes need a restart.
     restart: Vec<&'static str>,
 }
 
-/// Whether the file may be put into use.
+/// Whether the file may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Pass,
@@ -81,11 +81,11 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     match (&findings, arguments.json) {
         (_, true) => page.json(&document(arguments, &findings, verdict))?,
         (Err(problems), false) => {
-            errors.report(problems.report(), Colour::Red, Painting::of_errors());
+            errors.report(problems.report(), Colour::Red, ColourMode::of_errors());
             let warnings = Warnings { file: problems.file.clone(), warnings: problems.warnings.clone() };
             let warnings = warnings.at(Clock::system().wall());
             if !warnings.warnings.is_empty() {
-                errors.report(warnings.report(), Colour::Yellow, Painting::of_errors());
+                errors.report(warnings.report(), Colour::Yellow, ColourMode::of_errors());
             }
         }
         (Ok(findings), false) => {
@@ -96,10 +96,10 @@ pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
             page.lines(findings.upstreams.iter().map(|changed| format!("upstreams changed: {changed}")));
             page.lines(findings.restart.iter().map(|key| format!("needs a restart: {key}")));
             if !findings.warnings.warnings.is_empty() {
-                errors.report(findings.warnings.report(), Colour::Yellow, Painting::of_errors());
+                errors.report(findings.warnings.report(), Colour::Yellow, ColourMode::of_errors());
             }
             if verdict == Verdict::Pass {
-                page.painted_line("ok", Colour::Green, Painting::of_output());
+                page.painted_line("ok", Colour::Green, ColourMode::of_output());
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::output::{self, Colour, Page, Painting};
+use super::output::{self, Colour, ColourMode, Page};
 use config::Config;
 use config::problem::{Problems, Purpose};
 
-/// Which file a command reads.
+/// The argument for the file that a command reads.
 #[derive(Debug, clap::Args)]
 pub struct ConfigFile {
     /// The configuration
@@ -14,7 +14,7 @@ pub struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command for which not everything in it must be known, and prints what is not to standard error.
+/// Reads a file for a command that works with unknown parts of it, and prints these to standard error.
 ///
 /// # Errors
 /// All problems of the file, and of the files that it names.
@@ -23,7 +23,7 @@ pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
     let unknown = config.warnings.named("unknown_value");
     if !unknown.warnings.is_empty() {
         let mut page = Page::default();
-        page.report(unknown.report(), Colour::Yellow, Painting::of_errors());
+        page.report(unknown.report(), Colour::Yellow, ColourMode::of_errors());
         output::print_errors(&page);
     }
     Ok(config)

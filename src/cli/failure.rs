@@ -1,4 +1,4 @@
-//! Why a command ends with exit code 1.
+//! Defines the errors with which commands end with exit code 1.
 
 use std::fmt::{self, Display};
 
@@ -22,7 +22,7 @@ pub fn wrong_usage(what: impl Display) -> Failure {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
 }
 
-/// An error, and on a line of its own how to avoid it.
+/// An error, with a hint on its own line about how to avoid it.
 pub fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
 }

@@ -46,8 +46,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The address of the admin listener of a file. Nothing else in the file needs to be known, and what is not is not reported:
-/// a container asks every few seconds.
+/// The address of the admin listener of a file. Unknown parts of the file are neither needed nor reported: a container asks
+/// every few seconds.
 fn address_in(file: &Path) -> Result<SocketAddr, Failure> {
     let config = Config::examine(file, Purpose::Examine)?;
     let hint = "give the address that the gateway announced at its start: --admin ADDRESS";

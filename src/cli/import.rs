@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
-use super::output::{self, Colour, Page, Painting};
+use super::output::{self, Colour, ColourMode, Page};
 use config::import::{ImportedFile, Loss, import};
 
 const EXAMPLE: &str = "\
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             count => format!("{count} remarks"),
         });
         let mut errors = Page::default();
-        errors.report(lines, Colour::Yellow, Painting::of_errors());
+        errors.report(lines, Colour::Yellow, ColourMode::of_errors());
         output::print_errors(&errors);
     }
     Ok(())

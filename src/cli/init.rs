@@ -37,7 +37,7 @@ enum Shape {
 }
 
 impl Shape {
-    /// As it is typed.
+    /// The name on the command line.
     fn name(self) -> &'static str {
         match self {
             Shape::Jwt => "jwt",

@@ -40,7 +40,7 @@ fn page(mut tollgate: Command) -> Result<String, Failure> {
     Ok(page)
 }
 
-/// The commands of a command, and theirs.
+/// Appends the subcommands of a command, recursively.
 fn explain_all(above: &Command, page: &mut String) -> Result<(), Failure> {
     for command in above.get_subcommands().filter(|command| command.get_name() != "help") {
         let of_command = Man::new(command.clone());
@@ -63,15 +63,15 @@ fn section(heading: &str, text: &str) -> String {
     format!(".SH {heading}\n{text}")
 }
 
-/// What is below `-h`, line by line.
+/// The output of `-h` after the usage, line by line.
 fn example(page: &Man) -> Result<String, Failure> {
     Ok(format!(".nf\n{}.fi\n", rendered(page, Man::render_extra_section)?))
 }
 
-/// How an apostrophe is set, in the words in which every part begins.
+/// The groff macro for an apostrophe, with which every part begins.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// A part of a page, without what is around it where it is a whole page: here a page has many commands.
+/// A part of a page, without the lines that make it a page of its own: this page has many commands.
 fn rendered(page: &Man, part: fn(&Man, &mut dyn io::Write) -> io::Result<()>) -> Result<String, Failure> {
     let mut text = Vec::new();
     part(page, &mut text)?;

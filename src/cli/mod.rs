@@ -1,4 +1,4 @@
-//! The command line: one file per command. The only room that writes to the terminal, in `output`.
+//! The command line: one file for each command. No other room writes to the terminal, and here only `output` does.
 //!
 //! Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage (from clap).
 
@@ -44,7 +44,7 @@ Example: check a file, then run the proxy with it.
 `tollgate COMMAND -h` explains a command.
 Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
 
-/// What `--version` prints; `-V` prints only the first line.
+/// The text of `--version`; `-V` prints only its first line.
 static LONG_VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{}\ntime zones {}", env!("CARGO_PKG_VERSION"), zone_data_version()));
 

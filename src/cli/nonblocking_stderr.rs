@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The maximum number of queued lines.
 const MAX_LINES: usize = 1024;
-/// How long the end of the process may wait for the last of them, in steps.
+/// The longest wait at the end of the process for the last queued lines, in steps.
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
 #[derive(Clone, Debug)]

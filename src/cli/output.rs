@@ -11,7 +11,7 @@ use super::failure::{Failure, MultiLine};
 use base::printable::{Printable, printable_json, write_json};
 use config::problem::Problems;
 
-/// How a line looks on a terminal.
+/// The colour of a line on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     Red,
@@ -21,32 +21,32 @@ pub enum Colour {
 
 /// Whether lines have colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Painting {
+pub enum ColourMode {
     Plain,
     Coloured,
 }
 
-impl Painting {
-    /// Of standard output.
-    pub fn of_output() -> Painting {
-        Painting::of(io::stdout().is_terminal())
+impl ColourMode {
+    /// Whether standard output shows colours.
+    pub fn of_output() -> ColourMode {
+        ColourMode::of(io::stdout().is_terminal())
     }
 
-    /// Of standard error.
-    pub fn of_errors() -> Painting {
-        Painting::of(io::stderr().is_terminal())
+    /// Whether standard error shows colours.
+    pub fn of_errors() -> ColourMode {
+        ColourMode::of(io::stderr().is_terminal())
     }
 
     /// A terminal shows colours unless `NO_COLOR` (<https://no-color.org>) or `TERM=dumb` says otherwise.
-    fn of(is_terminal: bool) -> Painting {
+    fn of(is_terminal: bool) -> ColourMode {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if is_terminal && !is_set("NO_COLOR") && !is_dumb { Painting::Coloured } else { Painting::Plain }
+        if is_terminal && !is_set("NO_COLOR") && !is_dumb { ColourMode::Coloured } else { ColourMode::Plain }
     }
 }
 
 impl Colour {
-    /// The sequence that begins it (ECMA-48, SGR).
+    /// The escape sequence that starts the colour (ECMA-48, SGR).
     fn begin(self) -> &'static str {
         match self {
             Colour::Red => "\x1b[31m",
@@ -73,17 +73,17 @@ impl Page {
     }
 
     /// Adds a line in a colour.
-    pub fn painted_line(&mut self, line: impl Display, colour: Colour, painting: Painting) {
+    pub fn painted_line(&mut self, line: impl Display, colour: Colour, painting: ColourMode) {
         match painting {
-            Painting::Plain => self.line(line),
-            Painting::Coloured => {
+            ColourMode::Plain => self.line(line),
+            ColourMode::Coloured => {
                 let _ = writeln!(self.0, "{}{}{END}", colour.begin(), Printable(line));
             }
         }
     }
 
     /// Adds the lines of a report, all but its hints in a colour.
-    pub fn report(&mut self, report: Vec<String>, colour: Colour, painting: Painting) {
+    pub fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {
                 true => self.line(line),
@@ -160,18 +160,18 @@ pub fn print_errors(page: &Page) {
     let _ = io::stderr().write_all(page.0.as_bytes());
 }
 
-/// Prints why a command failed.
+/// Prints the error of a command.
 pub fn print_failure(failure: &Failure) {
     let mut page = Page::default();
     match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
-        (Some(problems), _) => page.report(problems.report(), Colour::Red, Painting::of_errors()),
+        (Some(problems), _) => page.report(problems.report(), Colour::Red, ColourMode::of_errors()),
         (_, Some(MultiLine(lines))) => page.lines(lines),
         (None, None) => page.line(failure),
     }
     print_errors(&page);
 }
 
-/// Whether progress on standard error is seen by anyone.
+/// Whether standard error is a terminal, on which progress is visible.
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
@@ -181,7 +181,7 @@ pub fn print_progress(text: impl Display) {
     let _ = write!(io::stderr(), "\r{}", Printable(text));
 }
 
-/// Leaves the line that progress was shown on.
+/// Ends the line of progress.
 pub fn end_progress() {
     let _ = writeln!(io::stderr());
 }

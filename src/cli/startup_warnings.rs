@@ -25,45 +25,45 @@ pub fn warn(sources: &[Source], secrets: &[PathBuf]) {
         }
         // The first is gateway.yaml, which holds its secrets elsewhere.
         let is_exposed = index > 0 && mode & READABLE_BY_OTHERS != 0;
-        let named = if secrets.contains(&source.path) { Named::AsSecret } else { Named::Otherwise };
+        let named = if secrets.contains(&source.path) { FileRole::AsSecret } else { FileRole::Otherwise };
         if is_exposed && read_file(&source.path).is_ok_and(|bytes| is_secret(named, &bytes)) {
             log::warn!(file:%; "secret is readable by all users");
         }
     }
 }
 
-/// By what kind of key gateway.yaml names a file.
+/// The kind of key with which gateway.yaml names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
+enum FileRole {
     AsSecret,
     Otherwise,
 }
 
-/// A private key is a secret wherever it is. What a file holds that is named as a secret is one, unless it is a certificate, a
-/// public key or a set of those.
-fn is_secret(named: Named, bytes: &[u8]) -> bool {
+/// Whether a file is secret. A private key is secret in any file. A file that is named as a secret is secret, unless it contains
+/// a certificate, a public key or a set of these.
+fn is_secret(named: FileRole, bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();
     // A list may have a million lines.
     let has = |words: &[u8]| memmem::find(text, words).is_some();
     let is_public = text.starts_with(b"-----BEGIN ") || text.starts_with(b"{");
-    has(b"PRIVATE KEY-----") || (named == Named::AsSecret && !is_public)
+    has(b"PRIVATE KEY-----") || (named == FileRole::AsSecret && !is_public)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Named, is_secret};
+    use super::{FileRole, is_secret};
 
     #[test]
     fn public_keys_and_certificates_are_not_secrets() {
         for public in ["-----BEGIN CERTIFICATE-----\n", "\n-----BEGIN PUBLIC KEY-----\n", "{\"keys\": []}"] {
-            assert!(!is_secret(Named::AsSecret, public.as_bytes()), "{public}");
+            assert!(!is_secret(FileRole::AsSecret, public.as_bytes()), "{public}");
         }
         let both = "-----BEGIN CERTIFICATE-----\n-----BEGIN PRIVATE KEY-----\n";
         for secret in ["correct horse", "", "-----BEGIN RSA PRIVATE KEY-----\n", both] {
-            assert!(is_secret(Named::AsSecret, secret.as_bytes()), "{secret}");
+            assert!(is_secret(FileRole::AsSecret, secret.as_bytes()), "{secret}");
         }
         for (text, expected) in [("<h1>429</h1>", false), ("192.0.2.0/24\n", false), (both, true)] {
-            assert_eq!(is_secret(Named::Otherwise, text.as_bytes()), expected, "{text}");
+            assert_eq!(is_secret(FileRole::Otherwise, text.as_bytes()), expected, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Prints help, or what is wrong with the arguments, as clap has it.
+//! Prints help, or the error of invalid arguments, as clap words it.
 
 use std::process::ExitCode;
 

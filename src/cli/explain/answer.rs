@@ -1,4 +1,4 @@
-//! Words the gateway's answer to a request: from the rules and, if they were read, from the levels of its buckets.
+//! Words the gateway's answer to a request: by the rules and, if they were read, by the levels of its buckets.
 
 use super::report::{Answer, Verdict, all};
 use crate::gateway::bucket_levels::Levels;
@@ -26,7 +26,7 @@ pub struct ExplainedRefusal {
 }
 
 impl Answer {
-    /// `words` follow the first line.
+    /// The answer of a refusal; the words of `rest` follow the first line.
     fn refused(refusal: &Refusal, detail: &str, rest: String) -> Answer {
         let Refusal { status, reason, retry_after, .. } = refusal;
         let first = format!("REFUSED {status} {}{detail}", reason.name());
@@ -51,7 +51,7 @@ pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> 
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
-/// What the proxy that asks at this listener sees in place of a refusal, if that is something else.
+/// The answer that the asking proxy of this listener gets in place of a refusal, if it differs.
 pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
@@ -61,7 +61,7 @@ pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
         .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
-/// Why a request has more than one reading. `check` has found that.
+/// Words why a request has more than one reading, which `check` has found.
 pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
     match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),

@@ -1,4 +1,4 @@
-//! Finds what the gateway would know of a request by its connection: the listener, and what TLS has negotiated.
+//! Determines the connection of an explained request: the listener, and the TLS session.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -18,12 +18,12 @@ use request::door::Door;
 pub struct SampleConnection<'c> {
     pub listener: &'c Listener,
     pub tls: Option<TlsIdentity>,
-    /// Why a request for its host is refused on it, if it is.
+    /// The reason why a request for its host is refused on it, if it is.
     pub refusal: Option<ExplainedRefusal>,
 }
 
 impl<'c> SampleConnection<'c> {
-    /// How the request comes to be decided.
+    /// The door at which the request is decided.
     pub fn door(&self) -> Door {
         // At the other there are only descriptors.
         let mut doors = self.listener.doors().iter().copied();
@@ -34,9 +34,9 @@ impl<'c> SampleConnection<'c> {
         })
     }
 
-    /// The connection to the listener of this name or, without a name, to the first that has TLS if the URL says so. Its
-    /// client shows this certificate, which is taken for verified. To a listener that decides for other proxies the request is
-    /// one about which they ask, and only at the door `ext_authz` something is known of its own connection.
+    /// The connection to the listener of this name or, without a name, to the first listener that has TLS if the URL requires
+    /// it. The client's certificate counts as verified. On a listener that decides for other proxies the request is one about
+    /// which they ask, and its own connection is known only at the door `ext_authz`.
     ///
     /// # Errors
     /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
@@ -101,7 +101,7 @@ fn read_certificate(file: &Path) -> Result<ClientCertificate, Failure> {
     certificate.map_err(|error| Failure::from(format!("--client-cert: {}: {error}", file.display())))
 }
 
-/// What would be negotiated, and why a request for the host of `sample` is refused after that.
+/// The session that would be negotiated, and the reason why a request for the host of `sample` is refused after that, if it is.
 fn handshake(
     server: &Server,
     certificate: Option<ClientCertificate>,

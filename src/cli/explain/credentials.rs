@@ -1,4 +1,4 @@
-//! Authenticates an explained request with the gateway's own code, and words what that finds.
+//! Authenticates an explained request with the gateway's own code, and words the result.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use request::identity::{Claims, Identity};
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// What the credentials prove, and a few words on each; `None` where the file does not ask for it.
+/// The verified credentials, with a few words on each; `None` for a kind that the file does not use.
 #[derive(Debug, Default)]
 pub struct Credentials {
     pub identity: Identity,
@@ -31,9 +31,9 @@ pub struct Credentials {
     pub api_key: Option<String>,
 }
 
-/// Whether the keys of issuers that publish them may be fetched.
+/// Whether the published keys of issuers may be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetching {
+pub enum KeyFetches {
     Allowed,
     Forbidden,
 }
@@ -57,7 +57,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 /// The claims of `--claims`, which count as those of a valid token.
 ///
 /// # Errors
-/// Returns what is wrong with the text, or with its issuer where the file trusts several.
+/// Says what is wrong with the text, or with its issuer if the file trusts several.
 pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
     // Where several issuers are trusted, a claim is counted together with its issuer.
@@ -75,8 +75,8 @@ pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure
     Ok(Arc::new(Claims::new(values, issuer)))
 }
 
-/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of
-/// `--claims`, with which no token is looked at.
+/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of `--claims`:
+/// with them no token is verified.
 ///
 /// # Errors
 /// Fails if a token cannot be verified without keys that may not be fetched.
@@ -84,7 +84,7 @@ pub fn authenticate(
     config: &Config,
     request: &Request<'_>,
     claims: Option<Arc<Claims>>,
-    fetching: Fetching,
+    fetching: KeyFetches,
 ) -> Result<Result<Credentials, ExplainedRefusal>, Failure> {
     let clock = Clock::system();
     let settings = config.jwt.as_ref().filter(|_| claims.is_none());
@@ -107,7 +107,7 @@ pub fn authenticate(
                 "set it, or say with --claims what a good token would hold",
             ));
         }
-        if fetching == Fetching::Forbidden {
+        if fetching == KeyFetches::Forbidden {
             let urls = urls(settings);
             return Err(with_hint(
                 format!("the token's signature cannot be checked: its issuer's keys are fetched from {urls}"),
@@ -141,7 +141,7 @@ fn is_keys_unavailable(result: &Result<Identity, Refusal>) -> bool {
     matches!(result, Err(refusal) if refusal.reason == Reason::KeysUnavailable)
 }
 
-/// What authentication found. A credential that was not reached counts as missing.
+/// The result of authentication. A credential that was not reached counts as missing.
 #[derive(Debug)]
 struct Findings {
     token: RefCell<TokenStatus>,
@@ -252,7 +252,7 @@ fn claims_read(config: &Config) -> Vec<&str> {
     names
 }
 
-/// Whose token it is, what rules read of it, and how long it will be good.
+/// Words the holder of a token, the claims that rules read, and how long it is valid.
 fn valid(claims: &Claims, read: &[&str], now: Timestamp) -> String {
     let names = std::iter::once("iss").chain(read.iter().copied().filter(|name| *name != "iss"));
     let each = names.filter_map(|name| match claims.value(name) {

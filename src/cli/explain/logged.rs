@@ -45,21 +45,21 @@ struct Matches {
     exact: Vec<LoggedLine>,
     /// With an id that begins so.
     prefixed: Vec<LoggedLine>,
-    /// How many lines have an id.
+    /// The number of lines that have an id.
     of_ours: u64,
 }
 
-/// What to search for, and where.
+/// A search in access logs.
 #[derive(Debug)]
 pub struct Search<'s> {
-    /// An id, or how it begins.
+    /// An id, or its beginning.
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
-    /// Where the buckets are; `None` if they are not to be read.
+    /// The place of the buckets; `None` if they are not to be read.
     pub backend: Option<Backend>,
     pub json: bool,
-    /// Whether the logs are that of the file, whose settings say what is in them.
+    /// Whether the logs are those of the file, whose settings determine their contents.
     pub are_of_file: bool,
 }
 
@@ -102,7 +102,7 @@ impl Search<'_> {
         Ok(page)
     }
 
-    /// The lines with the id, or else those of the only one that begins so.
+    /// The lines with the id, or else those of the only id that begins with it.
     fn choose(&self, Matches { exact, prefixed, .. }: Matches) -> Result<Vec<LoggedLine>, Failure> {
         if !exact.is_empty() {
             return Ok(exact);
@@ -119,7 +119,7 @@ impl Search<'_> {
         Ok(prefixed)
     }
 
-    /// Collects the lines that may be the request's. An id has no character that JSON escapes.
+    /// Collects the lines that may belong to the request. An id has no character that JSON escapes.
     fn search(&self, log: &Path, lines: &mut u64, matches: &mut Matches) -> std::io::Result<()> {
         let wanted = format!("\"request_id\":\"{}", self.id);
         let (finder, any) = (Finder::new(&wanted), Finder::new("\"request_id\":\""));
@@ -290,11 +290,11 @@ fn limit_line(limit: &LoggedLimit<'_>, position: &str) -> String {
 /// The numbers of a limit, as far as the log determines them.
 struct OwnNumbers {
     algorithm: Algorithm,
-    /// What to print after them.
+    /// The words to print after the numbers.
     by_default: &'static str,
 }
 
-/// The limit's own numbers: whose bucket it is, and so which override applies, is not known, nor what a credential said.
+/// The limit's own numbers. Its client is not known, so neither is the override that applies, nor a number from a credential.
 fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers> {
     let (_, rule) = bucket_lookup::find(config, &format!("{policy}/{limit}")).ok()?;
     let Action::Charge(limits) = &rule.action else { return None };
@@ -304,7 +304,7 @@ fn own_numbers(policy: &str, limit: &str, config: &Config) -> Option<OwnNumbers>
     Some(OwnNumbers { algorithm: limit.algorithm, by_default })
 }
 
-/// Why the request may be missing in the log.
+/// Words the possible reasons why the request is not in the log.
 fn hint(config: &Config, are_of_file: bool) -> String {
     let rotated = "older requests may be in a log that was rotated away";
     if !are_of_file {
@@ -318,7 +318,7 @@ fn hint(config: &Config, are_of_file: bool) -> String {
     }
 }
 
-/// The path as the file spells it.
+/// The kind in the words of the report.
 fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Allowed => "allowed",
@@ -327,7 +327,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// The value of a pseudonym, if it is in the file: a value that a rule matches is no secret of a client.
+/// The value of a pseudonym, if the file contains it: a value that a rule matches is no secret of a client.
 fn spelt(attribute: &str, name: Pseudonym, config: &Config) -> Option<String> {
     let source = config.rules.source();
     let rules = source.policies.iter().flat_map(|policy| &policy.rules);

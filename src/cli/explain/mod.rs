@@ -34,7 +34,7 @@ use config::Config;
 use config::access_log::Destination;
 use config::problem::Purpose;
 use connection::SampleConnection;
-use credentials::{Credentials, Fetching};
+use credentials::{Credentials, KeyFetches};
 use decision::order_of_answers::choose_route;
 use decision::refusal::Refusal;
 use identity::jwt;
@@ -153,7 +153,7 @@ fn ip_argument(text: &str) -> Result<IpAddr, String> {
     text.parse().map_err(|_| "must be an IP address, like 203.0.113.7".to_owned())
 }
 
-/// The logs of the arguments or, without any, that of the file.
+/// The logs of the arguments or, without any, the log of the file.
 fn logs(arguments: &Arguments, config: &Config) -> Result<Vec<PathBuf>, Failure> {
     if !arguments.logs.is_empty() {
         return Ok(arguments.logs.clone());
@@ -214,7 +214,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
     Ok(report)
 }
 
-/// The report on a request whose head is one, from whatever stage answers it.
+/// The report on a request with a valid head, by the first stage that answers it.
 fn by_stages(
     arguments: &Arguments,
     config: &Config,
@@ -230,7 +230,7 @@ fn by_stages(
     if let Some(answer) = own_responses::preflight(config, bare) {
         return Ok(without_rules(arguments, described, answer));
     }
-    let fetching = if arguments.live { Fetching::Allowed } else { Fetching::Forbidden };
+    let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
     let credentials = match credentials::authenticate(config, bare, claims, fetching)? {
         Ok(credentials) => credentials,
         Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),

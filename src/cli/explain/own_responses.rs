@@ -1,4 +1,4 @@
-//! Explains what the file says of the gateway's own responses: `cors` and `error_pages`.
+//! Explains the effect of `cors` and `error_pages` on the gateway's own responses.
 
 use http::header::ORIGIN;
 
@@ -12,7 +12,7 @@ use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The answer to a preflight of an origin that is listed; `None` to any other request.
+/// The answer to a preflight of a listed origin; `None` for any other request.
 pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight?;
@@ -26,7 +26,7 @@ pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
     Some(Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words })
 }
 
-/// Adds whether a page of the request's origin can read the answer, and which text a refusal has.
+/// Adds whether a page of the request's origin can read the answer, and the text of a refusal.
 pub fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
     let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));

@@ -27,18 +27,18 @@ pub struct Report {
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The one that it takes, after those that it does not match. Empty for a file without routes.
+    /// The routes that do not match, and the one that the request takes at the end. Empty for a file without routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// Empty when the request is answered before any rule is asked.
     pub policies: Vec<Policy>,
     pub answer: Answer,
-    /// Where the levels were read; `None` if they were not.
+    /// The place from which levels were read; `None` if they were not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
 }
 
-/// What is decided about: a request, or a descriptor in its place.
+/// The subject of the decision: a request, or a descriptor in its place.
 #[derive(Debug, Serialize)]
 pub struct Subject {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,13 +57,13 @@ impl Subject {
 pub struct Request {
     pub method: String,
     pub host: String,
-    /// As rules see it; `None` if it has no single reading.
+    /// The path as rules see it; `None` if it has no single reading.
     pub path: Option<String>,
     /// The target as it is forwarded.
     pub target: String,
     pub client: String,
     pub client_from: String,
-    /// Where another proxy asks about it; `None` where it is proxied.
+    /// The door, if another proxy asks about the request; `None` if it is proxied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<&'static str>,
 }
@@ -75,13 +75,13 @@ pub struct Route {
     pub matches: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// What it answers by itself, in place of an upstream.
+    /// The answer of a route without an upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// What it changes of the request and of its response.
+    /// The changes to the request and its response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// Why it does not match.
+    /// The reason why it does not match.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -92,7 +92,7 @@ pub struct Policy {
     pub line: usize,
     pub mode: Mode,
     pub takes_part: bool,
-    /// Its own conditions, and why it takes no part or what it decided.
+    /// Its own conditions, and the reason why it takes no part, or its decision.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     pub rules: Vec<Rule>,
@@ -104,7 +104,7 @@ pub struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// Why it does not apply; for a rule that applies, until when, and because of which elements of lists.
+    /// The reason why it does not apply; for a rule that applies, its end, and the elements of lists that fulfil its conditions.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// `allow` or `deny`; `None` for a rule with limits.
@@ -114,7 +114,7 @@ pub struct Rule {
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// Its limits that charge nothing, since an override says so.
+    /// Its limits that charge nothing because of an override.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
 }
@@ -136,21 +136,21 @@ pub struct Key {
 
 #[derive(Debug, Serialize)]
 pub struct Charge {
-    /// As shown: `free.second` where a rule has several limits.
+    /// The displayed name: `free.second` where a rule has several limits.
     pub limit: String,
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
-    /// What was read of the numbers that the request brings, and what became of it.
+    /// The numbers from the request, and how each was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<String>,
-    /// When the window that runs now ends, in its own time zone.
+    /// The end of the current window, in its own time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
     /// Whether the numbers are an override's.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
-    /// The counter whose bucket it is, which other rules charge too.
+    /// The meter whose bucket it charges, which other rules charge too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<String>,
     pub bucket: String,
@@ -163,18 +163,18 @@ pub struct Level {
     pub left: Cost,
     /// Whether it can pay.
     pub pays: bool,
-    /// How long until it can pay; 0 if it can now, or never can.
+    /// The time until it can pay; 0 if it can now, or never can.
     pub wait_us: Micros,
     pub full_in_us: Micros,
-    /// How long it delays the request that it lets pass.
+    /// The time by which it delays the request that it lets pass.
     pub delay_us: Micros,
 }
 
-/// What the gateway would answer.
+/// The answer that the gateway would give.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// `None`: the upstream's own.
+    /// The status code; `None`: the upstream's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +190,7 @@ pub struct Answer {
 pub enum Verdict {
     Passes,
     Refused,
-    /// It depends on the levels of its buckets, which were not read.
+    /// The answer depends on the levels of its buckets, which were not read.
     Depends,
 }
 

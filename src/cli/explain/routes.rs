@@ -1,4 +1,4 @@
-//! Explains which route a request takes, and why it takes none of those before it.
+//! Explains which route a request takes, and why the routes before it do not match.
 
 use http::HeaderValue;
 use http::header::HOST;
@@ -15,7 +15,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// How many routes that do not match are listed; the last ones, which are the nearest to the one that does.
+/// The most routes that do not match and are listed: the last ones, which are nearest to the one that matches.
 const MAX_ROUTES: usize = 20;
 
 /// The routes up to the one that the request takes; empty for a file without `routes`.
@@ -56,7 +56,7 @@ fn upstream(config: &Config, route: &Route, request: &Request<'_>) -> Option<Str
     Some(config.upstream(id)?.name.clone())
 }
 
-/// How a route that matches chose its upstream, and what it changes, in words.
+/// Words how a matching route has chosen its upstream, and its changes.
 fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     let split = route.split().map(|split| {
         let shares: Vec<String> = split
@@ -72,7 +72,7 @@ fn details(route: &Route, request: &Request<'_>) -> Vec<String> {
     split.into_iter().chain(changes.into_iter().flatten()).collect()
 }
 
-/// What a route answers by itself, in words.
+/// Words the answer of a route without an upstream.
 fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     match target {
         Target::Upstream(_) | Target::Split(_) => None,
@@ -91,7 +91,7 @@ fn answer(target: &Target, request: &Request<'_>) -> Option<String> {
     }
 }
 
-/// What a route changes of a request that matches it, and of the response, in words. Values of the file may be secrets.
+/// Words the changes of a route to a matching request and its response. Values in the file may be secrets.
 fn changes(forwarding: &Forwarding, request: &Request<'_>) -> Vec<String> {
     let Rewrite { path, stripped, host } = &forwarding.rewrite;
     let mut changes = Vec::new();
@@ -124,7 +124,7 @@ fn observed(attribute: &Attribute, request: &Request<'_>) -> String {
     format!("{attribute} {}", Observation::from(attribute.resolve_for_match(request)))
 }
 
-/// Why a condition does not hold, in words.
+/// Words why a condition does not hold.
 fn failure(condition: &Condition, request: &Request<'_>) -> Option<String> {
     let value = condition.attribute.resolve_for_match(request);
     let holds = condition.expectation.holds_for(&value, request.client.address());

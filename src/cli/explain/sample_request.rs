@@ -21,7 +21,7 @@ pub struct SampleRequest {
     /// As it would be sent.
     pub target: String,
     pub peer: IpAddr,
-    /// Whether the URL says that the connection is; `None` if it does not say.
+    /// Whether the URL requires TLS; `None` if it does not say.
     pub encrypted: Option<bool>,
     /// The name that a client would ask for in TLS, in lower case; by an address, it asks for none.
     pub server_name: Option<String>,
@@ -45,7 +45,7 @@ impl RequestArguments<'_> {
         named.unwrap_or_else(|| split(self.url).map_or("", |(authority, _)| authority))
     }
 
-    /// What the request line would have of the URL; all of one that is invalid.
+    /// The part of the URL that the request line would have; the whole text of an invalid URL.
     pub fn target(&self) -> &str {
         split(self.url).map_or(self.url, |(_, target)| target)
     }
@@ -98,7 +98,7 @@ impl SampleRequest {
         host(&self.head)
     }
 
-    /// From what its scheme is known, on this listener.
+    /// The source of its scheme, on this listener.
     pub fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         if listener.decide.is_some() {
@@ -118,7 +118,7 @@ impl SampleRequest {
     }
 }
 
-/// What a client asks for in TLS if it connects to this host, with or without a port.
+/// The name that a client asks for in TLS if it connects to this host, with or without a port.
 fn server_name(authority: &[u8]) -> Option<String> {
     let host = std::str::from_utf8(without_port(authority)).ok()?;
     let is_name = host.parse::<IpAddr>().is_err() && !host.starts_with('[') && !host.is_empty();

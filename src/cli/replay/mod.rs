@@ -1,4 +1,4 @@
-//! `tollgate replay`: what a file would have done to the requests of a log.
+//! `tollgate replay`: shows how a file would have decided the requests of a log.
 
 mod progress;
 mod share;

@@ -8,7 +8,7 @@ use replay::svg::moment;
 
 const INTERVAL: Micros = Micros(200_000);
 
-/// One line that is written over.
+/// A line of progress, which overwrites itself.
 #[derive(Debug)]
 pub struct Progress<'c> {
     clock: &'c Clock,

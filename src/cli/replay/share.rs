@@ -31,7 +31,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// `1.3 %`; what is there at all is never `0.0 %`, and what is not all never `100.0 %`.
+/// Formats a share: `1.3 %`. A share above nothing is never `0.0 %`, and one below all never `100.0 %`.
 pub fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 2000 + u128::from(whole)).checked_div(2 * u128::from(whole)).unwrap_or(0);
     match tenths {

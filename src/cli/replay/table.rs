@@ -9,7 +9,7 @@ use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
 
-/// What was read, what to know about it, and what came of it under each file.
+/// The lines that were read, notes on them, and the results of each file.
 pub fn table(report: &Report, names: &[String]) -> Vec<String> {
     let mut lines = vec![head(report)];
     lines.extend(warnings(report, names).iter().map(|warning| format!("! {warning}")));
@@ -147,7 +147,7 @@ fn keys(by: &Refuser) -> String {
     }
 }
 
-/// From the first file to the second.
+/// The change from the first file to the second.
 fn change(counts: &[u64]) -> String {
     match counts {
         [before, after, ..] if before < after => format!("+{}", grouped(after - before)),
