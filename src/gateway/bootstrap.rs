@@ -1,4 +1,4 @@
-//! Binds every socket and makes everything that the threads share, before anything is started.
+//! Binds every socket and makes the state that the threads share, before the threads are started.
 
 use std::fmt;
 use std::io;
@@ -52,7 +52,7 @@ pub struct ListenAddress {
     pub address: EndpointAddress,
 }
 
-/// Why a gateway could not start.
+/// The reason why a gateway could not start.
 #[derive(Debug)]
 pub enum StartError {
     Bind(BindError),
@@ -99,8 +99,8 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Binds everything that the configuration names, or takes it over from the previous process. `sources` are the files that
-/// the configuration was read from.
+/// Binds the sockets that the configuration names, or takes them over from the previous process. `sources` are the files from
+/// which the configuration was read.
 ///
 /// # Errors
 /// An address or the access log's file cannot be opened, another process uses the file of buckets, the handover fails, or a
@@ -128,8 +128,8 @@ pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<B
     Ok(BoundGateway { gateway, status, reload, fd_budget, http, admin, threads, upgrade, inherited, bucket_saver })
 }
 
-/// How many connections the open-file limit allows. Where clients and proxies that ask for decisions have listeners of their own,
-/// the ones take no files from the others.
+/// The number of connections that the open-file limit allows. Clients, and proxies that ask for decisions, do not take files
+/// from each other if they have listeners of their own.
 fn fd_budget(config: &Config) -> FdBudget {
     let deciding = config.listeners.iter().filter(|listener| listener.decide.is_some()).count();
     let budget = FdBudget::here();
@@ -151,7 +151,7 @@ fn bucket_saver(gateway: &GatewayState, inherited: &InheritedSockets) -> Result<
 
 type Sockets = (Vec<(ListeningSockets, Listener)>, Option<ListeningSockets>);
 
-/// The sockets of the HTTP listeners, one for each thread, and that of the admin listener.
+/// The sockets of the HTTP listeners, one for each thread, and the socket of the admin listener.
 fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Result<Sockets, StartError> {
     let mut bind = |address: EndpointAddress, mode: Option<SocketMode>, count| {
         let inherited = inherited.take(&address);
@@ -167,7 +167,7 @@ fn bind(config: &Config, threads: usize, inherited: &mut InheritedSockets) -> Re
     Ok((http, admin))
 }
 
-/// What the threads share. The store connects in the background, once the threads run.
+/// The state that the threads share. The store connects in the background, once the threads run.
 fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Result<GatewayState, StartError> {
     let clock = Clock::system();
     let metrics = Metrics::new(&config.store);

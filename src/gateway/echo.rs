@@ -16,7 +16,7 @@ use super::server::listener::{BindError, ListeningSockets};
 use super::server::queued_connections::AcceptingSockets;
 use base::endpoint_address::EndpointAddress;
 
-/// An echo server whose socket is bound, and which is not started yet.
+/// An echo server whose socket is bound, and which has not been started.
 #[derive(Debug)]
 pub struct Echo {
     sockets: ListeningSockets,

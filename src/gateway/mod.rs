@@ -20,10 +20,10 @@ mod upstream;
 
 pub use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
 pub use bootstrap::{BoundGateway, ListenAddress, StartError, bootstrap};
-/// For `tests/fuzz`, which judges messages by themselves.
+/// For `tests/fuzz`, which tests messages separately.
 #[cfg(feature = "test-hooks")]
 pub use decision_api::grpc;
-/// For `tests/fuzz`, which judges described requests by themselves.
+/// For `tests/fuzz`, which tests described requests separately.
 #[cfg(feature = "test-hooks")]
 pub use decision_api::original_request;
 pub use enforcement::authenticate;
@@ -31,7 +31,7 @@ pub use process::reload::Relog;
 pub use process::signal_listener::hold_signals;
 pub use process::upgrade;
 pub use runtime::fd_limit::raise as raise_open_files;
-/// For `tests/fuzz`, which judges bodies by themselves.
+/// For `tests/fuzz`, which tests bodies separately.
 #[cfg(feature = "test-hooks")]
 pub use server::http1::request_body;
 pub use server::http1::request_head;

@@ -162,7 +162,7 @@ fn http_threads(
     threads
 }
 
-/// What decides for other proxies, one for each thread.
+/// Makes the decision API of each thread.
 fn decision_apis(
     gateway: &Arc<GatewayState>,
     count: usize,
@@ -185,7 +185,7 @@ struct Stages {
     gauges: ProtocolGauges,
     proxy_protocol: Option<Arc<ProxyProtocol>>,
     decision_clients: Option<Arc<DecisionClients>>,
-    /// Set where HTTP/2 is spoken.
+    /// The counters of HTTP/2 errors, on a listener with HTTP/2.
     http2_errors: Option<Arc<Http2Errors>>,
     tls: Option<Arc<TlsStage>>,
     write_backpressure: WriteBackpressure,
@@ -225,7 +225,7 @@ impl Stages {
 
 /// The open connections of one listener, by their protocol.
 struct ProtocolGauges {
-    /// Those whose protocol is not known yet. Where only one is spoken, it is known from the beginning.
+    /// Connections whose protocol is not known yet. On a listener with only one protocol, it is known from the beginning.
     unknown: Gauge,
     http1: Option<Gauge>,
     http2: Option<Gauge>,

@@ -1,4 +1,4 @@
-//! Computes what buckets hold from their states, by the same step that every store uses.
+//! Computes the levels of buckets from their states, by the same step that every store uses.
 
 use std::collections::HashMap;
 
@@ -21,9 +21,9 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     pub untouched: Level,
-    /// Until it can pay; zero when it can now, `None` when it never can.
+    /// The time until it can pay; zero when it can now, `None` when it never can.
     pub wait: Option<Micros>,
-    /// How long the request that it lets pass is delayed.
+    /// The time by which the request that it lets pass is delayed.
     pub delay: Micros,
 }
 
@@ -34,12 +34,12 @@ impl Levels {
         Levels { at, from, states }
     }
 
-    /// `None`: it is full, and so it is not stored.
+    /// The state of a bucket; `None`: it is full, and so it is not stored.
     pub fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
     }
 
-    /// What is still spent of a bucket.
+    /// The amount that is spent of a bucket.
     pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }

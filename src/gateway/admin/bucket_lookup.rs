@@ -16,7 +16,7 @@ use rules::partial::{Knowledge, Observation};
 use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 use rules::rule_set::CompiledLimit;
 
-/// Why no bucket is meant.
+/// The reason why the arguments identify no bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupError {
     pub what: String,
@@ -47,7 +47,7 @@ impl std::error::Error for LookupError {}
 #[derive(Debug)]
 pub struct BucketSelection {
     pub key: BucketKey,
-    /// `None`: only its key is known.
+    /// The limit; `None` if only the key is known.
     pub limit: Option<Limit>,
     /// The values from the command line.
     pub of: Option<String>,
@@ -56,16 +56,16 @@ pub struct BucketSelection {
 #[derive(Clone, Debug)]
 pub struct Limit {
     pub policy: String,
-    /// As shown: `free.second` where a rule has several limits.
+    /// The displayed name: `free.second` where a rule has several limits.
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
     /// The cost of a request that names none.
     pub cost: Cost,
     pub overridden: bool,
-    /// Which of its numbers come from requests; shown are the defaults.
+    /// The numbers that come from requests; the defaults are shown.
     pub claimed: Option<String>,
-    /// The counter whose buckets it shares.
+    /// The meter whose buckets it shares.
     pub meter: Option<String>,
 }
 
@@ -118,41 +118,45 @@ pub fn by_values(
     Ok(chosen)
 }
 
-/// The limits that an operator names.
+/// The limits that an operator has named.
 #[derive(Clone, Copy, Debug)]
-enum Wanted<'n> {
-    /// By the name of their rule, or their own.
+enum LimitSelector<'n> {
+    /// Limits with this name, or whose rule has it.
     Named(&'n str),
-    /// Those of a meter.
+    /// Limits of this meter.
     OfMeter(&'n str),
 }
 
-impl Wanted<'_> {
+impl LimitSelector<'_> {
     fn has(self, policy: &Policy, rule: &Rule, limit: &str, meter: Option<&str>) -> bool {
         match self {
-            Wanted::Named(name) => is_called(name, policy, rule, limit),
-            Wanted::OfMeter(name) => meter == Some(name),
+            LimitSelector::Named(name) => is_called(name, policy, rule, limit),
+            LimitSelector::OfMeter(name) => meter == Some(name),
         }
     }
 }
 
-/// The rule that is called so or, where none is, the rules of the meter that is called so.
-fn named<'c, 'n>(config: &'c Config, name: &'n str) -> Result<Vec<(&'c Policy, &'c Rule, Wanted<'n>)>, LookupError> {
+/// The rules with this name or, without such a rule, those of the meter with this name.
+fn named<'c, 'n>(
+    config: &'c Config,
+    name: &'n str,
+) -> Result<Vec<(&'c Policy, &'c Rule, LimitSelector<'n>)>, LookupError> {
     let found = find(config, name);
     if found.is_err() {
         let policies = &config.rules.source().policies;
         let rules = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
         let of_meter = |limit: &CompiledLimit| limit.meter.as_deref() == Some(name);
         let rules = rules.filter(|(_, rule)| config.rules.compiled(rule).iter().any(of_meter));
-        let rules: Vec<_> = rules.map(|(policy, rule)| (policy, rule, Wanted::OfMeter(name))).collect();
+        let rules: Vec<_> = rules.map(|(policy, rule)| (policy, rule, LimitSelector::OfMeter(name))).collect();
         if !rules.is_empty() {
             return Ok(rules);
         }
     }
-    found.map(|(policy, rule)| vec![(policy, rule, Wanted::Named(name))])
+    found.map(|(policy, rule)| vec![(policy, rule, LimitSelector::Named(name))])
 }
 
-/// Where a file trusts several issuers, whose claim it is is a part of the bucket; elsewhere it is not.
+/// Checks the argument for the issuer: if a file trusts several, the issuer of a claim is part of the bucket; otherwise it is
+/// not.
 fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>) -> Result<(), LookupError> {
     let issuers = config.jwt.iter().flat_map(|settings| &settings.issuers);
     let names: Vec<&str> = issuers.filter_map(|issuer| issuer.name.as_deref()).collect();
@@ -209,7 +213,7 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
     short == rule.name || short == limit
 }
 
-/// The rule that is called so, which has limits.
+/// Finds the rule with this name, which must have limits.
 ///
 /// # Errors
 /// When no rule has this name, or the rule has an `action`.
@@ -240,7 +244,7 @@ pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule)
     }
 }
 
-/// What the limit keys pick of these values: `jwt:sub=acme`.
+/// The values that the limit keys pick of these: `jwt:sub=acme`.
 fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<PickedKey<'c>>, LookupError> {
     let wants = || {
         let keys: Vec<&str> = rule.keys.iter().map(|key| &*key.text).collect();
@@ -272,14 +276,14 @@ fn pick<'c>(config: &Config, rule: &'c Rule, values: &[String]) -> Result<Vec<Pi
     }
 }
 
-/// In the order of the bucket's identity.
+/// The limit keys in the order of the bucket's identity.
 fn in_order(keys: &[LimitKey]) -> Vec<&LimitKey> {
     let mut keys: Vec<&LimitKey> = keys.iter().collect();
     keys.sort_by(|a, b| a.text.cmp(&b.text));
     keys
 }
 
-/// A value as a request's would be.
+/// Converts a value as that of a request would be.
 fn spell(config: &Config, part: &KeyPart, value: &str) -> Result<Vec<u8>, LookupError> {
     let name = part.to_string();
     if value.is_empty() && !matches!(part.attribute, Attribute::Claim(_)) {

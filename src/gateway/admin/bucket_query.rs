@@ -1,7 +1,7 @@
 //! Answers the whole of `tollgate bucket` on the admin listener, for a command that has no file.
 //!
-//! The rules, the key of the names and the login of the store are the gateway's. What is asked is in a header field, so that
-//! no URL contains a client's value.
+//! The rules, the key of pseudonyms and the login of the store are the gateway's. The query is in a header field, so that no URL
+//! contains a client's value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,26 +30,26 @@ use stores::{GivenBack, Inspector};
 
 /// The field with a [`BucketQuery`].
 pub const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
-/// In bytes.
+/// The longest field, in bytes.
 const LONGEST: usize = 16 << 10;
-/// In characters.
+/// The longest name of a user, in characters.
 const LONGEST_USER: usize = 80;
-/// How many buckets a search finds at most; a longer name finds one among more.
+/// The most buckets that a search returns; a longer beginning of a name finds fewer.
 const MOST_FOUND: usize = 16;
 
-/// What an operator asks of buckets.
+/// The query of an operator about buckets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BucketQuery {
     pub act: Act,
     pub rule: Option<String>,
     /// A value for each limit key of the rule.
     pub keys: Vec<String>,
-    /// How the name of the bucket begins.
+    /// The beginning of the bucket's pseudonym.
     pub hash: Option<String>,
     pub issuer: Option<String>,
-    /// Who asks, as that command says.
+    /// The user who runs the command, according to the command.
     pub user: String,
-    /// How the answer names the gateway.
+    /// The name of the gateway in the answer.
     pub gateway: String,
 }
 
@@ -63,7 +63,7 @@ pub enum Act {
 }
 
 impl BucketQuery {
-    /// As the field has it.
+    /// Encodes the query for the field.
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
@@ -74,7 +74,7 @@ impl BucketQuery {
     }
 }
 
-/// What a field asks. `permits` says whether the request may do so.
+/// Decodes the query of a field. `permits` says whether the request permits a change.
 ///
 /// # Errors
 /// With a status code, when the field has no query, or the request does not permit the change.
@@ -107,13 +107,13 @@ pub async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Re
 }
 
 type States = (StoreTime, Vec<Option<State>>);
-type Given = (StoreTime, Vec<GivenBack>);
+type GiveBackResult = (StoreTime, Vec<GivenBack>);
 
 /// The buckets of this gateway, in its memory or in the store that it shares.
 struct Buckets<'g> {
     gateway: &'g GatewayState,
     snapshot: &'g Snapshot,
-    /// `None`: they are in the shared store.
+    /// The buckets in memory; `None` for those in a shared store.
     memory: Option<&'g Memory>,
 }
 
@@ -214,14 +214,14 @@ impl<'g> Buckets<'g> {
         }
     }
 
-    fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<Given, LookupError> {
+    fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<GiveBackResult, LookupError> {
         match self.memory {
             Some(memory) => Ok(memory.give_back(buckets, amount)),
             None => self.inspect(async |look| look.give_back(buckets, amount).await).map(timed),
         }
     }
 
-    /// On a connection of its own, by the gateway's login.
+    /// Runs `work` on a connection of its own, with the gateway's login.
     fn inspect<T>(&self, work: impl AsyncFnOnce(&mut Inspector) -> Result<T, stores::Fault>) -> Result<T, LookupError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
@@ -233,7 +233,7 @@ impl<'g> Buckets<'g> {
     }
 }
 
-/// What a shared store shows, whose calendars are on its own clock.
+/// Adds the time of calendars to the answer of a shared store, whose calendars use its own clock.
 fn timed<T>((now, shown): (Timestamp, T)) -> (StoreTime, T) {
     (now.into(), shown)
 }

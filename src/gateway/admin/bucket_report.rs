@@ -1,4 +1,4 @@
-//! Words what buckets held and hold, as text and as JSON.
+//! Words the former and the present levels of buckets, as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
 
-/// What the access log calls a bucket, if that is known here.
+/// The name of a bucket in the access log, if the key of the names is known here.
 pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),
@@ -21,16 +21,16 @@ pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     }
 }
 
-/// What is done with buckets.
+/// The change that a command makes to buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     None,
     Reset,
-    /// Up to so much of what is spent is given back.
+    /// Gives back up to this amount of what is spent.
     GiveBack(Cost),
 }
 
-/// What was done with some buckets, and what they held.
+/// The result of a command: the change, and the levels of the buckets before it.
 #[derive(Debug)]
 pub struct BucketReport<'c> {
     pub config: &'c Config,
@@ -122,7 +122,7 @@ impl BucketReport<'_> {
         self.before.spent(&chosen.key, &limit.algorithm)
     }
 
-    /// How much of what was spent has been given back.
+    /// The amount that was given back.
     pub fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
         let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
         Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))
@@ -138,7 +138,7 @@ impl BucketReport<'_> {
         json!({"act": act, "read_from": self.before.from, "buckets": buckets})
     }
 
-    /// The levels are those before a reset, and those after a grant.
+    /// The JSON of a bucket. The levels are those before a reset, and those after a grant.
     fn object(&self, chosen: &BucketSelection) -> Value {
         let name = bucket_name(&self.config.hash_key, &chosen.key);
         let levels = self.after.as_ref().unwrap_or(&self.before);

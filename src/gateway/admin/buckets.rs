@@ -1,4 +1,4 @@
-//! Shows buckets in memory on the admin listener, resets them, and gives back what was spent of them.
+//! Shows buckets in memory on the admin listener, resets them, and gives back amounts to them.
 //!
 //! A bucket is named by its key in hexadecimal digits, so that no URL contains a client's value. The listener has no
 //! password, so a change must be intended: only DELETE and PATCH change something, with a field that a page in a browser
@@ -35,7 +35,7 @@ const MIN_DIGITS: usize = 8;
 /// A status code, with a document or a line of text.
 pub type Answer = (u16, Result<Value, &'static str>);
 
-/// `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
+/// Answers `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
 pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("use an address or localhost: any other host name may be that of another site"));
@@ -100,7 +100,7 @@ fn reset(gateway: &GatewayState, memory: &Memory, keys: &[BucketKey]) -> Value {
     document(at, keys, &states)
 }
 
-/// What the access log calls these buckets.
+/// The names of these buckets in the access log.
 fn names<'k>(gateway: &GatewayState, keys: impl Iterator<Item = &'k BucketKey>) -> String {
     let snapshot = gateway.snapshot.load();
     keys.map(|key| snapshot.config.hash_key.bucket(&key.0).to_string()).collect::<Vec<_>>().join(",")

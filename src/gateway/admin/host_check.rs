@@ -21,12 +21,12 @@ pub enum HostKind {
     Address,
     /// The name of this machine, or one without a dot, which only a local network can resolve to this address.
     Local,
-    /// Any other name, or none.
+    /// Any other name, or no name.
     Foreign,
 }
 
 impl HostKind {
-    /// `host` is the name of this machine.
+    /// Classifies the host of a request; `host` is the name of this machine.
     pub fn of(head: &Parts, host: &str) -> HostKind {
         let name = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
         let name = std::str::from_utf8(without_port(name)).unwrap_or_default();

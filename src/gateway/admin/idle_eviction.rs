@@ -8,17 +8,17 @@ use tokio::sync::Notify;
 
 use base::time::{Micros, Timestamp};
 
-/// How much longer a connection whose response is being sent is kept than one that waits for a request.
+/// The extra time for which a connection is kept whose response is being sent, compared with one that waits for a request.
 const HEAD_START: Micros = Micros(1_000_000);
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     Waiting,
     Answering,
 }
 
-/// Whether there was a free slot.
+/// The result of admitting a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Free,
@@ -26,8 +26,8 @@ pub enum Admission {
     Evicted,
 }
 
-/// Bounds the connections. Those in the map are the ones that hold a slot; there is no other count, so that one evicted
-/// connection admits only one new one.
+/// Bounds the number of connections. The map contains those that hold a slot; there is no other count, so that one evicted
+/// connection admits only one new connection.
 #[derive(Debug)]
 pub struct ConnectionSlots {
     max: usize,
@@ -36,12 +36,12 @@ pub struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct Occupancy {
-    /// In the order of eviction.
+    /// The connections in the order of eviction.
     by_idle_time: BTreeMap<IdleSince, Arc<Notify>>,
     last: u64,
 }
 
-/// Since when a connection is idle; a serial number decides between equal times.
+/// The moment since which a connection is idle, with a serial number to order equal times.
 type IdleSince = (Timestamp, u64);
 
 /// The slot of one connection, until it closes or is evicted.

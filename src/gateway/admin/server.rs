@@ -22,11 +22,11 @@ use crate::gateway::telemetry::events::EventKind;
 use base::interval::fixed_interval;
 use base::time::{Micros, Timestamp};
 
-/// How long the first head may take, from when the connection is opened.
+/// The longest time from opening the connection to the end of the first head.
 const FIRST_HEAD: Duration = Duration::from_secs(10);
-/// How long a next head may take: longer than the usual interval of monitoring.
+/// The longest time until the end of a next head: longer than the usual interval of monitoring.
 const NEXT_HEAD: Duration = Duration::from_secs(70);
-/// How long a response may take to be made and sent.
+/// The longest time for making and sending a response.
 const RESPONSE: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Micros = Micros(60_000_000);
 
@@ -75,7 +75,7 @@ impl AdminServer {
         }
     }
 
-    /// Serves request after request, as long as they arrive and their responses are read.
+    /// Serves requests as long as they arrive and their responses are read.
     async fn serve(&self, stream: Stream, slot: &AdminSlot<'_>, shutdown: &ShutdownWatch) -> Option<Stream> {
         let (mut stream, mut settings, mut timeout) =
             (stream, None::<HttpPersistentSettings>, fixed_interval("admin_head", FIRST_HEAD));
@@ -97,7 +97,7 @@ impl AdminServer {
         }
     }
 
-    /// `None` if the connection cannot be used again.
+    /// Responds to a request; `None` if the connection cannot be used again.
     async fn respond(&self, mut session: ServerSession) -> Option<ReusedHttpStream> {
         let (parts, body) = self.admin.response(&session).await.into_parts();
         session.write_response_header(Box::new(ResponseHeader::from(parts))).await.ok()?;

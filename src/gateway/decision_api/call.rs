@@ -1,4 +1,4 @@
-//! The state of one call and its answer, as Pingora hands it from phase to phase, and what is reported at its end.
+//! Holds the state of one call and its answer, which Pingora passes from phase to phase, and reports the call at its end.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use decision::access_log_line::{Kind, Origin};
 use request::door::Door;
 use request::scheme::{Scheme, SchemeSource};
 
-/// The code that nginx logs for a client that has gone.
+/// The code that nginx logs for a client that has disconnected.
 const GONE: u16 = 499;
 
 #[derive(Debug)]
 pub struct Call {
     pub started: Timestamp,
     pub request_id: HeaderValue,
-    /// `None` for a session whose server hands none on.
+    /// The connection; `None` for a session whose server passes none.
     pub connection: Option<ConnectionHandle>,
-    /// What counts it.
+    /// The destination whose metrics count the call.
     pub destination: Option<Arc<Destination>>,
     /// Whether a whole answer has been sent.
     pub answered: bool,
@@ -66,7 +66,7 @@ impl Call {
         }
     }
 
-    /// Where the connection writes fields as text. Where it does not, they go into the answer's header.
+    /// The fields that the connection writes as text; `None` if they go into the answer's header.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
         self.connection.as_ref().and_then(ConnectionHandle::pending_fields)
     }
@@ -76,12 +76,12 @@ impl Call {
         self.connection.as_ref().map_or(0, ConnectionHandle::listener)
     }
 
-    /// Whether its connection has verified a certificate of the peer.
+    /// Whether the peer of its connection has presented a certificate that was verified.
     pub fn has_verified_certificate(&self) -> bool {
         self.tls().is_some_and(|tls| tls.identity().certificate.is_some())
     }
 
-    /// What was negotiated on its connection; `None` where that is not encrypted.
+    /// The TLS session of its connection; `None` without encryption.
     pub fn tls(&self) -> Option<&Session> {
         self.connection.as_ref().and_then(ConnectionHandle::tls).map(|tls| &**tls)
     }
@@ -91,7 +91,7 @@ impl Call {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
-    /// Records a call from this peer of which nothing else is recorded: it asked for nothing that rules could decide.
+    /// Records a call from this peer that nothing else has recorded: it asked for nothing that rules could decide.
     pub fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());

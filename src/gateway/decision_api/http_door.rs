@@ -25,7 +25,7 @@ use request::identity::Identity;
 use request::request::{ClientAddress, Request};
 use request::scheme::SchemeSource;
 
-/// Whether a call of this path is one of this door.
+/// Whether the path is that of a call at this door.
 pub fn is_path(path: &str) -> bool {
     path.strip_prefix(DECIDE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -33,7 +33,7 @@ pub fn is_path(path: &str) -> bool {
 /// Answers a call from this peer, to a listener with these settings.
 ///
 /// # Errors
-/// If the peer has gone.
+/// When the peer has disconnected.
 pub async fn answer(
     api: &DecisionApi,
     session: &mut Session,
@@ -101,7 +101,7 @@ pub async fn answer(
     written
 }
 
-/// Answers a call that describes no request which could be decided.
+/// Answers a call that does not describe a request.
 async fn answer_unread(
     api: &DecisionApi,
     session: &mut Session,
@@ -134,7 +134,7 @@ async fn answer_unread(
     problem.write(session, &call.request_id, call.pending_fields(), api.reuse()).await
 }
 
-/// What is reported about a call before anything was decided.
+/// The record of a call before anything was decided.
 pub fn new_record(
     snapshot: &Arc<Snapshot>,
     call: &Call,
@@ -162,7 +162,7 @@ pub fn new_record(
 }
 
 impl DecisionApi {
-    /// Logs what a call lacks, is ambiguous in, or has no usable value of: the operator of the other proxy has to correct it.
+    /// Logs the part of a call that is missing, ambiguous or invalid, which an operator of the other proxy has to correct.
     fn report_unusable(&self, call: &Call, part: &str) {
         let Some(calls) = self.shared.unusable_calls.admit(self.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Decides about requests that other proxies hold and ask about. Every call has one answer, and nothing is proxied.
+//! Decides about requests that other proxies hold and ask about. Every call gets one answer, and nothing is forwarded.
 //!
-//! Invariant: who asks is believed, so nobody else may ask: a call is answered only if its peer is one of `clients` in the
-//! snapshot that the call runs under. Everything else is the proxy's: the server with its bounds, `enforcement`, `decision`.
+//! Invariant: the description of a request is trusted, so only known peers may ask: a call is answered only if its peer is one
+//! of `clients` in the snapshot that the call runs under. Everything else is shared with the proxy: the server with its bounds,
+//! `enforcement`, `decision`.
 
 mod call;
 pub mod grpc;
@@ -31,16 +32,16 @@ use config::RefuseWith;
 use request::door::Door;
 use stores::Worker;
 
-/// One thread's part of the API.
+/// The decision API on one thread.
 #[derive(Clone, Debug)]
 pub struct DecisionApi {
     pub gateway: Arc<GatewayState>,
-    /// Which of the threads it is.
+    /// The thread's index.
     pub worker: Worker,
     pub shared: Arc<SharedParts>,
 }
 
-/// What all threads share.
+/// The parts of the API that all threads share.
 #[derive(Debug)]
 pub struct SharedParts {
     /// Decisions about calls of `/decide`.
@@ -51,7 +52,7 @@ pub struct SharedParts {
 }
 
 impl SharedParts {
-    /// The counters of each door exist from now on.
+    /// Makes the counters of all doors, which exist from now on.
     pub fn new(registry: &Registry) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),
@@ -70,14 +71,14 @@ impl ProxyHttp for DecisionApi {
         Call::new(self.gateway.clock.now())
     }
 
-    /// Takes what the server of HTTP/1 hands on with every request, the first one included.
+    /// Takes the handle that the server of HTTP/1 passes with every request, including the first.
     fn on_connection_reuse(&self, _: &mut Session, call: &mut Call, context: Box<dyn Any + Send + Sync>) {
         if let Ok(handle) = context.downcast::<ConnectionHandle>() {
             call.connection = Some(*handle);
         }
     }
 
-    /// No modules: they cost time even if they do nothing.
+    /// Adds no modules: they cost time even if they do nothing.
     fn init_downstream_modules(&self, _: &mut HttpModules) {}
 
     async fn early_request_filter(&self, session: &mut Session, call: &mut Call) -> Result<()> {
@@ -127,12 +128,12 @@ impl ProxyHttp for DecisionApi {
         Ok(true)
     }
 
-    /// Is not reached: every call has been answered before.
+    /// Never called, because every call has been answered before.
     async fn upstream_peer(&self, _: &mut Session, _: &mut Call) -> Result<Box<HttpPeer>> {
         Err(Error::new_in(ErrorType::InternalError))
     }
 
-    /// Fails only if the other proxy has gone: nothing is answered.
+    /// Called only if the other proxy has disconnected: nothing is answered.
     async fn fail_to_proxy(&self, session: &mut Session, error: &Error, call: &mut Call) -> FailToProxy {
         session.set_keepalive(None);
         let request_id = call.request_id.to_str().unwrap_or_default();
@@ -155,8 +156,8 @@ impl ProxyHttp for DecisionApi {
 }
 
 impl DecisionApi {
-    /// Whether the certificates in force now would admit the connection of a call: it may be older than the authorities, or the
-    /// list of what they have revoked.
+    /// Whether the certificates in force now would admit the connection of a call, which may be older than the present
+    /// authorities or their revocation list.
     fn admits_connection(&self, snapshot: &Snapshot, call: &Call) -> bool {
         let Some(session) = call.tls() else { return true };
         let server = snapshot.config.listeners.get(call.listener()).and_then(|listener| listener.tls.as_ref());

@@ -1,7 +1,7 @@
 //! Reads the request about which a call of `/decide` asks: from the one set of fields that the listener names.
 //!
-//! Nothing is guessed: what the set lacks, or has twice, is an error of the proxy that asks. The fields of both sets are then
-//! removed, so that a rule never reads what describes the request as what its client has sent.
+//! Nothing is guessed: a field of that set that is missing or repeated is an error of the asking proxy. The fields of both sets
+//! are then removed, so that a rule never reads the description as fields that the client has sent.
 
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
@@ -16,7 +16,7 @@ use identity::client_ip::ends_with_address;
 use request::scheme;
 use request::scheme::Scheme;
 
-/// The path of a call. Below it are the paths of requests, where the listener reads those.
+/// The path of a call. Paths below it contain the request's path, if the listener reads it from there.
 pub const DECIDE: &str = "/decide";
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -27,7 +27,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method");
 const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 
-/// What describes the request, in place of belonging to it.
+/// The fields that describe the request, and do not belong to it.
 const DESCRIPTIONS: [HeaderName; 6] =
     [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
 
@@ -38,20 +38,20 @@ pub struct DescribedRequest {
     pub scheme: Scheme,
 }
 
-/// Why a call has no answer from the rules.
+/// The reason why the rules give no answer to a call.
 #[derive(Debug)]
 pub enum CallError {
-    /// It is for another path.
+    /// The call is for another path.
     NotFound,
-    /// It lacks this field, has it twice, or has no usable value in it: the operator of the proxy that asks has to correct it.
+    /// The call lacks this field, repeats it, or has no usable value in it: an operator of the asking proxy has to correct it.
     Unusable(HeaderName),
-    /// It has no path behind `/decide`.
+    /// The call has no path after `/decide`.
     PathMissing,
     /// The client's request violates HTTP.
     Refused(Refusal),
 }
 
-/// The parts of a request as its description has them.
+/// The parts of a described request.
 struct Description<'c> {
     method: &'c [u8],
     authority: HeaderValue,
@@ -114,7 +114,7 @@ fn by_original_fields(fields: &HeaderMap) -> Result<Description<'_>, CallError> 
     Ok(Description { method: only(fields, ORIGINAL_METHOD)?.as_bytes(), authority, target, scheme })
 }
 
-/// What precedes the path, and the rest. `OPTIONS *` has a star in place of a path.
+/// The part before the path, and the rest. `OPTIONS *` has a star in place of a path.
 fn split_authority(rest: &[u8]) -> (&[u8], &[u8]) {
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'*'));
     end.and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, b"/"))
@@ -136,7 +136,7 @@ fn by_path(call: &RequestHeader) -> Result<Description<'_>, CallError> {
     Ok(Description { method: call.method.as_str().as_bytes(), authority, target: target.as_bytes(), scheme })
 }
 
-/// The value of a field that is there once, and not empty.
+/// The value of a field that occurs once and is not empty.
 fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError> {
     let mut values = fields.get_all(&name).iter();
     match (values.next(), values.next()) {
@@ -146,7 +146,7 @@ fn only(fields: &HeaderMap, name: HeaderName) -> Result<&HeaderValue, CallError>
 }
 
 impl Description<'_> {
-    /// The request, if it is one, with these fields.
+    /// Makes the request with these fields, if the description is valid.
     fn request(self, mut fields: HeaderMap, config: &Config) -> Result<DescribedRequest, Refusal> {
         self.check(config)?;
         let Description { method, authority, target, scheme } = self;
@@ -160,7 +160,7 @@ impl Description<'_> {
         Ok(DescribedRequest { head, scheme })
     }
 
-    /// Checks what the server of HTTP/1 checks of every head: the other proxy may accept more.
+    /// Applies the checks of the HTTP/1 server to the head: the other proxy may accept more.
     ///
     /// # Errors
     /// Returns the refusal of a request that the listener would not accept either.

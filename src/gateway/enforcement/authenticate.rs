@@ -1,7 +1,7 @@
 //! Authenticates a request: one whose credentials do not verify is refused before any rule is asked.
 //!
-//! All kinds of credentials are checked here, in their order, and nowhere else; what they prove is an [`Identity`]. That
-//! none of them is ambiguous has been checked before (`RuleSet::with_unambiguous`).
+//! All kinds of credentials are checked here, in their order, and only here; the verified ones form an [`Identity`]. An earlier
+//! check ensures that none of them is ambiguous (`RuleSet::with_unambiguous`).
 
 use crate::gateway::state::token_auth::TokenAuth;
 use crate::gateway::telemetry::labels::TokenResult;
@@ -13,7 +13,7 @@ use identity::api_keys::{ApiKeyLookup, ApiKeys};
 use request::identity::Identity;
 use request::request::Request;
 
-/// Learns what authentication finds, to count or to explain it.
+/// Receives the results of authentication, to count or to explain them.
 pub trait Observer {
     fn token(&self, status: TokenStatus);
     fn api_key(&self, presented: &ApiKeyLookup);

@@ -1,4 +1,4 @@
-//! Counts the answers of limits.
+//! Counts the outcomes of limits.
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::LimitMetrics;
@@ -11,7 +11,7 @@ use rules::rule::Mode;
 use rules::rule_set::PolicyId;
 use stores::{Source, TakeReply};
 
-/// Counts a request for each policy none of whose rules applied to it.
+/// Counts a request for each policy of which no rule applied to it.
 pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     for policy in policies {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
@@ -20,7 +20,7 @@ pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     }
 }
 
-/// Counts a request for each rule or policy that denied it, or would have as a shadow.
+/// Counts a request for each rule or policy that denied it, or would have denied it as a shadow.
 pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     for denier in deniers {
         if let Some(counter) = usize::try_from(denier.0).ok().and_then(|index| snapshot.denied.get(index)) {
@@ -29,7 +29,7 @@ pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     }
 }
 
-/// Counts what was read for each number that a request brought.
+/// Counts how each number that a request brought was read.
 pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     for (limit, result) in claims {
         if let Some((_, metrics)) = snapshot.limit(*limit) {
@@ -38,7 +38,7 @@ pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     }
 }
 
-/// Counts a request that a limit can never let pass; the limits that can never meet its cost are those that refused.
+/// Counts a request whose cost is above what a limit can hold; only such limits count as refusing.
 pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
@@ -49,7 +49,7 @@ pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     }
 }
 
-/// Counts the answer of each limit that was asked.
+/// Counts the outcome of each limit that was asked.
 pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     let TakeReply { settlement, source, .. } = taken;
     let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };
@@ -70,12 +70,12 @@ pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     }
 }
 
-/// What became of the charges that are taken together. A limit that could have paid is not charged if another refused.
+/// The result of the charges that are taken together. A limit that could have paid is not charged if another refused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Group {
     Granted,
     Refused,
-    /// Nothing is charged to it, whatever becomes of the others.
+    /// The bucket is only checked: nothing is charged to it, whatever the result of the others.
     Checked,
 }
 

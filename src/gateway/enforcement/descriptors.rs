@@ -1,4 +1,4 @@
-//! Decides about the descriptors of one call: what they have to pay is one plan.
+//! Decides about the descriptors of one call: their costs form one plan.
 
 use super::{Arrival, Decision, PaymentRecord, charge, plan_to_charge};
 use crate::gateway::state::GatewayState;
@@ -8,16 +8,16 @@ use decision::payment::Payment;
 use request::request::Request;
 use rules::call::{CallRuling, DescriptorPart, Hits};
 
-/// The decision about a call, and what became of each descriptor.
+/// The decision about a call, with the ruling for each descriptor.
 #[derive(Debug)]
 pub struct CallFindings {
     pub decision: Decision,
     pub parts: Vec<DescriptorPart>,
-    /// `None` if no limit was asked.
+    /// The plan and its result; `None` if no limit was asked.
     pub payment: Option<Box<Payment>>,
 }
 
-/// Decides about a call, and counts the decision as one at its door. Nobody is authenticated: there is no request.
+/// Decides about a call, and counts the decision at its door. No client is authenticated, because there is no request.
 pub async fn decide_descriptors<'r>(
     gateway: &GatewayState,
     snapshot: &Snapshot,

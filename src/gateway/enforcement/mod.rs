@@ -1,7 +1,7 @@
 //! Enforces the rules on one request: authenticates it, plans its charges and asks the store for them.
 //!
-//! `decision` decides what each finding means, and documents their order in `decision::order_of_answers`; this room does the
-//! I/O between those decisions, and counts.
+//! `decision` interprets each finding, and documents their order in `decision::order_of_answers`; this room does the I/O between
+//! these decisions, and counts.
 
 pub mod authenticate;
 mod counting;
@@ -34,26 +34,26 @@ use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
 
-/// What happens to a request. Values that few requests have are on the heap: every request moves a decision.
+/// The decision about a request. Values that few requests have are on the heap, because every request moves a decision.
 #[derive(Debug)]
 pub enum Decision {
-    /// It goes to the upstream; the response gets these fields, if any.
+    /// The request goes to the upstream; the response gets these fields, if any.
     Pass(Option<Box<RateLimitFields>>),
-    /// The same after a delay.
+    /// The request goes to the upstream after a delay.
     Delay(Box<DelayedPass>),
     Refuse(Box<RefusalResponse>),
-    /// It is a preflight of an origin that is listed: it is answered, and nothing is charged.
+    /// The request is a preflight of a listed origin: the gateway answers it, and charges nothing.
     Preflight,
-    /// Its client has disconnected, and nothing was spent.
+    /// The client has disconnected, and nothing was spent.
     Gone,
 }
 
-/// A request that goes to the upstream, but not yet.
+/// A request that goes to the upstream after a delay.
 #[derive(Debug)]
 pub struct DelayedPass {
-    /// From now on.
+    /// The delay, from now on.
     pub delay: Micros,
-    /// For the response.
+    /// The fields for the response.
     pub fields: Box<RateLimitFields>,
 }
 
@@ -77,11 +77,11 @@ impl RefusalResponse {
     }
 }
 
-/// How a request arrived.
+/// The arrival of a request.
 #[derive(Debug)]
 pub struct Arrival {
     pub worker: Worker,
-    /// When its head had been read.
+    /// The moment at which its head had been read.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
     pub direction: Direction,
@@ -89,14 +89,14 @@ pub struct Arrival {
     pub patience: Patience,
 }
 
-/// How long a decision may take, and the request wait after it.
+/// The longest time for a decision, and for the request's wait after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// As long as the store and the limits say.
+    /// The timeout of the store, and the delays of the limits.
     Unbounded,
-    /// The request leaves at once or is refused: another proxy holds it, and waits for the answer.
+    /// The request is not delayed, but goes on at once or is refused: another proxy holds it, and waits for the answer.
     AtOnce {
-        /// How long the store is waited for. `None`: for as long as it may take.
+        /// The longest wait for the store. `None`: the timeout of the store.
         answer_within: Option<Micros>,
     },
 }
@@ -105,36 +105,36 @@ pub enum Patience {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Right,
-    /// TLS was negotiated for another host.
+    /// The request is for a host that must not be asked for on its TLS connection.
     Misdirected,
 }
 
-/// Whether a request asks for something, or only whether it may.
+/// Whether a request is an ordinary one or a preflight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPurpose {
     Ordinary,
-    /// A preflight of an origin that is listed.
+    /// A preflight of a listed origin.
     Preflight,
-    /// One of which another proxy asks, and which is not answered here: a request like any other, but for its credentials. Browsers
-    /// send none with it, so none are asked for, nor read.
+    /// A preflight about which another proxy asks, and which is not answered here. It is decided like an ordinary request, but
+    /// without credentials, which browsers do not send with it.
     PreflightElsewhere,
 }
 
-/// Whether to return what a request paid.
+/// Whether to return the payment of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaymentRecord {
     Keep,
     Discard,
 }
 
-/// The decision about one request, and what was found out for it.
+/// The decision about one request, with the findings that led to it.
 #[derive(Debug)]
 pub struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
-    /// Where the request goes, or would go if it were let through.
+    /// The destination of the request, or the one that it would have if it were let through.
     pub destination: Arc<Destination>,
-    /// `None` if it is not kept, or if no limit was asked.
+    /// The plan and its result; `None` if it is not kept, or if no limit was asked.
     pub payment: Option<Box<Payment>>,
 }
 
@@ -171,7 +171,7 @@ pub async fn decide(
     DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
-/// Decides about a request of which another proxy asks: it takes no route here. Counts the decision as one at that door.
+/// Decides about a request about which another proxy asks, which takes no route here. Counts the decision at that door.
 pub async fn decide_for_edge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -193,8 +193,8 @@ pub async fn decide_for_edge(
     DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
 }
 
-/// The stages before any rule: whether the request is for this connection and has one reading, whether it is a preflight, then
-/// its credentials.
+/// The stages before any rule: whether the request may be sent on this connection and has one reading, whether it is a
+/// preflight, then its credentials.
 async fn identify(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -222,7 +222,7 @@ async fn identify(
     authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)
 }
 
-/// What the rules and the buckets lead to.
+/// The result of the rules and the buckets.
 struct Enforcement {
     result: DecisionResult,
     decision: Decision,
@@ -247,7 +247,7 @@ impl Enforcement {
     }
 }
 
-/// The stages from the rules on.
+/// Runs the stages from the rules on.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -267,10 +267,10 @@ async fn enforce(
     }
 }
 
-/// Counts what the rules say, and returns the plan that the store has to decide.
+/// Counts the ruling, and returns the plan that the store has to decide.
 ///
 /// # Errors
-/// Returns what was decided without it.
+/// Returns the result if there is nothing for the store to decide.
 fn plan_to_charge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -305,8 +305,8 @@ fn plan_to_charge(
     }
 }
 
-/// A request that may be delayed is refused where its client would not wait so long. `passed` is the time since its head
-/// arrived.
+/// Limits the delay of a request to the time that its client waits; a longer delay is a refusal. `passed` is the time since its
+/// head arrived.
 fn limit_delay(plan: &mut Plan, request: &Request<'_>, passed: impl FnOnce() -> Micros) {
     if plan.enforced.iter().any(|charge| charge.algorithm.delays())
         && let Some(most) = grpc_timeout::longest_delay(request.head, passed())

@@ -1,6 +1,6 @@
-//! Keeps what the access log and the trace report about a request, from its decision to its end.
+//! Keeps the values that the access log and the trace report about a request, from its decision to its end.
 //!
-//! A record holds the snapshot that the request began with, whose limits have the names. A request that is neither logged
+//! A record holds the snapshot that the request began with, which has the names of its limits. A request that is neither logged
 //! nor traced has no record, and values that are not reported are never pseudonymised.
 
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ use request::scheme::SchemeSource;
 use request::sent_descriptor::SentDescriptor;
 use rules::denier::DenierId;
 
-/// What is reported about one request.
+/// The reported values of one request.
 #[derive(Debug)]
 pub struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
@@ -40,31 +40,31 @@ pub struct RequestRecord {
     /// The index of its listener in the configuration.
     pub listener: usize,
     pub door: Door,
-    /// `None` for a connection that is not encrypted.
+    /// The client's TLS connection; `None` without encryption.
     pub tls: Option<RecordedTls>,
-    /// The descriptors of a call, or the only one that came along with a request. Empty if the file logs no part of them.
+    /// The descriptors of a call, or the only one that came with a request. Empty if the file logs none of their values.
     pub descriptors: Vec<SentDescriptor<'static>>,
     pub identity: Identity,
-    /// `None` if no limit was checked.
+    /// The plan and its result; `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
-    /// How long the decision took, from the end of the head. `None` if nothing was decided, as about a preflight.
+    /// The time from the end of the head to the decision. `None` if nothing was decided, as for a preflight.
     pub decision: Option<Micros>,
-    /// How long a limit delayed the request after that; `None` if it did not.
+    /// The time by which a limit delayed the request after the decision; `None` if none did.
     pub waited: Option<Micros>,
-    /// Why the gateway refused the request, and its `Retry-After` in seconds.
+    /// The reason for which the gateway refused the request, and its `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
-    /// Why its token does not verify, if it was refused for that.
+    /// The fault of its token, if it was refused for that.
     pub invalid_token: Option<Invalid>,
     /// The rule or policy whose `deny` refused the request.
     pub denied_by: Option<DenierId>,
 }
 
-/// What is known of TLS with a client.
+/// The TLS connection of a client.
 #[derive(Debug)]
 pub enum RecordedTls {
-    /// It was negotiated here.
+    /// The gateway negotiated it.
     Own(Arc<Session>),
-    /// The proxy that asked has said it.
+    /// The asking proxy has described it.
     Edge(Box<TlsIdentity>),
 }
 
@@ -78,12 +78,12 @@ impl RecordedTls {
 }
 
 impl RequestRecord {
-    /// `Refused` if the gateway refused the request, `unrefused` otherwise.
+    /// The kind of the request: `Refused` if the gateway refused it, `unrefused` otherwise.
     pub fn kind(&self, unrefused: Kind) -> Kind {
         if self.refusal.is_some() { Kind::Refused } else { unrefused }
     }
 
-    /// Records that the gateway refused the request, and the rule or policy whose `deny` it was.
+    /// Records that the gateway refused the request, and the rule or policy that denied it, if one did.
     pub fn refuse(&mut self, refusal: &Refusal, denied_by: Option<DenierId>) {
         self.refusal = Some((refusal.reason, refusal.retry_after));
         self.invalid_token = refusal.invalid_token;
@@ -96,7 +96,7 @@ impl RequestRecord {
         writer.write(&self.line(end, head, end.began(clock)));
     }
 
-    /// The line of the request. `began` is when its head had arrived, by the wall clock.
+    /// The line of the request. `began` is the arrival of its head by the wall clock.
     pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
         let line = Line { decision_us: self.decision, waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
@@ -112,7 +112,7 @@ impl RequestRecord {
         line
     }
 
-    /// What in particular the request was refused for: why its token does not verify, or which attribute is ambiguous.
+    /// The particular cause of the refusal: the fault of its token, or the ambiguous attribute.
     fn detail(&self, head: &Parts) -> Option<Cow<'_, str>> {
         match self.refusal? {
             (Reason::AmbiguousRequest, _) => {
@@ -151,7 +151,7 @@ impl RequestRecord {
         line.source = source(payment);
     }
 
-    /// A policy's `otherwise` has no rule.
+    /// Adds the policy and the rule that denied; a policy's `otherwise` has no rule.
     fn add_denier<'a>(&'a self, line: &mut Line<'a>) {
         let Some(denier) = self.denied_by.and_then(|id| self.snapshot.config.rules.denier(id)) else { return };
         line.policy = Some(Cow::Borrowed(&*denier.policy));
@@ -174,7 +174,7 @@ impl RequestRecord {
         self.snapshot.config.hash_key.bucket(&answer.charge.key.0)
     }
 
-    /// The attributes that the file lists for the log and that the request has, with pseudonyms of their values.
+    /// The attributes of the request that the file logs, with pseudonyms of their values.
     fn attributes(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue)> {
         let Some(settings) = &self.snapshot.config.access_log else { return Vec::new() };
         let request = self.request(head);
@@ -185,7 +185,7 @@ impl RequestRecord {
         attributes.collect()
     }
 
-    /// The values that the file lists for the log and that the request has.
+    /// The attributes of the request that the file logs with their values.
     fn values(&self, head: &Parts) -> Vec<(Cow<'_, str>, LoggedValue<LoggedText>)> {
         let Some(settings) = self.snapshot.config.access_log.as_ref().filter(|log| !log.values.is_empty()) else {
             return Vec::new();
@@ -195,7 +195,7 @@ impl RequestRecord {
         settings.values.iter().filter_map(|listed| Some((Cow::Borrowed(&*listed.text), value(listed)?))).collect()
     }
 
-    /// What the request has of an attribute, each value written by `write`.
+    /// The values of an attribute of the request, each written by `write`.
     fn logged<T>(
         &self,
         listed: &LoggedAttribute,
@@ -222,7 +222,7 @@ impl RequestRecord {
     }
 }
 
-/// Where the level of the deciding limit comes from.
+/// The source of the level of the deciding limit.
 fn source(payment: &Payment) -> Option<Source> {
     match payment {
         Payment::Settled { source: stores::Source::Store, .. } => Some(Source::Store),

@@ -1,8 +1,8 @@
 //! Decides about a request for which the store gave no answer, by `on_store_failure` of each limit that was asked.
 //!
-//! One limit with `deny` is enough to refuse, and then nothing is charged. Those with `local` are charged to this
-//! gateway's shares, all or none; those with `allow` let the request pass. A shadow is not asked. Where buckets are on
-//! several servers, the limits whose servers answered stay charged there, unless the others refuse.
+//! One limit with `deny` is enough to refuse, and then nothing is charged. Limits with `local` are charged to this gateway's
+//! shares, all or none; limits with `allow` let the request pass. A shadow is not asked. Where buckets are on several servers,
+//! the limits whose servers answered stay charged there, unless the others refuse.
 
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ use ledger::outcome::{Outcome, Verdict};
 use rules::rule::OnStoreFailure;
 use stores::{Source, TakeFailure, TakeReply};
 
-/// Decides with what this gateway alone knows, and counts that.
+/// Decides from the levels that this gateway alone knows, and counts the decision.
 ///
 /// # Errors
 /// Returns the refusal of a limit that denies requests while the store is away.
@@ -55,7 +55,7 @@ pub fn fall_back(
     })
 }
 
-/// Charges the local limits; nothing is known of the others.
+/// Charges the limits with `local`; the levels of the others are unknown.
 fn take_locally(gateway: &GatewayState, plan: &Plan, is_local: impl Fn(&Charge) -> bool) -> TakeReply {
     let enforced: SmallVec<[_; 2]> = plan.enforced.iter().filter(|charge| is_local(charge)).cloned().collect();
     if enforced.is_empty() {

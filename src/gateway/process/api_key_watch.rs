@@ -1,7 +1,7 @@
 //! Watches the file of API keys, and puts a changed one in force.
 //!
-//! A change counts once the file has looked the same twice, because a write may be half done. An invalid file changes
-//! nothing: the previous keys stay in force, and the log says once what is wrong with it.
+//! A change counts once the file has looked the same twice, because a write may be half done. An invalid file changes nothing:
+//! the previous keys stay in force, and the log reports the fault once.
 
 use std::io;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use identity::api_key_file;
 use identity::api_key_file::Fault;
 use identity::api_keys::ApiKeys;
 
-/// How many faults one log line names at most.
+/// The most faults that one log line names.
 const NAMED: usize = 10;
 
-/// Why a file is rejected.
+/// The reason why a file was rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidKeyFile {
     pub problems: usize,
@@ -32,18 +32,18 @@ pub struct ApiKeyWatch {
     last_seen: Option<FileFingerprint>,
     /// The fingerprint when the file was last read.
     last_read: Option<FileFingerprint>,
-    /// The hash of what was read then; `None` if it could not be read. A file that was only touched is not reported.
+    /// The hash of the content that was read last; `None` if it could not be read. A file that was only touched is not reported.
     hash: Option<[u8; 32]>,
 }
 
 impl ApiKeyWatch {
-    /// The file was read before it is watched: a change in between is found by the first check.
+    /// Watches the file of `api_keys`. It was read before: a change in between is found by the first check.
     pub fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
         ApiKeyWatch { api_keys, columns, last_seen: None, last_read: None, hash }
     }
 
-    /// How many keys have come into force, or why the file was rejected; `None` if there is nothing new.
+    /// Returns the number of keys that have come into force; `None` if nothing is new.
     ///
     /// # Errors
     /// When the file cannot be read, or a line of it is invalid.

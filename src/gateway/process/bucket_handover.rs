@@ -1,9 +1,9 @@
-//! Hands buckets in memory from one process to the next, so that an upgrade refills none.
+//! Transfers buckets in memory from one process to the next, so that an upgrade refills none.
 //!
-//! The previous process sends them when the next one is ready. First it stops accepting connections, and from then on it
-//! closes each open one after the request under way. What it grants after a bucket was copied is not carried over: at most
-//! one request for each open connection. The next process reports that it has the buckets, and only then accepts
-//! connections. If it ends before it has reported that, the previous one accepts connections again, see [`resume`].
+//! The previous process sends them when the next one is ready. First it stops accepting connections, and from then on it closes
+//! each open one after the request under way. Grants after a bucket was copied are not carried over: at most one request for
+//! each open connection. The next process reports that it has the buckets, and only then accepts connections. If it ends before
+//! that report, the previous one accepts connections again, see [`resume`].
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::lifecycle::AcceptPhase;
 use stores::memory::bucket_stream::InvalidBuckets;
 
-/// How long a listening socket may take to stop. One that has no file descriptors left pauses for a second.
+/// The longest time for a listening socket to stop. One that has no file descriptors left pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
-/// Receives the buckets of the previous process, or reads them from the file if that hands over none, and accepts
-/// connections from then on. Returns what the previous process still waits for.
+/// Receives the buckets of the previous process, or reads them from the file if that sends none, and accepts connections from
+/// then on. Returns the handle of the previous process, which waits for [`report_ready`].
 pub async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
@@ -50,7 +50,7 @@ pub fn report_ready(inherited: InheritedSockets) {
     }
 }
 
-/// Waits here as long as the file exists that a test has named.
+/// For tests: waits as long as the file exists that a test has named.
 fn hold_if_tested() {
     #[cfg(feature = "test-hooks")]
     if let Some(file) = std::env::var_os("TOLLGATE_TEST_HOLD_BUCKETS").map(std::path::PathBuf::from)
@@ -63,11 +63,11 @@ fn hold_if_tested() {
     }
 }
 
-/// Where the buckets of this process come from.
+/// The source of this process's buckets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BucketSource {
     PreviousProcess,
-    /// If there is one.
+    /// The file of buckets, if there is one.
     File,
 }
 
@@ -89,7 +89,7 @@ fn receive_buckets(gateway: &GatewayState, inherited: &InheritedSockets) -> Buck
     }
 }
 
-/// Claims the file, which the previous process has given up, and reads it if there are no buckets yet.
+/// Claims the file, which the previous process has released, and reads it if there are no buckets yet.
 fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource) {
     if let Err(error) = saver.claim() {
         // The next save tries again, and reports it if it has to.
@@ -101,11 +101,11 @@ fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource)
     }
 }
 
-/// Sends the buckets to the next process, and returns when that is ready: how many those are; `None` if they are not in
-/// this process, or the next one cannot read them. This process accepts no connections then.
+/// Sends the buckets to the next process, and returns their number when that process is ready; `None` if they are not in this
+/// process, or the next one cannot read them. This process accepts no connections from then on.
 ///
 /// # Errors
-/// The next process has ended, or takes too long. It has to be ended then, and [`resume`] be called.
+/// When the next process has ended, or takes too long. The caller must then end it, and call [`resume`].
 pub async fn send(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,

@@ -28,18 +28,18 @@ pub struct BucketSaver {
     log_throttle: LogThrottle,
 }
 
-/// Whether this process may use the file.
+/// Whether this process holds the file.
 #[derive(Debug)]
 enum Claim {
-    /// Another process may use it. This one tries again with every save.
+    /// Another process may hold it. This one tries again with every save.
     NotYet,
     Held(BucketFile),
-    /// The next process uses it.
+    /// The next process holds it.
     GivenUp,
 }
 
 impl BucketSaver {
-    /// `None` where the settings name no file.
+    /// Makes the saver; `None` if the settings name no file.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
         let settings = settings.bucket_file()?;
         let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
@@ -107,7 +107,7 @@ impl BucketSaver {
         }
     }
 
-    /// Leaves the file to the next process. Blocks while a save is under way.
+    /// Releases the file for the next process. Blocks while a save is under way.
     pub fn give_up(&self) {
         *self.claim.lock() = Claim::GivenUp;
     }

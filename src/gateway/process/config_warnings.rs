@@ -2,7 +2,7 @@
 
 use config::warning::Warnings;
 
-/// How many warnings are logged at most, each in a line.
+/// The most warnings that are logged, each in a line.
 const MAX_LOGGED: usize = 10;
 
 pub fn warn(warnings: &Warnings) {

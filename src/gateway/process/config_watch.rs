@@ -1,8 +1,7 @@
 //! Watches gateway.yaml and the files that it names, and reads them when one has changed.
 //!
-//! A change counts once all of them have looked the same twice, because a write may be half done. What they contain
-//! decides whether there is something to report: a file that was only touched is not reported, and neither is an
-//! invalid one that is still invalid in the same way.
+//! A change counts once all files have looked the same twice, because a write may be half done. Reports depend on their content:
+//! a file that was only touched is not reported, and neither is one that is still invalid in the same way.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +11,20 @@ use config::problem::{Problem, Problems};
 use config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
 use identity::api_keys::ApiKeys;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Debug)]
 pub enum ConfigChange {
     Changed(Box<Config>),
-    /// The files hold what is in force, after they were invalid or because an operator asked.
+    /// The files are those in force, after they were invalid or because an operator asked.
     Unchanged,
     Invalid(Problems),
 }
 
 #[derive(Debug)]
 pub struct ConfigWatch {
-    /// What the configuration in force was read from.
+    /// The files from which the configuration in force was read.
     in_force: Vec<Source>,
-    /// What was read last.
+    /// The files that were read last.
     sources: Vec<Source>,
     /// The fingerprints at the last check.
     last_seen: Option<Vec<FileFingerprint>>,
@@ -33,15 +32,15 @@ pub struct ConfigWatch {
     last_read: Option<Vec<FileFingerprint>>,
     /// The lists of the configuration in force.
     lists: Vec<ListSize>,
-    /// Its keys, whose file is watched separately.
+    /// The API keys of the configuration in force, whose file is watched separately.
     api_keys: Option<Arc<ApiKeys>>,
-    /// The file of keys, if it has kept out what was read last.
+    /// The file of API keys, if it had lost so many keys that the last configuration was rejected.
     shrunk_keys: Option<PathBuf>,
 }
 
 impl ConfigWatch {
-    /// The files were read before they are watched: a change in between is found by the first checks. Nothing is
-    /// watched if gateway.yaml came from a pipe, which can be read only once.
+    /// Watches these files. They were read before: a change in between is found by the first checks. Nothing is watched if
+    /// gateway.yaml came from a pipe, which can be read only once.
     pub fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.first().is_some_and(is_file).then(|| ConfigWatch {
@@ -100,7 +99,7 @@ impl ConfigWatch {
         }
     }
 
-    /// How many entries a list has in force.
+    /// The number of entries of a list in force.
     fn in_force(&self, list: &ListSize) -> Option<usize> {
         let before = self.lists.iter().filter(|before| before.file == list.file);
         match &self.api_keys {

@@ -1,4 +1,4 @@
-//! Ends the process in two steps: it announces that it is leaving, then waits for its connections to close.
+//! Ends the process in two steps: announces that it is leaving, then waits for its connections to close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 /// The listener for a second signal to exit, after it has received the first.
 pub type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 
-/// How often the number of open connections is looked at.
+/// The interval at which the number of open connections is checked.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long tunnels that are cut may take to end.
+/// The longest time for cut tunnels to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Goes on accepting for `delay`, while responses say `Connection: close` and `/readyz` sends load balancers elsewhere. A
-/// second signal to exit cuts the delay short, and then nothing is waited for.
+/// Continues to accept connections for `delay`, while responses say `Connection: close` and `/readyz` fails, so that load
+/// balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for nothing.
 pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
     gateway.lifecycle.begin_draining();
     gateway.events.note(EventKind::Draining, "");
@@ -36,14 +36,14 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
     }
 }
 
-/// Ends the connections that were upgraded, which have a line in the access log as every request has.
+/// Ends upgraded connections, so that each gets its line in the access log.
 pub async fn cut_tunnels(gateway: &GatewayState) {
     // One whose upstream reads nothing is not polled, and not waited for.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
-/// Exits as soon as the last connection has closed, after `drain.timeout`, or at a second signal. A connection is among the
-/// open ones, or one of the `accepting` sockets may still have it.
+/// Exits when the last connection has closed, after `drain.timeout`, or at a second signal. Waits also for connections in the
+/// queues of the `accepting` sockets.
 pub async fn wait_and_exit(
     gateway: &GatewayState,
     limits: &ConnectionLimits,

@@ -1,25 +1,25 @@
-//! Notes two events: limits are decided without the store, and the store decides again. Both name all limits for which that
-//! was so, and what was done.
+//! Notes two events: limits are decided without the store, and the store decides again. Both name all limits concerned, with the
+//! action taken.
 
 use std::collections::BTreeSet;
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::{EventKind, Events, LONGEST_OF_NAMES};
 
-/// How many seconds without such a decision end the fallback.
+/// The seconds without such a decision after which the fallback has ended.
 const RECOVERED: u32 = 10;
-/// What is left of a detail for how many limits it does not name.
+/// The characters of a detail that are reserved for the number of limits that it does not name.
 const ROOM_FOR_COUNT: usize = 20;
 
 #[derive(Debug, Default)]
 pub struct FallbackEvents {
-    /// The limits that were decided without the store, each with what was done; empty while the store decides.
+    /// The limits that were decided without the store, each with the action taken; empty while the store decides.
     limits: BTreeSet<String>,
     seconds_without: u32,
 }
 
 impl FallbackEvents {
-    /// To be called every second.
+    /// Notes changes; to be called every second.
     pub fn update(&mut self, snapshot: &Snapshot, events: &Events) {
         let fell_back = snapshot.all_limits().flat_map(|(limit, metrics)| {
             let text = |action: &str| format!("{}/{} ({action})", limit.policy, limit.name);
@@ -48,7 +48,7 @@ impl FallbackEvents {
     }
 }
 
-/// As many of them as fit into the detail of an event, which is at least one.
+/// The names of as many limits as fit into the detail of an event, at least one.
 fn named(limits: &BTreeSet<String>) -> String {
     let (mut text, mut count) = (String::new(), 0);
     for limit in limits {

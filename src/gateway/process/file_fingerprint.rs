@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often files are checked. A changed file comes into force after twice this time and the time to read it.
+/// The interval at which files are checked. A changed file comes into force after twice this time and the time to read it.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Why a file is checked.
+/// The occasion of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     Interval,
@@ -19,8 +19,8 @@ pub enum Trigger {
     Operator,
 }
 
-/// What distinguishes a file from a changed one without reading it: the device and inode of the target, its size, and
-/// its modification and change times; or why they cannot be read.
+/// The metadata by which a changed file is detected without reading it: device and inode of the target, size, modification and
+/// change times; or the error of reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 

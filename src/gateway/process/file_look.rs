@@ -1,7 +1,6 @@
-//! Looks at watched files on a thread of its own, so that a file system that gives no answer keeps nothing else from being followed.
+//! Checks watched files on a thread of its own, so that a file system that gives no answer blocks nothing else.
 //!
-//! The reloader waits for a look for a moment only, and asks again at its next interval. At most one look of a watch is
-//! under way.
+//! The reloader waits only briefly for a check, and asks again at its next interval. At most one check of a watch is under way.
 
 use std::time::Duration;
 
@@ -11,20 +10,20 @@ use super::file_fingerprint::Trigger;
 use base::interval::fixed_interval;
 use base::time::{Clock, Micros, Timestamp};
 
-/// How long the reloader waits for a look before it goes on to other files.
+/// How long the reloader waits for a check before it goes on to other files.
 const MOMENT: Duration = Duration::from_millis(200);
-/// How long a look may take before it is reported. To read a million lines takes about a second.
+/// How long a check may take before it is reported. Reading a million lines takes about a second.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A watch, and the look that it takes.
+/// A watch, with its check under way.
 #[derive(Debug)]
 pub struct FileLook<W, C> {
-    /// `None` while a look is under way.
+    /// The watch; `None` while a check is under way.
     watch: Option<W>,
     under_way: Option<UnderWay<W, C>>,
-    /// An operator asked while a look was under way, which may have read the files before.
+    /// Whether an operator has asked during a check, which may have read the files before.
     asked: bool,
-    /// When the last look ended.
+    /// The end of the last check.
     ended: Timestamp,
 }
 
@@ -35,40 +34,40 @@ struct UnderWay<W, C> {
     overdue: bool,
 }
 
-/// What came of a look.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Looked<C> {
+pub enum LookOutcome<C> {
     /// It has ended; `late` if it was reported as overdue before.
     Found { change: C, late: bool },
-    /// It goes on.
+    /// It is not finished.
     UnderWay,
-    /// It has gone on for too long since now.
+    /// It has taken too long, since this time, and must be reported.
     Overdue(Micros),
 }
 
 impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
-    /// The files were read just now, before they are watched.
+    /// Makes a look from a watch whose files have just been read.
     pub fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
         FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
     }
 
-    /// `None` while a look is under way.
+    /// The watch; `None` while a check is under way.
     pub fn watch(&self) -> Option<&W> {
         self.watch.as_ref()
     }
 
-    /// When the files were last looked at.
+    /// The time of the last check.
     pub fn ended(&self) -> Timestamp {
         self.ended
     }
 
-    /// Begins a look, unless one is under way, and waits for it for a moment.
+    /// Begins a check, unless one is under way, and waits for it briefly.
     pub async fn look(
         &mut self,
         trigger: Trigger,
         clock: &Clock,
         look: impl FnOnce(&mut W, Trigger) -> C + Send + 'static,
-    ) -> Looked<C> {
+    ) -> LookOutcome<C> {
         match self.watch.take() {
             Some(mut watch) => {
                 let asked = std::mem::take(&mut self.asked);
@@ -81,21 +80,21 @@ impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
             }
             None => self.asked |= trigger == Trigger::Operator,
         }
-        let Some(under_way) = &mut self.under_way else { return Looked::UnderWay };
+        let Some(under_way) = &mut self.under_way else { return LookOutcome::UnderWay };
         let Ok(ended) = tokio::time::timeout(MOMENT, &mut under_way.task).await else {
             let taken = clock.now().since(under_way.begun);
             if under_way.overdue || taken < fixed_interval("look", DEADLINE).into() {
-                return Looked::UnderWay;
+                return LookOutcome::UnderWay;
             }
             under_way.overdue = true;
-            return Looked::Overdue(taken);
+            return LookOutcome::Overdue(taken);
         };
         let late = under_way.overdue;
         self.under_way = None;
         // Without a watch after a panic, which was logged: these files are followed no more.
-        let Ok((watch, change)) = ended else { return Looked::UnderWay };
+        let Ok((watch, change)) = ended else { return LookOutcome::UnderWay };
         (self.watch, self.ended) = (Some(watch), clock.wall());
-        Looked::Found { change, late }
+        LookOutcome::Found { change, late }
     }
 }
 
@@ -106,10 +105,10 @@ mod tests {
     use super::*;
 
     /// Looks until one has ended, and returns what came of those before.
-    async fn ends(look: &mut FileLook<u32, Trigger>, clock: &Clock, trigger: Trigger) -> Looked<Trigger> {
+    async fn ends(look: &mut FileLook<u32, Trigger>, clock: &Clock, trigger: Trigger) -> LookOutcome<Trigger> {
         loop {
             let looked = look.look(trigger, clock, |_, trigger| trigger).await;
-            if looked != Looked::UnderWay {
+            if looked != LookOutcome::UnderWay {
                 return looked;
             }
         }
@@ -124,23 +123,23 @@ mod tests {
             gone.recv().unwrap();
             trigger
         };
-        assert_eq!(look.look(Trigger::Interval, &clock, hanging).await, Looked::UnderWay);
+        assert_eq!(look.look(Trigger::Interval, &clock, hanging).await, LookOutcome::UnderWay);
         assert_eq!(look.watch(), None);
         clock.set(Timestamp(10_999_999));
         let never = |_: &mut u32, _| panic!("a second look at the same time");
-        assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::UnderWay);
+        assert_eq!(look.look(Trigger::Interval, &clock, never).await, LookOutcome::UnderWay);
         clock.set(Timestamp(11_000_000));
-        assert_eq!(look.look(Trigger::Interval, &clock, never).await, Looked::Overdue(Micros(10_000_000)));
-        assert_eq!(look.look(Trigger::Operator, &clock, never).await, Looked::UnderWay);
+        assert_eq!(look.look(Trigger::Interval, &clock, never).await, LookOutcome::Overdue(Micros(10_000_000)));
+        assert_eq!(look.look(Trigger::Operator, &clock, never).await, LookOutcome::UnderWay);
         assert_eq!(look.ended(), Timestamp(1_000_000));
         go.send(()).unwrap();
         let first = ends(&mut look, &clock, Trigger::Interval).await;
-        assert_eq!(first, Looked::Found { change: Trigger::Interval, late: true });
+        assert_eq!(first, LookOutcome::Found { change: Trigger::Interval, late: true });
         assert_eq!((look.watch(), look.ended()), (Some(&7), Timestamp(11_000_000)));
         // The operator asked after that look had begun.
         let asked = ends(&mut look, &clock, Trigger::Interval).await;
-        assert_eq!(asked, Looked::Found { change: Trigger::Operator, late: false });
+        assert_eq!(asked, LookOutcome::Found { change: Trigger::Operator, late: false });
         let last = ends(&mut look, &clock, Trigger::Interval).await;
-        assert_eq!(last, Looked::Found { change: Trigger::Interval, late: false });
+        assert_eq!(last, LookOutcome::Found { change: Trigger::Interval, late: false });
     }
 }

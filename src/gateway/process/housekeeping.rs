@@ -1,5 +1,5 @@
-//! Runs the gateway's periodic work: eviction of what has expired, events, the history of the status page, the reload, the
-//! file of buckets.
+//! Runs the gateway's periodic work: sweeping buckets and tokens, events, the history of the status page, the reload, the file
+//! of buckets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct Housekeeping {
     pub limits: Arc<ConnectionLimits>,
     pub accepting: AcceptingSockets,
     pub second_signal: SecondSignal,
-    /// Taken out when the service starts.
+    /// The reload; taken out when the service starts.
     pub reload: Mutex<Option<Reload>>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
 }
@@ -58,7 +58,7 @@ impl BackgroundService for Housekeeping {
     }
 }
 
-/// The work of every second.
+/// The work that is done every second.
 async fn sweep(gateway: &GatewayState) {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut fallback_events = FallbackEvents::default();

@@ -10,7 +10,8 @@ use crate::gateway::telemetry::events::EventKind;
 use base::time::Timestamp;
 use identity::jwt::jwks::{FetchError, RemoteKeySet};
 
-/// Keeps one issuer's keys fresh, and records in `fetched` when they last were. A failure is reported once, until the keys can be fetched again.
+/// Keeps one issuer's keys fresh, and records in `fetched` when they were last fetched. A failure is reported once, until the
+/// keys can be fetched again.
 pub async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {
     let failing = AtomicBool::new(false);
     let report = |issuer: &str, outcome: Result<usize, FetchError>| match outcome {

@@ -1,8 +1,8 @@
 //! Reloads the configuration and the API keys while requests go on.
 //!
-//! The new snapshot is built next to the one in force and replaces it in one step; a request goes on under the snapshot
-//! that it began with. What was spent stays spent, because buckets live in the store, which stays. An invalid file
-//! changes nothing.
+//! The new snapshot is built next to the one in force and replaces it in one step; a request continues under the snapshot that
+//! it began with. The amounts spent stay, because buckets are in the store, which is not replaced. An invalid file changes
+//! nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::certificate_watch::{CertificateWatch, InvalidCertificates};
 use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
-use super::file_look::{FileLook, Looked};
+use super::file_look::{FileLook, LookOutcome};
 use super::jwks_events::keep_fresh;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
@@ -36,23 +36,23 @@ use identity::jwt::jwks::RemoteKeySet;
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 
-/// Changes how diagnostics are written. The diagnostics belong to the command line, not to the gateway.
+/// Changes the format and the level of diagnostics, which belong to the command line, not to the gateway.
 pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
-/// Runs what accompanies the configuration in force, one configuration after another.
+/// Runs the tasks of the configuration in force, one configuration after another.
 pub struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
     relog: Relog,
-    /// `None`: the file cannot be read again.
+    /// The watch of the configuration; `None`: the file cannot be read again.
     config: Option<FileLook<ConfigWatch, Option<ConfigChange>>>,
     keys: Option<FileLook<ApiKeyWatch, Option<Result<usize, InvalidKeyFile>>>>,
-    /// One for each listener with TLS.
+    /// The certificates of each listener with TLS.
     certificates: Vec<ListenerCertificates>,
-    /// When each kind of file was last looked at.
+    /// The time of the last check of each kind of file.
     last_looks: Vec<(File, Gauge)>,
     fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
-    /// Snapshots that requests may still run under. They are kept here until none does, so that no request has to free
+    /// Snapshots that requests may still run under. They are kept here until no request does, so that no request has to free
     /// one.
     retired: Vec<Arc<Snapshot>>,
 }
@@ -61,7 +61,7 @@ pub struct Reload {
 struct ListenerCertificates {
     server: Arc<Server>,
     look: FileLook<CertificateWatch, Option<Result<(), InvalidCertificates>>>,
-    /// Whether the files could not be used when they were last looked at.
+    /// Whether the files were unusable at the last check.
     invalid: bool,
 }
 
@@ -104,16 +104,16 @@ impl Reload {
         }
     }
 
-    /// What came of a look, if it has ended. One that takes too long is reported.
-    fn ended<C>(&self, files: File, looked: Looked<C>) -> Option<C> {
+    /// The result of a check that has ended. A check that takes too long is reported.
+    fn ended<C>(&self, files: File, looked: LookOutcome<C>) -> Option<C> {
         match looked {
-            Looked::UnderWay => None,
-            Looked::Overdue(taken) => {
+            LookOutcome::UnderWay => None,
+            LookOutcome::Overdue(taken) => {
                 let seconds = taken.0 / 1_000_000;
                 log::warn!(files = files.label(), seconds; "files cannot be read, their changes are not followed");
                 None
             }
-            Looked::Found { change, late } => {
+            LookOutcome::Found { change, late } => {
                 if late {
                     log::info!(files = files.label(); "files can be read again");
                 }
@@ -136,7 +136,7 @@ impl Reload {
         }
     }
 
-    /// The series of the files that are followed now.
+    /// Makes the series of the files that are watched now.
     fn watch_last_looks(&mut self, snapshot: &Snapshot) {
         let series = self.gateway.metrics.registry.of_config(snapshot.number);
         let followed = [
@@ -269,7 +269,8 @@ impl Reload {
         new.into_iter().map(|(remote, _)| Arc::clone(remote)).collect()
     }
 
-    /// A watch goes on whose certificates stay: what it has reported is not reported again.
+    /// Watches the certificates of a snapshot. A watch whose certificates stay is kept: its reported faults are not reported
+    /// again.
     fn watch_certificates(&mut self, snapshot: &Snapshot, now: Timestamp) {
         let servers = snapshot.config.listeners.iter().filter_map(|listener| listener.tls.as_ref());
         let mut known = std::mem::take(&mut self.certificates);

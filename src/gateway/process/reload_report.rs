@@ -1,14 +1,14 @@
-//! Says in the log what a reload has changed, and what is wrong with a file that it rejected.
+//! Reports in the log the changes of a reload, and the faults of a rejected file.
 
 use config::Config;
 use config::diff::Reset;
 use config::problem::Problems;
 use rules::number_changes::ChangedLimit;
 
-/// How many problems or limits one log line names at most.
+/// The most problems or limits that one log line names.
 const NAMED: usize = 10;
 
-/// What differs from the configuration before.
+/// The differences from the former configuration.
 pub struct Changes {
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,
@@ -47,7 +47,7 @@ impl Changes {
     }
 }
 
-/// Where the first problem is. The value found there appears in the log only: it may be a secret, and not everyone who
+/// The position of the first problem. The value found there appears in the log only: it may be a secret, and not everyone who
 /// may see the status page may read the log.
 pub fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };

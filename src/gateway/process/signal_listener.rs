@@ -1,4 +1,4 @@
-//! Listens for signals, and says what each of them asks for.
+//! Listens for signals, and says which action each of them requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -7,7 +7,7 @@ use std::task::Poll;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{self, SignalKind};
 
-/// What an operator asks for with a signal.
+/// The action that an operator requests with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalAction {
     Drain,
@@ -18,7 +18,7 @@ pub enum SignalAction {
 }
 
 impl SignalAction {
-    /// `None` for a signal that is not listened for.
+    /// The action of a signal; `None` for one that is not listened for.
     pub fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
             // SIGQUIT is what nginx drains at.
@@ -35,17 +35,17 @@ impl SignalAction {
 /// Signals that make the process exit.
 const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 
-/// Signals to a process that goes on running. Their default action would end a process that does not listen yet.
+/// Signals to a process that continues to run. Their default action would end a process that does not listen yet.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Blocks the signals that do not ask for an exit until they are listened for. To be called first, on the only thread.
+/// Blocks the signals that do not request an exit until they are listened for. To be called first, on the only thread.
 pub fn hold_signals() {
     if let Err(error) = SigSet::from_iter(RUNNING).thread_block() {
         log::debug!(error:% = error; "signals are not blocked during the start");
     }
 }
 
-/// Receives some of the signals.
+/// Receives a set of signals.
 #[derive(Debug)]
 pub struct SignalListener(Vec<(SignalAction, unix::Signal)>);
 
@@ -58,7 +58,7 @@ impl SignalListener {
         SignalListener::new(EXIT)
     }
 
-    /// Listens for the signals to a process that goes on running, which [`hold_signals`] has blocked.
+    /// Listens for the signals to a process that continues to run, which [`hold_signals`] has blocked.
     ///
     /// # Errors
     /// The operating system does not let a signal be handled or unblocked.

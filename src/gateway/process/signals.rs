@@ -19,16 +19,16 @@ use crate::gateway::telemetry::events::EventKind;
 /// connections are closed.
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
-/// Returns from Pingora's wait for a shutdown when the process is about to exit. The other signals are acted on meanwhile.
+/// Handles signals, and returns from Pingora's wait for a shutdown when the process is about to exit.
 pub struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
-    /// Taken out when the process is ready.
+    /// The sockets from the previous process; taken out when the process is ready.
     pub inherited: Mutex<InheritedSockets>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
-    /// Called once signals are listened for: from then on they do what is documented.
+    /// Called once signals are listened for: from then on they have their documented effects.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// Where the listener is left for the drain once it has received the first signal to exit.
+    /// Keeps the listener for the drain, after it has received the first signal to exit.
     pub second_signal: SecondSignal,
 }
 
@@ -67,7 +67,7 @@ impl ShutdownSignalWatch for SignalWatch {
 }
 
 impl SignalWatch {
-    /// Finishes what [`drain::wait_and_exit`] would.
+    /// Exits at once, with the last steps of [`drain::wait_and_exit`].
     async fn shut_down_fast(&self) -> ShutdownSignal {
         drain::cut_tunnels(&self.gateway).await;
         if let Some(saver) = &self.bucket_saver {
@@ -77,7 +77,7 @@ impl SignalWatch {
         ShutdownSignal::FastShutdown
     }
 
-    /// Returns when the process is to exit: how long it should go on accepting connections.
+    /// Returns when the process must exit, with the time for which it should continue to accept connections.
     async fn act_until_exit(&self, exit: &mut SignalListener, running: &mut SignalListener) -> Duration {
         let mut next: Option<NextProcess> = None;
         let delay = loop {
@@ -125,7 +125,7 @@ impl SignalWatch {
         self.gateway.remotes().iter().for_each(|remote| remote.fetch_now());
     }
 
-    /// Starts a next process, unless one is starting already.
+    /// Starts a next process, unless one is being started.
     fn upgrade(&self, next: Option<NextProcess>) -> Option<NextProcess> {
         if next.is_some() {
             log::warn!("SIGUSR2: a next process is already starting");
@@ -154,7 +154,7 @@ impl SignalWatch {
         self.handed_over(pid, None)
     }
 
-    /// `None` if the next process ended before it had the buckets: this one goes on.
+    /// Hands the buckets over; `None` if the next process ended before it had them: this one continues.
     async fn hand_over_buckets(&self, next: NextProcess) -> Option<Duration> {
         // `/readyz` stays 200.
         self.gateway.lifecycle.hand_over();
@@ -173,7 +173,7 @@ impl SignalWatch {
         }
     }
 
-    /// `buckets` is how many the next process has received.
+    /// Notes the handover to the next process, which has received `buckets`. Returns the delay before this process drains.
     fn handed_over(&self, pid: u32, buckets: Option<u64>) -> Duration {
         self.gateway.events.note(EventKind::HandedOver, "");
         match buckets {

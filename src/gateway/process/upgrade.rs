@@ -1,13 +1,12 @@
 //! Hands the listening sockets to the next process, so that an upgrade loses no connection.
 //!
-//! At SIGUSR2 the program is started again, from its original path and with the same arguments; its standard input is a
-//! socket to this process. The next process receives the listening sockets through it, reads the configuration, and
-//! reports when it is ready; only then does this process begin to exit. A next process that fails changes nothing: this
-//! one goes on.
+//! At SIGUSR2 the program is started again, from its original path and with the same arguments; its standard input is a socket
+//! to this process. The next process receives the listening sockets through it, reads the configuration, and reports when it is
+//! ready; only then does this process begin to exit. A next process that fails changes nothing: this one continues.
 //!
-//! With a shared store both accept from the same queues meanwhile, so that no queue is ever without a reader. With
-//! buckets in memory the next process accepts nothing before it has received them, and this one nothing from when it
-//! sends them: see `bucket_handover`. Connections wait in the queues, which both processes hold.
+//! With a shared store both processes accept from the same queues for a while, so that every queue always has a reader. With
+//! buckets in memory the next process accepts nothing before it has received them, and this one nothing after it has begun to
+//! send them: see `bucket_handover`. Connections wait in the queues, which both processes hold.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -30,28 +29,28 @@ use crate::gateway::server::listener::ListeningSockets;
 use crate::gateway::server::listening_socket::ListeningSocket;
 use base::endpoint_address::EndpointAddress;
 
-/// Tells the next process that its standard input is a socket to the previous one.
+/// The variable that tells the next process that its standard input is a socket to the previous one.
 const VARIABLE: &str = "TOLLGATE_HANDOVER";
-/// Its value where the previous process can also send its buckets, and then waits for `READY`. It was 1 before it could
-/// send them, and 2 before it waited.
+/// The value if the previous process can also send its buckets, and then waits for `READY`. The value was 1 before it could send
+/// them, and 2 before it waited.
 const WITH_BUCKETS: &str = "3";
 
-/// How long one read or write of buckets may take. The other process does nothing else then.
+/// The longest that one read or write of buckets may take. The other process does nothing else during it.
 const BUCKETS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sockets in one message; the kernel allows 253.
+/// The most sockets in one message; the kernel allows 253.
 const MAX_IN_MESSAGE: usize = 64;
 
-/// Precedes sockets.
+/// The byte that precedes sockets.
 const SOCKETS: u8 = b's';
-/// Follows the last of them.
+/// The byte that follows the last socket.
 const END: u8 = b'e';
-/// What the next process reports.
+/// The byte with which the next process reports that it is ready.
 const READY: u8 = b'r';
-/// It is ready once it has received the buckets, which it reads to the end of the stream. Then it reports `READY`.
+/// The byte with which the next process asks for the buckets, which it reads to the end of the stream. Then it reports `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
 
-/// What the previous process handed over.
+/// The sockets from the previous process.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     sockets: Vec<(EndpointAddress, ListeningSocket)>,
@@ -60,7 +59,7 @@ pub struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// Empty, unless this process was started to take over.
+    /// Receives the sockets; empty unless this process was started to take over.
     ///
     /// # Errors
     /// The previous process ended, or speaks another version of this protocol.
@@ -110,13 +109,13 @@ impl InheritedSockets {
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// Whether this process takes over from another one.
+    /// Whether this process takes over from a previous one.
     pub fn is_upgrade(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// Returns the stream on which the previous process sends its buckets. It sends none if it has none in memory. Then it
-    /// waits for [`InheritedSockets::ready`], and goes on if this process ends before that.
+    /// Returns the stream on which the previous process sends its buckets; it sends none if it has none in memory. Then it waits
+    /// for [`InheritedSockets::ready`], and continues itself if this process ends before that.
     ///
     /// # Errors
     /// The previous process has ended, or does not send buckets.
@@ -143,10 +142,10 @@ impl InheritedSockets {
     }
 }
 
-/// What a next process would be started with.
+/// The program and the sockets with which a next process is started.
 #[derive(Debug)]
 pub struct Upgrade {
-    /// `None` if the operating system does not tell the path.
+    /// The path of the program; `None` if the operating system does not report it.
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
     /// Duplicates of the sockets that this process listens on.
@@ -154,7 +153,7 @@ pub struct Upgrade {
 }
 
 impl Upgrade {
-    /// To be called when the process starts: later, another program may be at its path.
+    /// Prepares for an upgrade. To be called when the process starts: later, another program may be at its path.
     ///
     /// # Errors
     /// A socket cannot be duplicated.
@@ -201,12 +200,12 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// What a next process reports.
+/// The report of a next process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextProcessReport {
     Ready,
     ReadyForBuckets,
-    /// It has ended, or has reported something else.
+    /// It has ended, or has sent anything but a report.
     GaveUp,
 }
 
@@ -222,7 +221,7 @@ impl NextProcess {
         self.child.id()
     }
 
-    /// Waits for its report. May be cancelled and called again.
+    /// Waits for the report. May be cancelled and called again.
     pub async fn report(&mut self) -> NextProcessReport {
         match self.stream.read_u8().await {
             Ok(READY) => NextProcessReport::Ready,
@@ -231,7 +230,7 @@ impl NextProcess {
         }
     }
 
-    /// The stream on which it reads buckets, to their end. Blocks. [`NextProcess::report`] is of no use after this.
+    /// The stream on which it reads buckets, to their end. Blocks. [`NextProcess::report`] must not be used after this.
     ///
     /// # Errors
     /// The operating system does not let the stream be duplicated or changed.
@@ -257,12 +256,12 @@ impl NextProcess {
     }
 }
 
-/// Where the next process reads buckets.
+/// The stream on which the next process reads buckets.
 #[derive(Debug)]
 pub struct BucketStream(UnixStream);
 
 impl BucketStream {
-    /// Lets the next process read the end of the stream.
+    /// Ends the stream for the next process.
     ///
     /// # Errors
     /// The stream is closed already.

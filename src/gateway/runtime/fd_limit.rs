@@ -1,7 +1,8 @@
-//! Derives from the open-file limit how many connections there may be.
+//! Derives the maximum number of connections from the open-file limit.
 //!
-//! Each is a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Once files run out, no connection can be accepted, answered or
-//! rejected; a limit that is reached before that rejects only the connections that are too many.
+//! Each connection is a file, and most need a second one to the upstream; with HTTP/2, each request may need one. Once files run
+//! out, no connection can be accepted, answered or rejected; a limit that is reached before that rejects only the excess
+//! connections.
 
 use std::io;
 
@@ -18,7 +19,7 @@ const REJECTIONS: u64 = 256;
 /// The largest size to which the table of open files is grown ahead of need.
 const LARGEST_TABLE: usize = 1 << 20;
 
-/// Raises the open-file limit as far as possible, and returns what it is then.
+/// Raises the open-file limit as far as possible, and returns the new limit.
 ///
 /// The kernel's table of this process' files is then grown to its final size. The kernel would double it whenever it is full,
 /// and with several threads a thread that opens a file then waits for 10 to 30 ms: so would all connections while thousands
@@ -35,19 +36,19 @@ pub fn raise(bounds: &Bounds) -> io::Result<u64> {
     raised
 }
 
-/// How many connections there may be at the same time.
+/// The maximum numbers of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdBudget {
-    /// Files for connections of clients, with theirs to upstreams, and of proxies that ask for decisions.
+    /// Files for connections of clients with theirs to upstreams, and of proxies that ask for decisions.
     files: usize,
-    /// How many of them are kept for proxies that ask for decisions.
+    /// The part of `files` that is reserved for proxies that ask for decisions.
     deciding: usize,
     rejections: usize,
     admin: usize,
 }
 
-/// What is open: connections of clients, streams of HTTP/2 with connections to upstreams of their own, and connections of proxies
-/// that ask for decisions, which need none.
+/// The open files: connections of clients, streams of HTTP/2 with connections to upstreams of their own, and connections of
+/// proxies that ask for decisions, which need no upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
     pub proxying: usize,
@@ -56,7 +57,7 @@ pub struct OpenFiles {
 }
 
 impl FdBudget {
-    /// From the limit of this process as it is now.
+    /// The budget by the present limit of this process.
     pub fn here() -> FdBudget {
         FdBudget::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
     }
@@ -69,37 +70,38 @@ impl FdBudget {
         FdBudget { files: files.max(2), deciding: 0, rejections, admin: admin.max(1) }
     }
 
-    /// The same with files that no client of a proxied listener takes: for proxies that ask for decisions beside it.
+    /// Reserves files for proxies that ask for decisions, which no client of a proxied listener takes.
     pub fn with_decisions(self) -> FdBudget {
         FdBudget { deciding: self.files / 4, ..self }
     }
 
-    /// How many over-limit connections may be answered at the same time.
+    /// The maximum number of excess connections that are answered at the same time.
     pub fn rejections(self) -> usize {
         self.rejections
     }
 
-    /// How many connections there may be to the admin listener.
+    /// The maximum number of connections to the admin listener.
     pub fn admin(self) -> usize {
         self.admin
     }
 
-    /// How many connections of clients there may be, each with one to its upstream.
+    /// The maximum number of connections of clients, each with one to its upstream.
     fn connections(self) -> usize {
         ((self.files - self.deciding) / 2).max(1)
     }
 
-    /// `limits.connections`, or what the open-file limit allows if that is less.
+    /// `limits.connections`, or the number that the open-file limit allows if that is less.
     fn clamp(self, bounds: &Bounds) -> usize {
         bounds.connections.min(self.connections())
     }
 
-    /// Whether there may be as many connections of clients as are `open`, if there may be `most`.
+    /// Whether the files suffice for the connections of clients that are `open`, of which `most` are allowed.
     pub fn admits_client(self, most: usize, open: OpenFiles) -> bool {
         open.proxying <= most && (open.proxying <= 1 || self.has_files(open))
     }
 
-    /// Whether there may be as many connections of proxies that ask for decisions as are `open`, if there may be `most`.
+    /// Whether the files suffice for the connections of proxies that ask for decisions that are `open`, of which `most` are
+    /// allowed.
     pub fn admits_proxy(self, most: usize, open: OpenFiles) -> bool {
         open.deciding <= most && (open.deciding <= self.deciding.max(1) || self.has_files(open))
     }
@@ -109,12 +111,12 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// How many streams there may be, each with a connection to the upstream, beside these open connections.
+    /// The maximum number of streams with a connection to the upstream of their own, besides these open connections.
     pub fn streams(self, proxying: usize, deciding: usize) -> usize {
         self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
     }
 
-    /// Logs it if `limits.connections` is more than the open-file limit allows.
+    /// Logs a warning if `limits.connections` is more than the open-file limit allows.
     pub fn warn_if_clamped(self, bounds: &Bounds) {
         let connections = self.connections();
         if bounds.connections > connections {

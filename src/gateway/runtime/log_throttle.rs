@@ -8,17 +8,18 @@ use base::time::{Micros, Timestamp};
 pub struct LogThrottle {
     /// The interval of the last line, counted from the epoch.
     last_logged: AtomicU64,
-    /// Lines that were held back since.
+    /// The number of lines that were suppressed since.
     held_back: AtomicU64,
 }
 
 impl LogThrottle {
-    /// The number of lines that this one stands for, itself included; `None` if it is not to be logged.
+    /// Decides whether to log a line. Returns the number of faults that it reports, including its own; `None` if it must not be
+    /// logged.
     pub fn admit(&self, now: Timestamp) -> Option<u64> {
         self.admit_every(Micros(1_000_000), now)
     }
 
-    /// The same, with at most one line in each interval.
+    /// Decides whether to log a line, as [`LogThrottle::admit`] does, with at most one line in each interval.
     pub fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
         let current = now.0 / interval.0;
         let held_back = self.held_back.fetch_add(1, Ordering::Relaxed) + 1;

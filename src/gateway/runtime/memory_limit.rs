@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// In bytes; `None` if nothing says.
+/// The limit in bytes; `None` if it cannot be determined.
 pub fn memory_limit() -> Option<u64> {
     limit_below(Path::new("/"))
 }
 
-/// The same, with the files of the kernel below a folder.
+/// The limit, with the kernel's files read below the folder `root`.
 fn limit_below(root: &Path) -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(root.join(path)).ok();
     let groups = read(Path::new("proc/self/cgroup")).unwrap_or_default();
@@ -17,8 +17,8 @@ fn limit_below(root: &Path) -> Option<u64> {
     limits.chain(machine).min()
 }
 
-/// The files with limits that hold for a control group: its own, and those of the groups that contain it. In a container they are
-/// at the root, whatever the group is called outside.
+/// The files with the limits of a control group and of the groups that contain it. In a container they are at the root, whatever
+/// the group's name is outside.
 fn limit_files(line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { return Vec::new() };

@@ -1,8 +1,8 @@
 //! Bounds the bytes of responses that are held for clients which do not read them (`limits.response_buffers`).
 //!
-//! Only a response whose client is not ready for more is counted, with the most that may have been read of it. Beyond the limit
-//! responses are given up until the others fit: the one that has waited longest of the client that holds most. So a client that
-//! reads nothing, on however many connections, loses its own responses before anybody else's.
+//! Only responses whose clients are not ready for more are counted, with the most bytes that may have been read of them. Beyond
+//! the limit responses are aborted until the others fit: of the client that holds most, the response that has waited longest. So
+//! a client that reads nothing, on however many connections, loses its own responses first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,11 +19,11 @@ use tokio::sync::oneshot;
 use super::log_throttle::LogThrottle;
 use base::time::Clock;
 
-/// Of one process: all connections and threads share it.
+/// The unread responses of one process, shared by all connections and threads.
 #[derive(Debug)]
 pub struct ResponseBuffers {
     limit: AtomicUsize,
-    /// Written with the lock held.
+    /// The bytes that are held; written with the lock held.
     held: AtomicUsize,
     unread: Mutex<UnreadResponses>,
     metrics: BufferMetrics,
@@ -31,7 +31,7 @@ pub struct ResponseBuffers {
     clock: Clock,
 }
 
-/// Where it is counted.
+/// The metrics of the held bytes.
 pub struct BufferMetrics {
     pub bytes: Gauge,
     pub limit: Gauge,
@@ -41,7 +41,7 @@ pub struct BufferMetrics {
 #[derive(Debug, Default)]
 struct UnreadResponses {
     next: u64,
-    /// In the order in which their clients stopped reading.
+    /// The responses, in the order in which their clients stopped reading.
     responses: BTreeMap<u64, UnreadResponse>,
 }
 
@@ -49,7 +49,7 @@ struct UnreadResponses {
 struct UnreadResponse {
     bytes: usize,
     client: HeldForClient,
-    /// Dropped to give the response up.
+    /// Dropped to abort the response.
     _give_up: oneshot::Sender<()>,
 }
 
@@ -62,16 +62,16 @@ pub struct HeldForClient(Arc<AtomicUsize>);
 pub struct HeldResponse {
     buffers: Arc<ResponseBuffers>,
     number: u64,
-    /// `None` once it has ended.
+    /// Receives the abort of the response; `None` once it has ended.
     given_up: Option<oneshot::Receiver<()>>,
 }
 
-/// The response was given up because too many bytes were held.
+/// The response was aborted because too many bytes were held.
 #[derive(Clone, Copy, Debug)]
 pub struct BuffersFull;
 
 impl ResponseBuffers {
-    /// Without a limit, until one is set.
+    /// Has no limit until one is set.
     pub fn new(metrics: BufferMetrics, clock: Clock) -> ResponseBuffers {
         ResponseBuffers {
             limit: AtomicUsize::new(usize::MAX),
@@ -83,14 +83,14 @@ impl ResponseBuffers {
         }
     }
 
-    /// Sets the limit, and gives up what is beyond it.
+    /// Sets the limit, and aborts responses beyond it.
     pub fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
         self.metrics.limit.set(as_gauge(bytes));
         self.give_up_beyond(&mut self.unread.lock());
     }
 
-    /// Whether so much is held that responses should be read through a small window.
+    /// Whether so many bytes are held that responses should be read through a small window.
     pub fn is_half_full(&self) -> bool {
         self.held.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) / 2
     }
@@ -138,7 +138,7 @@ impl HeldForClient {
 }
 
 impl HeldResponse {
-    /// Ready when the response is to be given up.
+    /// Ready when the response must be aborted.
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<BuffersFull> {
         if let Some(given_up) = &mut self.given_up {
             // Nothing is sent: the sender is dropped.
@@ -158,7 +158,7 @@ impl Drop for HeldResponse {
 }
 
 impl Default for BufferMetrics {
-    /// Counts nowhere.
+    /// Metrics that are not exported.
     fn default() -> BufferMetrics {
         BufferMetrics { bytes: Gauge::noop(), limit: Gauge::noop(), closed: Counter::noop() }
     }

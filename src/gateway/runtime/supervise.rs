@@ -1,13 +1,13 @@
-//! Runs the tasks that the gateway cannot do without. If one panics, the process exits, and its supervisor starts it again.
+//! Runs the tasks that the gateway cannot work without. If one panics, the process exits, and its supervisor starts it again.
 //!
-//! A connection is no such task. A panic there, which would be a bug of ours, costs that connection alone.
+//! A connection is not such a task: a panic in one, which would be a bug of this program, ends only that connection.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::task::JoinHandle;
 
-/// Runs a task to its end, or to that of the process. `name` is what the log calls it.
+/// Runs a task until it or the process ends. `name` is its name in the log.
 pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let mut task = Box::pin(task);
     tokio::spawn(poll_fn(move |cx| {
@@ -20,7 +20,7 @@ pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send 
     }))
 }
 
-/// Panics here if a test has chosen this place (`TOLLGATE_STUMBLE`). A build without test hooks has no such place.
+/// For tests: panics here if a test has chosen this place (`TOLLGATE_STUMBLE`). Does nothing in a build without test hooks.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
 pub fn fault_point(name: &str) {
     #[cfg(feature = "test-hooks")]

@@ -1,9 +1,9 @@
-//! Back-pressure of slow readers: counts the responses whose clients do not read them fast enough, and gives each of them
-//! up after a timeout.
+//! Bounds slow readers: counts the responses whose clients do not read them fast enough, and aborts each of them after a
+//! timeout.
 //!
-//! Each holds in memory what has been read of it: Pingora reads up to nine pieces ahead, each of at most what the upstream's
-//! socket has received. So above a threshold responses are read through a small receive window, and thousands that no client
-//! reads take little memory. [`super::response_buffers`] bounds what all of them take.
+//! Each stalled response holds the bytes in memory that were read of it: Pingora reads up to nine pieces ahead, each of at most
+//! what the upstream's socket has received. So above a threshold responses are read through a small receive window, and
+//! thousands of unread responses take little memory. [`super::response_buffers`] bounds the memory of all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,21 +15,22 @@ use tokio::time::Sleep;
 
 use super::response_buffers::{BuffersFull, HeldForClient, HeldResponse, ResponseBuffers};
 
-/// How many may stall while others are still read as fast as the upstream sends them.
+/// The number of stalled responses up to which all responses are read as fast as the upstream sends them.
 const THRESHOLD: usize = 64;
 
-/// How many of them one connection can have. Beyond, its own responses are read through the small window, and no others.
+/// The number of stalled responses of one connection that count for all. Beyond it, only its own responses are read through the
+/// small window.
 const SHARE: usize = 8;
 
 /// The number of stalled responses, on all threads, and that of one connection.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBackpressure {
     all: Arc<AtomicUsize>,
-    /// Of a connection of HTTP/2. Any other has one at most.
+    /// The count of one HTTP/2 connection; a connection of HTTP/1 has at most one.
     own: Option<Arc<AtomicUsize>>,
-    /// `None`: the bytes of its responses are not bounded.
+    /// The limit on the bytes of unread responses, if there is one.
     buffers: Option<Arc<ResponseBuffers>>,
-    /// `None`: the response is nobody else's.
+    /// The client of the response; `None` if no client is counted.
     client: Option<HeldForClient>,
 }
 
@@ -37,13 +38,13 @@ pub struct WriteBackpressure {
 #[derive(Debug)]
 pub struct WriteStall {
     counts: WriteBackpressure,
-    /// Whether it is counted among all of them.
+    /// Whether it is part of the count of all connections.
     is_counted: bool,
     held: Option<HeldResponse>,
     deadline: Pin<Box<Sleep>>,
 }
 
-/// Why a stalled response is given up.
+/// The reason why a stalled response is aborted.
 #[derive(Clone, Copy, Debug)]
 pub enum StallEnd {
     TimedOut,
@@ -55,20 +56,21 @@ impl WriteBackpressure {
         WriteBackpressure { buffers: Some(buffers), ..WriteBackpressure::default() }
     }
 
-    /// The same for the responses of a connection of this client, if one is known.
+    /// Returns the back-pressure for the responses of a connection of this client, if one is known.
     #[must_use]
     pub fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         WriteBackpressure { client: client.cloned(), ..self.clone() }
     }
 
-    /// The same for the responses of one connection of HTTP/2. Without a known client, the connection is one.
+    /// Returns the back-pressure for the responses of one HTTP/2 connection. Without a known client, the connection counts as
+    /// one.
     #[must_use]
     pub fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         let client = client.cloned().unwrap_or_default();
         WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
     }
 
-    /// Whether so much stalls that little may be read ahead for each.
+    /// Whether so many responses are stalled that little may be read ahead of each.
     pub fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
         self.all.load(Ordering::Relaxed) >= THRESHOLD
@@ -76,8 +78,8 @@ impl WriteBackpressure {
             || self.buffers.as_ref().is_some_and(|buffers| buffers.is_half_full())
     }
 
-    /// After a write that the client is not ready for: counts the response as stalled, in `stall`, with `held` bytes. Ready when
-    /// the client has read nothing for `timeout`, or too much is held for clients.
+    /// To be called after a write that the client is not ready for: counts the response as stalled, in `stall`, with `held`
+    /// bytes. Ready when the client has read nothing for `timeout`, or too much is held for clients.
     pub fn poll_stalled(
         &self,
         stall: &mut Option<WriteStall>,

@@ -10,7 +10,7 @@
 //! | protocol | [`Http2Stage`] | finds out which HTTP the client speaks, where the listener has HTTP/2 |
 //! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
-//! Every stage takes a stream and hands on a stream. The one that closes a connection ends the list.
+//! Every stage takes a stream and returns a stream. A stage that closes a connection ends the list.
 
 use std::sync::Arc;
 
@@ -43,16 +43,16 @@ pub struct ConnectionServer<A> {
     /// The index of the listener in the configuration.
     pub listener: usize,
     pub limits: Arc<ConnectionLimits>,
-    /// The open connections of this listener, until their protocol is known if it has several.
+    /// The gauge of open connections; on a listener with several protocols, of those whose protocol is not known yet.
     pub gauge: Gauge,
-    /// Set where every connection has to begin with a PROXY protocol header.
+    /// The PROXY protocol stage, if every connection must begin with its header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
-    /// Set where only some peers may connect, which ask for decisions.
+    /// The check of the peer, if only known proxies that ask for decisions may connect.
     pub decision_clients: Option<Arc<DecisionClients>>,
-    /// Set where connections are encrypted.
+    /// The TLS stage, if connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
-    /// Set where HTTP/2 is spoken.
+    /// The HTTP/2 stage, if HTTP/2 is spoken.
     pub http2: Option<Http2Stage<A>>,
 }
 
@@ -154,8 +154,8 @@ impl<A> ConnectionServer<A> {
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
-    /// A connection without a peer address, which no socket of ours is, counts for no client; nor does one of a proxy that
-    /// `clients` of the listener names, which asks for many clients.
+    /// Counts a connection as its client's. Not counted are connections without a peer address, which the gateway's own sockets
+    /// always have, and those of proxies in `clients` of the listener, which ask for many clients.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
@@ -167,8 +167,8 @@ impl<A> ConnectionServer<A> {
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
-    /// Answers 503, unless as many connections as there are files for are being rejected already. An encrypted connection
-    /// is closed without a response, which would take a handshake.
+    /// Answers 503, unless as many connections are being rejected as there are files for. An encrypted connection is closed
+    /// without a response, which would need a handshake.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
         if let Some(guard) = self.limits.reject(limit, &self.state.clock)
             && self.tls.is_none()

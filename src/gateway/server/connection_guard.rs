@@ -1,4 +1,4 @@
-//! RAII guards that count a connection until it is closed, wherever that is: accepted and rejected ones separately.
+//! RAII guards that count a connection until it is closed, by whichever stage: accepted and rejected ones separately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,26 +11,26 @@ use super::connections_per_client::ClientGuard;
 pub struct ConnectionGuard {
     open: Arc<AtomicUsize>,
     gauge: Gauge,
-    /// Set once it is known whose connection it is.
+    /// The client's guard; set once the client is known.
     client: Option<ClientGuard>,
 }
 
 impl ConnectionGuard {
-    /// Also returns how many were open before.
+    /// Counts a connection. Also returns the number of connections that were open before.
     pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (ConnectionGuard, usize) {
         let before = open.fetch_add(1, Ordering::AcqRel);
         gauge.increment(1.0);
         (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
-    /// Counts the connection in another gauge of its listener: its protocol is known now.
+    /// Counts the connection in the gauge of its protocol, once that is known.
     pub fn speaks(&mut self, gauge: &Gauge) {
         gauge.increment(1.0);
         self.gauge.decrement(1.0);
         self.gauge = gauge.clone();
     }
 
-    /// Counts the connection as its client's too.
+    /// Counts the connection as its client's as well.
     pub fn belongs_to(&mut self, client: ClientGuard) {
         self.client = Some(client);
     }
@@ -54,14 +54,13 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Counts one of something that is bounded, until it is dropped: a handshake, or a connection that is one too many while it
-/// is answered. Such a connection does not count as open: a client that connects too often keeps no other client out by
-/// that.
+/// Counts one of something that is bounded, until it is dropped: a handshake, or an excess connection while it is answered. An
+/// excess connection does not count as open, so a client that connects too often keeps no other client out.
 #[derive(Debug)]
 pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
-    /// `None` if there are `most` already.
+    /// Counts one more; `None` if there are `most` already.
     pub fn new(count: &Arc<AtomicUsize>, most: usize) -> Option<CountGuard> {
         let before = count.fetch_add(1, Ordering::AcqRel);
         let guard = CountGuard(Arc::clone(count));
@@ -75,7 +74,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// As what a connection is counted.
+/// How a connection is counted.
 #[derive(Debug)]
 #[expect(dead_code, reason = "held until the connection is closed")]
 pub enum ConnectionSlot {

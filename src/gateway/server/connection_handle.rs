@@ -1,8 +1,8 @@
-//! The handle to a connection that a server gives the application with every request.
+//! The handle to a connection that a server passes to the application with every request.
 //!
-//! Pingora carries it as the connection's user context, which it does for HTTP/1 only. The server of HTTP/2 hands its own on
-//! in the digest of its sessions, without text for fields and without an offer to enforce the read timeout. A session without
-//! any handle is served too: nothing is lost then, only done in the general way.
+//! Pingora carries it as the connection's user context, but for HTTP/1 only. The HTTP/2 server passes its own in the digest of
+//! its sessions, without text for fields and without an offer to enforce the read timeout. A session without a handle is served
+//! too, in the general and slower way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,8 +20,8 @@ use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
 use request::scheme::Scheme;
 
-/// How long the table of fields has one request id before it gets another. Every id in the table is compared with each new one;
-/// and the table holds some fifty fields, of which `Date` is another one each second.
+/// How long the HPACK table of fields keeps one request id before it gets another. Every id in the table is compared with each
+/// new one; and the table holds some fifty fields, one of which, `Date`, changes each second.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection, for the server and the application.
@@ -35,9 +35,10 @@ struct HandleState {
     tls: Option<Arc<Session>>,
     protocol: ProtocolState,
     closing: AtomicBool,
-    /// In HTTP/2, the last request whose id the table of fields got; 0 before the first.
+    /// The last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
     kept_request_id: AtomicU64,
-    /// In HTTP/2, when requests were accepted last, and when one was sent to its upstream whose wait has not begun; 0: unknown.
+    /// In HTTP/2, the moment at which requests were last accepted, and that at which one was sent to its upstream whose wait has
+    /// not begun; 0: unknown.
     accepted: AtomicU64,
     forwarded: AtomicU64,
     /// The address of the peer, as the value of a field.
@@ -51,14 +52,14 @@ enum ProtocolState {
     Http2(Http2State),
 }
 
-/// What the streams of a connection share.
+/// The state that the streams of an HTTP/2 connection share.
 #[derive(Debug)]
 struct Http2State {
     upstream_connections: UpstreamConnections,
     write_backpressure: WriteBackpressure,
 }
 
-/// What the requests of a connection share that have it for themselves, one after the other.
+/// The state that the successive requests of an HTTP/1 connection share.
 #[derive(Debug, Default)]
 struct Http1State {
     pending_fields: PendingFields,
@@ -68,13 +69,13 @@ struct Http1State {
 }
 
 impl ConnectionHandle {
-    /// For a connection of HTTP/1. `listener` is the index of its listener in the configuration, and `tls` what was negotiated
-    /// on an encrypted one.
+    /// The handle of an HTTP/1 connection. `listener` is the index of its listener in the configuration, and `tls` the session
+    /// of an encrypted connection.
     pub fn http1(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
         ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http1(Http1State::default()))
     }
 
-    /// As [`ConnectionHandle::http1`], for a connection of HTTP/2, with the write back-pressure of that connection.
+    /// The handle of an HTTP/2 connection, with its write back-pressure.
     pub fn http2(
         listener: usize,
         scheme: Scheme,
@@ -108,7 +109,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Where the connections to upstreams are counted; `None` in HTTP/1, where each is counted with its client's.
+    /// The counter of connections to upstreams; `None` in HTTP/1, where each is counted with its client's.
     pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         match &self.0.protocol {
             ProtocolState::Http1(_) => None,
@@ -116,7 +117,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Where the connection's unread responses are counted; `None` in HTTP/1, which has one at a time.
+    /// The counter of the connection's unread responses; `None` in HTTP/1, which has one at a time.
     pub fn write_backpressure(&self) -> Option<&WriteBackpressure> {
         match &self.0.protocol {
             ProtocolState::Http1(_) => None,
@@ -128,8 +129,8 @@ impl ConnectionHandle {
         self.http1_state().is_none()
     }
 
-    /// Whether the table of fields that HTTP/2 keeps for the connection should have the id of a request that arrived at this time. Then
-    /// the ids after it need not say what they are; from time to time again, since other fields displace it.
+    /// Whether the HPACK table of the connection should get the id of a request that arrived at this time. Ids after it then
+    /// need not repeat the name of the field. The id is put in again at intervals, since other fields displace it.
     pub fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
@@ -143,27 +144,29 @@ impl ConnectionHandle {
         keeps
     }
 
-    /// The heads of requests have been read, over HTTP/2. One reading of the clock serves them all.
+    /// Notes that the heads of requests have been read, over HTTP/2. One reading of the clock serves them all.
     pub fn note_accepted(&self, now: Timestamp) {
         self.0.accepted.store(now.0, Ordering::Relaxed);
     }
 
-    /// When requests were accepted last; `None` over HTTP/1.
+    /// The moment at which requests were last accepted; `None` over HTTP/1.
     pub fn accepted(&self) -> Option<Timestamp> {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
 
-    /// A request is sent to its upstream, for which it begins to wait: the next that begins to wait need not read the clock.
+    /// Notes that a request is sent to its upstream and begins to wait: the next request that begins to wait need not read the
+    /// clock.
     pub fn note_forwarded(&self, now: Timestamp) {
         self.0.forwarded.store(now.0, Ordering::Relaxed);
     }
 
-    /// The latest time at which a request of this connection was sent to its upstream, if no wait has begun with it.
+    /// The latest time at which a request of this connection was sent to its upstream, if no wait has begun with it. Removes it.
     pub fn take_forwarded(&self) -> Option<Timestamp> {
         known(self.0.forwarded.swap(0, Ordering::Relaxed))
     }
 
-    /// The address of the peer as the value of a field, which is made once: all requests of a connection have the same.
+    /// The address of the peer as the value of a field. It is made once, because it is the same for all requests of a
+    /// connection.
     ///
     /// # Errors
     /// If it cannot be made.
@@ -188,12 +191,12 @@ impl ConnectionHandle {
         self.0.scheme
     }
 
-    /// What was negotiated; `None` for a connection that is not encrypted.
+    /// The TLS session; `None` for a connection that is not encrypted.
     pub fn tls(&self) -> Option<&Arc<Session>> {
         self.0.tls.as_ref()
     }
 
-    /// The fields for the head of the next response; `None` where no head is text.
+    /// The fields for the head of the next response; `None` where heads are not written as text.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
         self.http1_state().map(|http1| &http1.pending_fields)
     }
@@ -203,7 +206,7 @@ impl ConnectionHandle {
         self.http1_state().map(|http1| &http1.read_timeout)
     }
 
-    /// Ends the connection after the requests that are under way. HTTP/1 has its own way, with each response.
+    /// Ends the connection after the requests that are under way. For HTTP/2 only: HTTP/1 decides with each response.
     pub fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }
@@ -213,12 +216,12 @@ impl ConnectionHandle {
         self.0.closing.load(Ordering::Relaxed)
     }
 
-    /// When the connection is cut, should it be a tunnel; `None` where it cannot be one.
+    /// The cut of the connection if it becomes a tunnel; `None` where it cannot become one.
     pub fn tunnel_cut(&self) -> Option<&TunnelCut> {
         self.http1_state().map(|http1| &http1.tunnel_cut)
     }
 
-    /// When the current request has to have ended, as far as this connection enforces it; `None` where it does not.
+    /// The deadline of the current request, if this connection enforces it; `None` where it does not.
     pub fn deadline(&self) -> Option<&RequestDeadline> {
         self.http1_state().map(|http1| &http1.deadline)
     }

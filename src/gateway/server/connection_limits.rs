@@ -16,33 +16,34 @@ use config::Bounds;
 use identity::client_ip::Settings as ClientIp;
 use request::request::ClientAddress;
 
-/// Of one process: all listeners and threads share it.
+/// The limits of one process, shared by all listeners and threads.
 #[derive(Debug)]
 pub struct ConnectionLimits {
-    /// The open connections of clients whose requests are proxied.
+    /// The number of open connections of clients whose requests are proxied.
     proxying: Arc<AtomicUsize>,
-    /// Those of proxies that ask for decisions, which are counted apart: no number of clients keeps them out.
+    /// The number of open connections of proxies that ask for decisions; counted separately, so that clients never keep them
+    /// out.
     deciding: Arc<AtomicUsize>,
-    /// How many streams of HTTP/2 have a connection to an upstream, beyond one for each connection of a client.
+    /// The number of HTTP/2 streams with a connection to an upstream, beyond one for each connection of a client.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
-    /// How many connections are being answered 503. They are not among the open ones.
+    /// The number of connections that are being answered with 503. They do not count as open.
     rejecting: Arc<AtomicUsize>,
-    /// How many handshakes of TLS are under way.
+    /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
     fd_budget: FdBudget,
     rejections: LogThrottle,
     client_rejections: LogThrottle,
 }
 
-/// The limit that a rejected connection is beyond.
+/// The limit that a rejected connection exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionLimit {
     Connections,
     ConnectionsPerClient,
 }
 
-/// The limit that a handshake of TLS is beyond.
+/// The limit that a TLS handshake exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeLimit {
     Handshakes,
@@ -56,17 +57,17 @@ pub struct HandshakeGuard {
     _of_all: CountGuard,
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A client's requests are proxied.
+    /// To proxy a client's requests.
     Proxying,
-    /// Another proxy asks for decisions.
+    /// To answer another proxy that asks for decisions.
     Deciding,
 }
 
-/// Counts the connections to upstreams that the streams of one connection of HTTP/2 have: the first with that connection, as the
-/// one of a connection of HTTP/1.1 is, and the others among all streams.
+/// Counts the connections to upstreams that the streams of one HTTP/2 connection have: the first with the client's connection,
+/// as in HTTP/1.1, and the others among all streams.
 #[derive(Debug)]
 pub struct UpstreamConnections {
     first: Arc<AtomicUsize>,
@@ -78,7 +79,7 @@ impl UpstreamConnections {
         UpstreamConnections { first: Arc::default(), limits: Arc::clone(limits) }
     }
 
-    /// Counts one more. `None`, which is logged, if there are as many as the open-file limit allows.
+    /// Counts one more connection. `None`, which is logged, if there are as many as the open-file limit allows.
     pub fn count(&self, clock: &Clock) -> Option<CountGuard> {
         let limits = &self.limits;
         CountGuard::new(&self.first, 1).or_else(|| {
@@ -121,10 +122,10 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a connection, also in its listener's `gauge`.
+    /// Counts a connection, in its listener's `gauge` too.
     ///
     /// # Errors
-    /// If there were as many before as `bounds` or the open-file limit allow.
+    /// When there were already as many connections as `bounds` or the open-file limit allow.
     pub fn accept(&self, purpose: Purpose, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
         let count = match purpose {
             Purpose::Proxying => &self.proxying,
@@ -146,7 +147,7 @@ impl ConnectionLimits {
     /// Counts a connection as its client's. A trusted proxy connects for many clients, and has no bound.
     ///
     /// # Errors
-    /// If its client had as many before as it may.
+    /// When its client already has as many connections as it may.
     pub fn count_client(
         &self,
         guard: &mut ConnectionGuard,
@@ -168,7 +169,7 @@ impl ConnectionLimits {
     /// Counts a handshake with a client.
     ///
     /// # Errors
-    /// If as many are under way already as `bounds` allow, in total or with that client.
+    /// When as many handshakes are under way already as `bounds` allow, in total or with that client.
     pub fn begin_handshake(
         &self,
         client: Option<&ClientGuard>,
@@ -182,7 +183,7 @@ impl ConnectionLimits {
         Ok(HandshakeGuard { _of_client: of_client.flatten(), _of_all: of_all })
     }
 
-    /// Logs a rejection. `None` if as many connections as there are files for are being rejected already.
+    /// Logs a rejection. `None` if as many connections are being rejected as there are files for.
     pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
         self.log_rejection(limit, clock);
         CountGuard::new(&self.rejecting, self.fd_budget.rejections())

@@ -1,4 +1,4 @@
-//! Bounds the open connections of each client, by the address that a connection has before any request is read.
+//! Bounds the open connections of each client, which is identified by the connection's address before any request is read.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +14,7 @@ use request::request::ClientAddress;
 
 use crate::gateway::runtime::response_buffers::HeldForClient;
 
-/// By client. There are no more entries than open connections.
+/// The connections by client. There are no more entries than open connections.
 #[derive(Debug, Default)]
 pub struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
 
@@ -31,11 +31,11 @@ struct Client {
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
     client: IpAddr,
-    /// The streams on all connections of the client, counted without its entry: no request waits for a lock.
+    /// The streams on all connections of the client, counted outside its entry, so that no request waits for a lock.
     streams: Arc<AtomicUsize>,
     /// The handshakes of TLS that are under way with the client.
     handshakes: Arc<AtomicUsize>,
-    /// What is held of its responses.
+    /// The bytes that are held of its responses.
     unread: HeldForClient,
 }
 
@@ -47,14 +47,14 @@ pub enum Share {
 }
 
 impl PerClientConnections {
-    /// Counts a connection of `client`, and says whether it had fewer before than it may.
+    /// Counts a connection of `client`, and returns whether it had fewer than it may before.
     pub fn count(self: &Arc<PerClientConnections>, client: ClientAddress, bounds: &Bounds) -> (ClientGuard, Share) {
         let (guard, before) = self.add(client);
         let is_beyond = bounds.connections_per_client.is_some_and(|most| before >= most);
         (guard, if is_beyond { Share::Exceeded } else { Share::Within })
     }
 
-    /// Also returns how many connections the client had before.
+    /// Adds a connection. Also returns the number of connections that the client had before.
     fn add(self: &Arc<PerClientConnections>, client: ClientAddress) -> (ClientGuard, usize) {
         let client = client.identity();
         let mut clients = self.0.lock();
@@ -68,11 +68,11 @@ impl PerClientConnections {
 }
 
 impl ClientGuard {
-    /// Counts a stream of HTTP/2 as the client's, on whichever of its connections it is. Each is to be followed by
+    /// Counts a stream of HTTP/2 as the client's, on any of its connections. Each call must be followed by
     /// [`ClientGuard::end_stream`].
     ///
     /// # Errors
-    /// If the client had `most` before: none is counted then.
+    /// When the client had `most` already: none is counted then.
     pub fn begin_stream(&self, most: usize) -> Result<(), Share> {
         if self.streams.fetch_add(1, Ordering::Relaxed) < most {
             return Ok(());
@@ -81,12 +81,12 @@ impl ClientGuard {
         Err(Share::Exceeded)
     }
 
-    /// Counts a handshake as the client's. `None` if `most` are under way with it already.
+    /// Counts a handshake as the client's. `None` if `most` are already under way with it.
     pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
         CountGuard::new(&self.handshakes, most)
     }
 
-    /// What is held of responses that the client does not read, on all of its connections.
+    /// The bytes held of responses that the client does not read, on all of its connections.
     pub fn unread(&self) -> &HeldForClient {
         &self.unread
     }

@@ -9,7 +9,7 @@ use super::server_state::ServerState;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::Micros;
 
-/// Between two log lines: any host that reaches the address can cause them.
+/// The interval between two log lines: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage of one listener, for all threads.
@@ -27,7 +27,7 @@ impl DecisionClients {
         DecisionClients { listener, closed, throttle: LogThrottle::default() }
     }
 
-    /// Whether this connection's peer may ask, by the configuration in force. If not, that is counted and reported.
+    /// Whether this connection's peer may ask, by the configuration in force. A peer that may not is counted and reported.
     pub fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
         let peer = peer(stream);
         let snapshot = state.snapshot.load();

@@ -33,14 +33,14 @@ use base::endpoint_address::EndpointAddress;
 /// The sockets of one address, one for each thread.
 #[derive(Debug)]
 pub struct ListeningSockets {
-    /// With the port that the kernel chose, if port 0 was wanted.
+    /// The address, with the port that the kernel chose for port 0.
     pub address: EndpointAddress,
     sockets: Vec<ListeningSocket>,
 }
 
 impl ListeningSockets {
-    /// Binds an address `count` times, less the sockets that were inherited. The file of a path gets the permissions
-    /// `mode`, if they are set.
+    /// Binds an address `count` times, minus the sockets that were inherited. The file of a path gets the permissions `mode`, if
+    /// they are set.
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.
@@ -78,8 +78,8 @@ impl ListeningSockets {
         self.sockets.iter().map(ListeningSocket::duplicate).collect()
     }
 
-    /// One service for each socket; `app` gets the index of the socket. `accepting` counts those that may still have
-    /// connections which `app` does not know of.
+    /// One service for each socket; `app` is called with the index of the socket. `accepting` counts the sockets that may still
+    /// have connections which `app` has not received.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
@@ -89,7 +89,7 @@ impl ListeningSockets {
         self.services_of(&Lifecycle::default(), name, accepting, app)
     }
 
-    /// The same, each of which accepts connections as long as `lifecycle` says so.
+    /// One service for each socket, which accepts connections as long as `lifecycle` allows it.
     pub fn services_of<A: ServerApp + Send + Sync + 'static>(
         self,
         lifecycle: &Lifecycle,
@@ -119,7 +119,7 @@ impl ListeningSockets {
     }
 }
 
-/// Why an address cannot be listened on.
+/// The reason why an address cannot be listened on.
 #[derive(Debug)]
 pub struct BindError {
     address: EndpointAddress,
@@ -143,7 +143,7 @@ pub struct SocketService<A> {
     name: String,
     key: String,
     address: String,
-    /// Taken out when the service starts. In a lock because a service has to be `Sync`.
+    /// The socket; taken out when the service starts. In a lock, because a service must be `Sync`.
     unstarted: Mutex<Option<UnstartedSocket<A>>>,
 }
 
@@ -152,7 +152,7 @@ struct UnstartedSocket<A> {
     app: Arc<A>,
     accepting: AcceptingGuard,
     phase: watch::Receiver<AcceptPhase>,
-    /// Has a receiver of this socket while it accepts.
+    /// The channel of which this service holds a receiver while it accepts.
     accepts: watch::Sender<()>,
 }
 
@@ -217,7 +217,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 }
 
 impl<A> SocketService<A> {
-    /// Returns when the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`. `socket` is closed then; the
+    /// Accepts until the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`. Then `socket` is closed; the
     /// duplicate of the caller keeps its queue.
     async fn accept<S: ServerApp + Send + Sync + 'static>(
         &self,
@@ -259,7 +259,7 @@ async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut S
     }
 }
 
-/// Accepts the connections of a path until `end`. Pingora would let everybody connect, whatever the file's permissions are, and
+/// Accepts the connections of a path until `end`. Pingora would let everyone connect, whatever the file's permissions are, and
 /// fail if the file has been removed.
 async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     socket: UnixListener,
@@ -295,22 +295,22 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     tokio::task::yield_now().await;
 }
 
-/// Does not return if nobody can change the value any more.
+/// Waits until the phase fulfils a condition. Does not return if no sender is left.
 async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPhase) -> bool) {
     if phase.wait_for(|phase| holds(*phase)).await.is_err() {
         std::future::pending().await
     }
 }
 
-/// An application that is also wanted after Pingora has dropped its service. Its connections get the shutdown of the process:
-/// accepting ends earlier if the next process takes over, and they go on.
+/// An application that is still used after Pingora has dropped its service. Its connections get the shutdown of the process:
+/// accepting ends earlier if the next process takes over, and they continue.
 struct SharedApp<A> {
     app: Arc<A>,
     shutdown: ShutdownWatch,
 }
 
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    /// Goes on in a task of its own: Pingora's has space for a TLS handshake, 8 KiB for as long as it runs.
+    /// Runs in a task of its own: Pingora's has space for a TLS handshake, 8 KiB for as long as it runs.
     fn process_new<'s, 'w, 'f>(
         self: &'s Arc<Self>,
         stream: Stream,
@@ -326,20 +326,19 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// One of the threads that serve requests: its socket of every listener, whatever application serves that, and its background
-/// task.
+/// A thread that serves requests: its socket of every listener, with its application, and its background task.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct Thread {
     name: String,
     sockets: Vec<Box<dyn Service>>,
-    /// In a lock because a service has to be `Sync`, and a task is not.
+    /// The background task, in a lock because a service must be `Sync`, and a task is not.
     background: Mutex<Option<BoxFuture>>,
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Thread {
-    /// `background` runs on the thread for as long as that lives.
+    /// Makes a thread; `background` runs on it for as long as the thread lives.
     pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }

@@ -1,7 +1,8 @@
-//! One socket that connections arrive at, over TCP or at a path, and what was accepted from it.
+//! Holds one listening socket, over TCP or at a path, and the connections that it accepts.
 //!
-//! A path has one socket for all threads, each of which has a duplicate: SO_REUSEPORT is of TCP. Its clients are processes of
-//! this machine and have no address: their peer address is the loopback address, so that all that goes by addresses holds.
+//! A path has one socket for all threads, each of which has a duplicate: SO_REUSEPORT exists only for IP sockets. Its clients
+//! are processes of this machine and have no address: their peer address is the loopback address, so that all settings for
+//! addresses apply.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,24 +16,24 @@ use socket2::{Domain, Socket, Type};
 use super::socket_file;
 use base::endpoint_address::EndpointAddress;
 
-/// The kernel reduces it to net.core.somaxconn.
+/// The length of the queue, which the kernel reduces to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// How many bytes of a response may wait in the kernel beyond what the client's receive window admits. What is in flight is not
-/// bounded by it, so it slows no client; without it a socket takes megabytes of a response that is not read.
+/// The most bytes of a response that wait in the kernel beyond the client's receive window. Bytes in flight are not bounded by
+/// it, so it slows no client; without it a socket takes megabytes of an unread response.
 const UNSENT: u32 = 32 << 10;
 
 /// The peer address of a client of a path.
 const LOCAL_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// It does not block.
+/// A listening socket, which does not block.
 #[derive(Debug)]
 pub enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-/// A connection that was accepted, as the operating system gives it.
+/// An accepted connection, as the operating system returns it.
 #[derive(Debug)]
 pub enum AcceptedConnection {
     Tcp(TcpStream, SocketAddr),
@@ -40,7 +41,7 @@ pub enum AcceptedConnection {
 }
 
 impl ListeningSocket {
-    /// `count` sockets of one address. `mode` are the permissions of the file, if it is a path.
+    /// Binds `count` sockets of one address. `mode` are the permissions of the file, if it is a path.
     ///
     /// # Errors
     /// If it cannot be bound, for example because another process uses it.
@@ -62,7 +63,7 @@ impl ListeningSocket {
         }
     }
 
-    /// At least `count` sockets of the address that these are of.
+    /// Extends sockets of one address to at least `count`.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -91,7 +92,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Its address, with the port that the kernel chose if port 0 was wanted.
+    /// The address, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// If it is a socket of another kind, or without an address.
@@ -131,7 +132,7 @@ impl AsFd for ListeningSocket {
     }
 }
 
-/// A socket of either kind, by the family of its address.
+/// Makes a listening socket of a descriptor, by the family of its address.
 impl TryFrom<OwnedFd> for ListeningSocket {
     type Error = io::Error;
 
@@ -143,7 +144,7 @@ impl TryFrom<OwnedFd> for ListeningSocket {
 }
 
 impl AcceptedConnection {
-    /// Prepares a connection as Pingora prepares those that it accepts itself, which are all of TCP.
+    /// Prepares a connection as Pingora prepares those that it accepts itself, which are all TCP.
     ///
     /// # Errors
     /// If the connection has failed.
@@ -162,7 +163,7 @@ impl AcceptedConnection {
     }
 }
 
-/// A connection of a path.
+/// The stream of a connection at a path.
 pub fn local_stream(connection: tokio::net::UnixStream) -> Stream {
     stream(connection.into(), LOCAL_CLIENT)
 }

@@ -1,4 +1,4 @@
-//! Serves another application than the proxy behind the same stages, over a connection in memory.
+//! Tests the stages with another application than the proxy, over a connection in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl ServeHttp for Echo {
     }
 }
 
-/// The server of one listener, with an application that is not the proxy, and the metrics that it counts in.
+/// The server of one listener, with an application other than the proxy, and its metrics.
 fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
     let (state, metrics) = state(config);
     let http1 =
@@ -57,7 +57,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
     )
 }
 
-/// What a client reads until the connection is closed, if it sends these parts of requests one after the other.
+/// The bytes that a client reads until the connection is closed, if it sends these parts of requests one after the other.
 async fn converse(server: &Arc<ConnectionServer<Echo>>, parts: &[&str]) -> String {
     let (mut client, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);
@@ -75,7 +75,7 @@ async fn converse(server: &Arc<ConnectionServer<Echo>>, parts: &[&str]) -> Strin
     read
 }
 
-/// The bodies of the 200s in what a client has read.
+/// The bodies of the 200 responses in the bytes that a client has read.
 fn bodies(read: &str) -> Vec<&str> {
     let responses = read.split("HTTP/1.1 200 OK\r\n").skip(1);
     responses.map(|response| response.split_once("\r\n\r\n").unwrap().1).collect()

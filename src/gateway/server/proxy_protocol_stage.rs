@@ -1,9 +1,8 @@
 //! Reads the PROXY protocol header at the beginning of a connection, and gives the connection the client's address.
 //!
-//! Exactly the header is read, and what follows stays unread: the same stream goes on, which from then on has the client's
-//! address instead of its peer's. Where the file names the peers that may send one, the connections of others are closed before
-//! a byte is read. A connection without a valid header is closed without a response, because it is not known
-//! which client would get it.
+//! Exactly the header is read, and the bytes after it stay unread: the stream continues with the client's address in place of
+//! its peer's. Where the file names the peers that may send a header, connections of others are closed before a byte is read. A
+//! connection without a valid header is closed without a response, because its client is not known.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,20 +23,21 @@ use base::time::{Clock, Micros};
 use config::HeaderSenders;
 use identity::proxy_protocol::{HeaderError, Progress, Source, parse};
 
-/// From the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment after 3 seconds.
+/// The longest time from the accepted connection to the end of its header. The slowest TCP stacks retransmit a lost segment
+/// after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a client may take for its header whose connection is accepted when the process leaves: what has arrived already is
-/// read, since nothing of a fresh connection can be read at once.
+/// How long a client may take for its header if its connection is accepted while the process leaves. Bytes that have arrived are
+/// read, since nothing can be read at once from a new connection.
 const LAST_HEADER: Duration = Duration::from_millis(100);
 
-/// Between two log lines about peers that may not connect: any host that reaches the address can cause them.
+/// The interval between two log lines about peers that may not connect: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage of one listener, for all threads.
 #[derive(Debug)]
 pub struct ProxyProtocol {
-    /// The peers that may connect; `None`: all.
+    /// The peers that may connect; `None`: all peers.
     senders: Option<Senders>,
     malformed: Counter,
     timeout: Counter,
@@ -46,28 +46,29 @@ pub struct ProxyProtocol {
     clock: Clock,
 }
 
-/// Peers that may connect.
+/// Peers that may connect, with the metric of the others.
 #[derive(Debug)]
 struct Senders {
     networks: Vec<IpNet>,
-    /// Connections of others.
+    /// The connections of other peers that were closed.
     closed: Counter,
     throttle: LogThrottle,
 }
 
-/// Why there is no header.
+/// The reason why there is no header.
 #[derive(Debug)]
 enum Failure {
     Malformed(HeaderError),
     Timeout,
-    /// Closed in the middle of the header.
+    /// The connection closed within the header.
     Closed,
-    /// Closed before its first byte, as the check of a load balancer is; or this process leaves. Neither is an error.
+    /// The connection closed before its first byte, as the check of a load balancer does, or this process leaves. Neither is an
+    /// error.
     Empty,
 }
 
 impl ProxyProtocol {
-    /// `listener` is its label in metrics. `None` for one whose connections begin without a header.
+    /// Makes the stage. `listener` is its label in metrics. `None` for a listener whose connections begin without a header.
     pub fn new(from: &HeaderSenders, metrics: &HttpMetrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
         let senders = match from {
             HeaderSenders::Nobody => return None,
@@ -83,7 +84,7 @@ impl ProxyProtocol {
         Some(ProxyProtocol { senders, malformed, timeout, closed, throttle: LogThrottle::default(), clock })
     }
 
-    /// Returns the same stream, with the client's address; `None` if the connection is to be closed.
+    /// Returns the stream with the client's address; `None` if the connection must be closed.
     pub async fn read(&self, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         if let Some(senders) = &self.senders
             && !senders.admit(&stream, &self.clock)
@@ -131,7 +132,7 @@ impl ProxyProtocol {
 }
 
 impl Senders {
-    /// Whether this connection's peer is one of them. If not, it is counted and reported.
+    /// Whether this connection's peer may connect. A peer that may not is counted and reported.
     fn admit(&self, stream: &Stream, clock: &Clock) -> bool {
         let peer = peer(stream);
         // On a socket of both families an IPv4 peer is an IPv4-mapped IPv6 address.

@@ -1,8 +1,8 @@
 //! Serves the connections that still wait in a listening socket when the process drains.
 //!
-//! Pingora stops accepting as soon as the shutdown begins. For their clients, the connections that the kernel holds in the queue
-//! of the socket are open, and requests may have been sent on them; closing the socket would reset them. So each socket is kept
-//! open until its queue is empty, and draining waits for that.
+//! Pingora stops accepting as soon as the shutdown begins. Connections that the kernel holds in the queue of the socket are open
+//! to their clients, which may have sent requests; closing the socket would reset them. So each socket is kept open until its
+//! queue is empty, and draining waits for that.
 
 use std::io;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Drop for AcceptingGuard {
     }
 }
 
-/// Accepts what waits in the queue, closes the socket, and serves the connections with `app`. `guard` is held until the last of
-/// them has closed.
+/// Accepts the connections in the queue, closes the socket, and serves them with `app`. `guard` is held until the last of them
+/// has closed.
 pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     queue: ListeningSocket,
     app: &Arc<A>,

@@ -1,5 +1,5 @@
-//! Reads the head of a request that is rejected for it, or for the length of its body, and says whether pages of other origins may
-//! read the response (CORS).
+//! Reads the head of a rejected request, which is invalid or announces too long a body, and determines whether pages of other
+//! origins may read the response (CORS).
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use decision::cors::CorsAnswer;
 use request::request::Request;
 use request::scheme::SchemeSource;
 
-/// What CORS says of a request with this head, of a peer. It is no preflight, whatever it asks.
+/// The CORS answer to a request with this head from a peer. It is never an answer to a preflight.
 pub fn cors(config: &Config, handle: &ConnectionHandle, peer: Option<IpAddr>, head: &Parts) -> Option<CorsAnswer> {
     let cors = config.cors.as_ref()?;
     let Some(peer) = peer else {
@@ -30,8 +30,8 @@ pub fn cors(config: &Config, handle: &ConnectionHandle, peer: Option<IpAddr>, he
     Some(CorsAnswer { preflight: None, ..answer })
 }
 
-/// The head of a request of HTTP/1 at the start of `bytes`, without what is invalid in it. `None` if its end was not read, or it
-/// has no target.
+/// The head of an HTTP/1 request at the start of `bytes`, without its invalid parts. `None` if its end was not read, or it has
+/// no target.
 pub fn whole_head(bytes: &[u8]) -> Option<Parts> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let mut lines = bytes.get(..end)?.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

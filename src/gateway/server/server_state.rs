@@ -8,10 +8,10 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
 use base::time::Clock;
 
-/// Each part is shared, and held by value: reading one takes no more steps than reading it from the gateway's state.
+/// The shared parts of the gateway, held by value: reading one takes no more steps than reading it from the gateway's state.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Bounds, the client's address and the access log of the configuration in force.
+    /// The snapshot in force: bounds, the client's address and the access log.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub metrics: Arc<HttpMetrics>,
     pub clock: Clock,

@@ -21,12 +21,12 @@ pub fn client_socket(session: &Session, connection: Option<&ConnectionHandle>) -
     }
 }
 
-/// The client, as far as a store has to know it.
+/// The client, as a store can ask about it.
 pub fn caller(session: &Session, connection: Option<&ConnectionHandle>) -> Option<Arc<dyn Caller>> {
     client_socket(session, connection).map(|socket| socket as Arc<dyn Caller>)
 }
 
-/// What the server of HTTP/2 hands on with every request, in the digest of its connection.
+/// The handle that the HTTP/2 server passes with every request, in the digest of its connection.
 pub fn connection(session: &Session) -> Option<ConnectionHandle> {
     session.digest()?.proxy_digest.as_ref()?.user_data.as_ref()?.downcast_ref().cloned()
 }
@@ -36,7 +36,7 @@ pub fn scheme(session: &Session) -> Scheme {
     scheme::of_digest(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
 }
 
-/// Whether the client wants a WebSocket, after which Pingora no longer knows where the request ends. Other upgrades are never
+/// Whether the client asks for a WebSocket, after which Pingora no longer knows where the request ends. Other upgrades are never
 /// tunnels here: their requests end where their heads say.
 pub fn asks_for_websocket(session: &Session) -> bool {
     websocket::is_request(session.req_header())

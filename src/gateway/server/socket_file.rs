@@ -1,7 +1,7 @@
 //! Binds a Unix domain socket to its path, where the file of an earlier process may still be.
 //!
-//! The kernel removes no such file: it stays when a process ends. It is replaced if no process listens at it any more. A lock on
-//! the folder makes sure that of two processes that start at the same time, none removes the socket that the other has just bound.
+//! The kernel does not remove this file when a process ends. It is replaced if no process listens at it any more. A lock on the
+//! folder ensures that of two processes that start at the same time, neither removes the socket that the other has just bound.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -13,15 +13,15 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// How often the lock is tried, and the pause before the next time. Others hold it for as long as this file takes.
+/// The number of attempts to take the lock, and the pause between two. Others hold it only as long as they bind.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Who may connect is up to the permissions of the folder and of the file, which are `mode`, or else what the process's umask
-/// leaves.
+/// Binds a path. The permissions of the folder and of the file determine who may connect; those of the file are `mode`, or else
+/// given by the process's umask.
 ///
 /// # Errors
-/// If a process listens there, another kind of file is there, or it cannot be replaced.
+/// When a process listens there, another kind of file is there, or the file cannot be replaced.
 pub fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
     // A path is absolute, and so has a folder.
     let lock = lock(path.parent().unwrap_or(path))?;

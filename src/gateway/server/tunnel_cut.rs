@@ -1,5 +1,4 @@
-//! Cuts a connection that has become a tunnel when the process can wait for it no longer, so that its request ends with a line in
-//! the access log.
+//! Cuts a tunnel when the process can wait for it no longer, so that its request ends with a line in the access log.
 
 use std::fmt;
 use std::io;
@@ -9,22 +8,23 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 
-/// Waits for the cut of one connection, once that is a tunnel. Polled by the task of that connection only.
+/// The cut of one connection, once that is a tunnel. Polled by the task of that connection only.
 #[derive(Debug, Default)]
-pub struct TunnelCut(Mutex<Option<Waiting>>);
+pub struct TunnelCut(Mutex<Option<CutWait>>);
 
-struct Waiting {
+struct CutWait {
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Held until the request has ended.
+    /// The receiver, held until the request has ended.
     _receiver: Receiver<bool>,
 }
 
 impl TunnelCut {
-    /// The connection is a tunnel from now on. `receiver` becomes true when it is to be cut, and is held as long as it is open.
+    /// Notes that the connection is a tunnel from now on. `receiver` becomes true when it must be cut, and is held as long as it
+    /// is open.
     pub fn begin(&self, receiver: Receiver<bool>) {
         let mut watch = receiver.clone();
         let cut = Box::pin(async move { drop(watch.wait_for(|cut| *cut).await) });
-        *self.0.lock() = Some(Waiting { cut, _receiver: receiver });
+        *self.0.lock() = Some(CutWait { cut, _receiver: receiver });
     }
 
     /// Ready when a tunnel is cut. Must not be polled again after that.
@@ -36,9 +36,9 @@ impl TunnelCut {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for CutWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waiting")
+        f.write_str("CutWait")
     }
 }
 

@@ -1,7 +1,7 @@
 //! Recognises the opening handshake of a WebSocket (RFC 6455, section 4): its request, and the response that accepts it.
 //!
-//! Only after both is a connection a tunnel. What else asks for an upgrade, or is answered by 101, might be taken for one by
-//! the gateway and not by the upstream, and then the requests that follow would pass through it unseen.
+//! Only after both is a connection a tunnel. If the gateway took another upgrade or another 101 for one, and the upstream did
+//! not, requests would pass through it unseen.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use http::header::{SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, UPGRADE};
 use http::{HeaderMap, Version};
 use pingora::http::{RequestHeader, ResponseHeader};
 
-/// What the key is hashed with.
+/// The text with which the key is hashed.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Whether a request begins a WebSocket.
@@ -20,7 +20,7 @@ pub fn is_request(request: &RequestHeader) -> bool {
         && begins(request.method.as_str().as_bytes(), fields(&request.headers))
 }
 
-/// The same of a valid head of HTTP/1.1.
+/// Whether a valid HTTP/1.1 head begins a WebSocket.
 pub fn is_request_head(head: &[u8]) -> bool {
     let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
     let lines = head.split(|byte| *byte == b'\n').skip(1);
@@ -28,7 +28,7 @@ pub fn is_request_head(head: &[u8]) -> bool {
     begins(method, fields.map(|(name, value)| (name, value.trim_ascii())))
 }
 
-/// Whether a response accepts the handshake of `request`, which is one.
+/// Whether a response accepts the handshake of `request`, which must be one.
 pub fn is_accepted(request: &RequestHeader, response: &ResponseHeader) -> bool {
     let Some(key) = request.headers.get(SEC_WEBSOCKET_KEY) else { return false };
     let mut accepted = response.headers.get_all(SEC_WEBSOCKET_ACCEPT).iter();
@@ -39,7 +39,7 @@ pub fn is_accepted(request: &RequestHeader, response: &ResponseHeader) -> bool {
         && accepted.next().is_none()
 }
 
-/// What accepts this key.
+/// The value that accepts this key.
 fn accept(key: &[u8]) -> String {
     let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key.trim_ascii());
@@ -65,7 +65,7 @@ fn begins<'f>(method: &[u8], fields: impl Iterator<Item = (&'f [u8], &'f [u8])>)
     method == b"GET" && upgrade.is_to_websocket() && versions == Only::Valid && keys == Only::Valid
 }
 
-/// 16 bytes in base64. Not every client leaves the last bits empty.
+/// Whether a value is 16 bytes in base64. Not every client leaves the last bits empty.
 fn is_key(value: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     value.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(is_digit))
@@ -93,7 +93,7 @@ impl Upgrade {
     }
 }
 
-/// A field that has to be there once.
+/// A field that must occur once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Only {
     #[default]

@@ -1,4 +1,4 @@
-//! Holds where the requests of each route go, with the handles that count them.
+//! Holds the destinations of requests: for each route and upstream, the handles that count its requests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// Where requests go, which take one route to one upstream. A request holds it to its end.
+/// The destination of the requests that take one route to one upstream. A request holds it to its end.
 #[derive(Debug)]
 pub struct Destination {
     pub route: Arc<RouteMetrics>,
-    /// `None` for requests that were answered before they had a route, or whose route answers by itself.
+    /// The upstream; `None` for requests that were answered before they had a route, or whose route answers by itself.
     pub upstream: Option<UpstreamOfRoute>,
-    /// What the route answers in the place of an upstream.
+    /// The answer of a route without an upstream.
     pub answer: Option<RouteAnswer>,
-    /// What the route changes of requests and responses.
+    /// The changes of the route to requests and responses.
     pub forwarding: Option<Arc<Forwarding>>,
 }
 
-/// An upstream, with the handles that count what it gets.
+/// An upstream, with the handles that count the requests sent to it.
 #[derive(Clone, Debug)]
 pub struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
-    /// In place of its read timeout, for gRPC and WebSockets.
+    /// The timeout that replaces its read timeout, for gRPC and WebSockets.
     pub stream_idle_timeout: Micros,
 }
 
@@ -47,26 +47,27 @@ impl Destination {
     }
 }
 
-/// By upstream.
+/// The destinations of one route, by upstream.
 type DestinationsOfRoute = SmallVec<[(Option<UpstreamId>, Arc<Destination>); 1]>;
 
 /// Every destination of a configuration.
 #[derive(Debug)]
 pub struct Destinations {
-    /// Indexed by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an upstream.
+    /// The destinations by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an
+    /// upstream.
     by_route: Vec<DestinationsOfRoute>,
-    /// Of requests that were answered before they had a route. Where there is only one, it is that.
+    /// The destination of requests that were answered before they had a route. If there is only one destination, it is that one.
     unrouted: Arc<Destination>,
-    /// Of requests about which other proxies ask: they take no route here. Where nobody may ask, it is the same as `unrouted`.
+    /// The destination of requests about which other proxies ask, which take no route here. If no proxy may ask, it is
+    /// `unrouted`.
     decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
-    /// Whether any route bounds its requests as a whole.
+    /// Whether any route has a timeout for whole requests.
     pub have_total_timeouts: bool,
 }
 
 impl Destinations {
-    /// The destinations of the configuration with this number. Of an upstream that `before` has too, everything that is known
-    /// is kept.
+    /// The destinations of the configuration with this number. An upstream that `before` has too keeps its state.
     pub fn new(before: Option<&Destinations>, config: &Config, number: u32, metrics: &Metrics) -> Destinations {
         let series = metrics.registry.of_config(number);
         let upstreams: Vec<UpstreamOfRoute> = config
@@ -127,18 +128,18 @@ impl Destinations {
         Destinations { by_route, unrouted, decided, upstreams, have_total_timeouts }
     }
 
-    /// Where a request goes.
+    /// The destination of a chosen route.
     pub fn of(&self, choice: RouteChoice) -> Option<&Arc<Destination>> {
         let destinations = self.by_route.get(usize::try_from(choice.route.0).ok()?)?;
         destinations.iter().find(|(upstream, _)| *upstream == choice.upstream).map(|(_, destination)| destination)
     }
 
-    /// What counts a request that was answered before it had a route.
+    /// The destination of a request that was answered before it had a route.
     pub fn unrouted(&self) -> &Arc<Destination> {
         &self.unrouted
     }
 
-    /// What counts a request about which another proxy asks.
+    /// The destination of a request about which another proxy asks.
     pub fn decided(&self) -> &Arc<Destination> {
         &self.decided
     }

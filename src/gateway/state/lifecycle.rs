@@ -1,5 +1,4 @@
-//! Holds whether the process accepts connections and whether it is leaving, and wakes the reload when an operator asks for
-//! one.
+//! Holds whether the process accepts connections and whether it is leaving, and wakes the reload when an operator requests one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +13,7 @@ pub enum AcceptPhase {
     Open,
     /// The next process receives the buckets. If it fails, this one accepts again.
     Paused,
-    /// The next process accepts them. Those that are open go on.
+    /// The next process accepts connections. Open ones continue in this process.
     Closed,
 }
 
@@ -23,10 +22,10 @@ pub struct Lifecycle {
     draining: AtomicBool,
     handed_over: AtomicBool,
     accept_phase: watch::Sender<AcceptPhase>,
-    /// Each listening socket has a receiver while it accepts.
+    /// The channel of which each listening socket has a receiver while it accepts.
     accepting: watch::Sender<()>,
     reload: Notify,
-    /// Whether tunnels are cut. Each has a receiver until its request has ended.
+    /// Whether tunnels are cut. Each tunnel has a receiver until its request has ended.
     tunnels: watch::Sender<bool>,
 }
 
@@ -61,12 +60,12 @@ impl Lifecycle {
         self.accept_phase.send_replace(phase);
     }
 
-    /// For a listening socket.
+    /// The accept phase, for a listening socket.
     pub fn accept_phase(&self) -> watch::Receiver<AcceptPhase> {
         self.accept_phase.subscribe()
     }
 
-    /// For a listening socket, which subscribes to it while it accepts.
+    /// The channel to which a listening socket subscribes while it accepts.
     pub fn accepting(&self) -> watch::Sender<()> {
         self.accepting.clone()
     }
@@ -76,7 +75,7 @@ impl Lifecycle {
         self.accepting.closed().await;
     }
 
-    /// For a connection that has become a tunnel, which ends when it says so.
+    /// The channel for a connection that has become a tunnel, which ends when the value is true.
     pub fn tunnel(&self) -> watch::Receiver<bool> {
         self.tunnels.subscribe()
     }

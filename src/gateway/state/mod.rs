@@ -1,4 +1,4 @@
-//! Holds what all threads share: the configuration in force, the store, and the handles of telemetry.
+//! Holds the state that all threads share: the configuration in force, the store, and the handles of telemetry.
 
 pub mod destinations;
 pub mod lifecycle;
@@ -25,12 +25,12 @@ use lifecycle::Lifecycle;
 use snapshot::Snapshot;
 use stores::Store;
 
-/// What share of the memory `auto` is, at least and if nothing says how much memory there is.
+/// The divisor of the memory: `auto` is a quarter of it.
 const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;
 
-/// One gateway, whatever the number of its threads. What only one room needs is a value of that room instead.
+/// The shared state of one gateway, with any number of threads. A value that only one room needs is held by that room.
 #[derive(Debug)]
 pub struct GatewayState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
@@ -57,7 +57,7 @@ impl GatewayState {
         self.remotes().iter().all(|remote| remote.current().is_some())
     }
 
-    /// Sets how many bytes of unread responses are held at most. `auto` is a quarter of the memory that there is now.
+    /// Sets the most bytes of unread responses that are held. `auto` is a quarter of the memory that there is now.
     pub fn bound_response_buffers(&self, bounds: &Bounds) {
         let bytes = match bounds.response_buffers {
             ResponseBufferSize::Bytes(bytes) => bytes,

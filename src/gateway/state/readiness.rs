@@ -1,15 +1,15 @@
-//! Decides whether the gateway is ready: what `/readyz` and the status page say.
+//! Determines whether the gateway is ready, for `/readyz` and the status page.
 
 use super::GatewayState;
 
-/// Whether the gateway should be sent requests, and why not.
+/// Whether the gateway should receive requests; if not, the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
     /// The keys of a token issuer have not been fetched yet.
     KeysMissing,
     Draining,
-    /// The next process has the sockets.
+    /// The next process has taken over the sockets.
     HandedOver,
 }
 

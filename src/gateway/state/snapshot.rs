@@ -1,4 +1,5 @@
-//! Holds what a request runs under from its first byte to its last: one configuration and everything built from it.
+//! Holds the snapshot under which a request runs from its first byte to its last: one configuration with everything built from
+//! it.
 
 use std::sync::Arc;
 
@@ -19,22 +20,22 @@ use rules::rule_set::CompiledLimit;
 /// One configuration in force.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// How many were in force before it.
+    /// The number of configurations in force before it.
     pub number: u32,
     pub config: Config,
-    /// By limit; `None` for a limit that is not shown to clients.
+    /// The displayed values of each limit; `None` for a limit that clients do not see.
     pub shown: Vec<Option<ExposedLimit>>,
-    /// `None`: tokens are not verified.
+    /// The verifier of tokens; `None`: tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
     pub destinations: Destinations,
-    /// `None`: there is no access log.
+    /// The writer of the access log, if there is one.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
-    /// By policy.
+    /// The counters of unmatched requests, by policy.
     pub unmatched: Vec<Counter>,
-    /// By [`rules::denier::DenierId`].
+    /// The counters of denied requests, by [`rules::denier::DenierId`].
     pub denied: Vec<Counter>,
-    /// By issuer whose keys are fetched: when they last were.
+    /// The moment of the last fetch, for each issuer whose keys are fetched.
     keys_fetched: Vec<Gauge>,
 }
 
@@ -44,7 +45,7 @@ impl Snapshot {
         Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
-    /// The successor of `before`, which takes over what has not changed.
+    /// The successor of `before`, which takes over the unchanged parts.
     pub fn after(
         before: &Snapshot,
         config: Config,
@@ -109,7 +110,7 @@ impl Snapshot {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 
-    /// The issuers whose keys are fetched, with the metric that says when they last were.
+    /// The issuers whose keys are fetched, with the metric of the last fetch.
     pub fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
         self.remotes().zip(&self.keys_fetched)
     }

@@ -1,8 +1,8 @@
 //! Authenticates the token of a request.
 //!
-//! Tokens that do not verify have a limit of their own, for each client address, in this process: a flood of them touches
-//! no rule's bucket, and once it is used up nothing more is verified for that address. A token that was verified before is
-//! not verified again, so clients with valid tokens are not affected.
+//! Tokens that do not verify have a limit of their own, for each client address, in this process: a flood of them affects no
+//! rule's bucket, and once the limit is used up no more tokens are verified for that address. A token that was verified before
+//! is not verified again, so clients with valid tokens are not affected.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use request::request::{ClientAddress, Request};
 use stores::memory;
 use stores::memory::Memory;
 
-/// How many client addresses with invalid tokens are remembered.
+/// The most client addresses with invalid tokens that are remembered.
 const ADDRESSES: usize = 100_000;
 
 /// Authenticates by the tokens of one configuration.
@@ -37,7 +37,7 @@ pub struct TokenAuth {
 }
 
 impl TokenAuth {
-    /// Replaces `before`: keys that were fetched are kept, and what invalid tokens have spent stays spent.
+    /// Replaces `before`: fetched keys are kept, and so are the amounts that invalid tokens have spent.
     pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
         let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
         TokenAuth {
@@ -52,12 +52,12 @@ impl TokenAuth {
         &self.verifier
     }
 
-    /// To be called every second or so.
+    /// Frees full buckets. To be called about every second.
     pub fn sweep(&self) {
         self.invalid.buckets.sweep();
     }
 
-    /// The claims of the request's token, if it has a valid one. `observe` receives what was found out about the token.
+    /// The claims of the request's token, if it has a valid one. `observe` receives the result of the verification.
     ///
     /// # Errors
     /// Returns the refusal of a token that does not verify, or that is missing where one is required.
@@ -72,7 +72,7 @@ impl TokenAuth {
         check_token(status, self.on_missing, self.on_invalid, jitter).map(|()| claims)
     }
 
-    /// The claims are `None` unless the token is valid.
+    /// Verifies the token. The claims are `None` unless it is valid.
     async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.cached(&token) {
@@ -143,7 +143,7 @@ impl InvalidLimit {
         Plan { enforced: smallvec![charge], shadow: smallvec![] }
     }
 
-    /// How long until another token is verified; `None` if one is verified now.
+    /// The time until another token is verified; `None` if one is verified now.
     fn wait(&self, plan: &Plan) -> Option<Micros> {
         let settlement = self.buckets.peek(plan);
         if settlement.is_granted() { None } else { settlement.enforced.first().map(|outcome| outcome.retry_after) }

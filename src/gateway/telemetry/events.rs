@@ -1,8 +1,7 @@
-//! Keeps the last events of this gateway, in a few words each, for the status page.
+//! Keeps the last events of this gateway, briefly worded, for the status page.
 //!
-//! The log says more and is kept; this list is bounded and ends with the process. An event that recurs within [`AGAIN`]
-//! is counted as the same one, so that a flapping state does not push out all others. No event contains anything that a
-//! client sent.
+//! The log says more and is kept; this list is bounded and ends with the process. An event that recurs within [`AGAIN`] is
+//! counted as one, so that a flapping state does not displace all others. No event contains anything that a client sent.
 
 use std::collections::VecDeque;
 
@@ -12,11 +11,11 @@ use serde::Serialize;
 use base::printable::is_hidden;
 use base::time::{Clock, Micros, Timestamp};
 
-/// How many events are kept.
+/// The most events that are kept.
 const MOST: usize = 50;
-/// The longest detail, in characters. It may have text from elsewhere, such as an error of a file system.
+/// The longest detail, in characters. It may have text from outside, such as an error of a file system.
 const LONGEST: usize = 200;
-/// The longest detail that has only names of gateway.yaml, in characters.
+/// The longest detail that has only names from gateway.yaml, in characters.
 pub const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 
@@ -55,7 +54,7 @@ pub enum EventKind {
     Draining,
 }
 
-/// How much an event matters.
+/// The importance of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weight {
@@ -102,7 +101,7 @@ impl EventKind {
     }
 }
 
-/// Something that has happened, once or several times.
+/// An event, which has happened once or several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// The last time, in seconds since the epoch.
@@ -118,7 +117,7 @@ pub struct Event {
 #[derive(Debug)]
 pub struct Events {
     clock: Clock,
-    /// The newest first.
+    /// The events, the newest first.
     events: Mutex<VecDeque<Event>>,
 }
 
@@ -131,12 +130,12 @@ impl Events {
         self.add(kind, brief(detail, LONGEST), Recurrence::SameDetail);
     }
 
-    /// Notes an event that is the same one whatever names it lists: the latest are kept.
+    /// Notes an event that counts as the same one whatever names it lists: the latest names are kept.
     pub fn note_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::AnyDetail);
     }
 
-    /// Replaces the names of such an event, which is still going on.
+    /// Replaces the names of such an event, if it has not ended.
     pub fn extend_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::GoesOn);
     }
@@ -166,24 +165,24 @@ impl Events {
         events.push_front(event);
     }
 
-    /// The newest first.
+    /// All events, the newest first.
     pub fn all(&self) -> Vec<Event> {
         self.events.lock().iter().cloned().collect()
     }
 }
 
-/// Which event that was noted before is the same one.
+/// The condition under which an event counts as one noted before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recurrence {
-    /// A recent one of the kind with the same detail.
+    /// A recent event of the kind has the same detail.
     SameDetail,
-    /// A recent one of the kind.
+    /// A recent event of the kind exists.
     AnyDetail,
-    /// The last one of the kind, which has not ended.
+    /// The last event of the kind has not ended.
     GoesOn,
 }
 
-/// One line of bounded length.
+/// Text as one line of bounded length.
 fn brief(detail: &str, longest: usize) -> String {
     let plain = |c: char| if is_hidden(c) { ' ' } else { c };
     let mut brief: String = detail.chars().take(longest).map(plain).collect();

@@ -4,7 +4,7 @@ pub use crate::gateway::upstream::UpstreamError;
 pub use decision::access_log_line::Origin;
 use identity::jwt::Invalid;
 
-/// The route of a request that was answered before one was chosen, where a file has several.
+/// The route of a request that was answered before its route was chosen, where a file has several.
 pub const NO_ROUTE: &str = "none";
 
 /// The result of a decision.
@@ -24,24 +24,24 @@ pub fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
 
-/// How a TLS handshake has ended.
+/// The result of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeResult {
     Full,
-    /// Of a session that the client has continued.
+    /// A session that the client has resumed.
     Resumed,
     Timeout,
-    /// There were too many at once.
+    /// Too many handshakes were under way.
     TooMany,
-    /// The client asked for no name that there is a certificate for.
+    /// The client asked for a name without a certificate, or for no name.
     UnknownName,
-    /// The client showed no certificate that verifies.
+    /// The client presented no certificate that verifies.
     ClientCertificate,
-    /// The client gave up, and said why: for example, because it does not trust the certificate.
+    /// The client aborted and sent the reason: for example, it does not trust the certificate.
     Alert,
     /// The client disconnected.
     Closed,
-    /// Anything else, such as bytes that are not TLS, or nothing in common.
+    /// Any other failure, such as bytes that are not TLS, or no common version.
     Protocol,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics, events, the access log and traces: what the gateway records about itself.
+//! Metrics, events, the access log and traces: the gateway's records about itself.
 
 pub mod access_log;
 pub mod events;

@@ -1,4 +1,4 @@
-//! Remembers for each file that is read again whether it holds what is in force.
+//! Remembers for each file that is read again whether it is the one in force.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,4 @@
-//! Tracks the health of the store: counts its calls, knows whether it is connected, and reports when that changes.
+//! Tracks the health of the store: counts its calls, knows whether it is connected, and reports changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use stores::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, Sto
 /// The only eviction policy under which Redis keeps every bucket.
 const NO_EVICTION: &str = "noeviction";
 
-/// How often it is said that calls take too long.
+/// The interval at which calls that take too long are reported.
 const LONG_ROUND_TRIPS: Micros = Micros(60_000_000);
 
 #[derive(Debug)]
@@ -24,26 +24,26 @@ pub struct StoreHealth {
     metrics: StoreMetrics,
     events: Arc<Events>,
     clock: Clock,
-    /// Where the settings say that it is; empty for the embedded store.
+    /// The address in the settings; empty for the embedded store.
     address: String,
     links: Mutex<Links>,
-    /// Where the last connection that was made leads to.
+    /// The server of the last connection.
     server: Mutex<Option<HostPort>>,
     other_gateways: Mutex<OtherGateways>,
     /// The servers of a store on several, by address.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
-    /// What the store evicts, as last reported.
+    /// The eviction policy that was last reported.
     eviction_policy: Mutex<Option<String>>,
     failures: LogThrottle,
     healings: LogThrottle,
     warnings: LogThrottle,
     unsent: LogThrottle,
-    /// Requests that are to be reported by the next line about them.
+    /// Requests to report in the next line about unsent requests.
     unsent_requests: AtomicUsize,
     long_round_trips: LogThrottle,
 }
 
-/// What other gateways run, as last announced.
+/// The configurations of other gateways, as last announced.
 #[derive(Debug, Default)]
 struct OtherGateways {
     at: Timestamp,
@@ -59,9 +59,9 @@ enum NodeState {
 
 #[derive(Debug)]
 struct Links {
-    /// By worker that has a connection: why it is down.
+    /// The error of each worker that should have a connection and has none.
     down: Vec<Option<StoreError>>,
-    /// What was last reported; `None` at first.
+    /// The state that was last reported; `None` at first.
     reported: Option<Result<(), StoreError>>,
 }
 
@@ -101,20 +101,20 @@ impl StoreHealth {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
-    /// The servers of a store on several to which some thread is not connected, and how many there are in all.
+    /// The servers, of a store on several, to which some thread is not connected; and the number of all its servers.
     pub fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
         let nodes = self.nodes.lock();
         let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
         (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
     }
 
-    /// The server that decides, if the store is one and every thread is connected to it.
+    /// The server that decides, if the store is a single one and every thread is connected to it.
     pub fn server(&self) -> Option<String> {
         let server = self.server.lock();
         server.as_ref().filter(|_| self.is_up()).map(ToString::to_string)
     }
 
-    /// Other gateways that run another configuration than this one. Empty while their announcements cannot be read.
+    /// Other gateways with another configuration than this one. Empty while their announcements cannot be read.
     pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
         // The store may answer requests and yet fail to tell which gateways are alive.
@@ -179,7 +179,7 @@ impl StoreHealth {
         }
     }
 
-    /// Whether the store is on several servers. What has happened is then reported of each.
+    /// Whether the store is on several servers, whose states are reported separately.
     fn has_nodes(&self) -> bool {
         !self.nodes.lock().is_empty()
     }
@@ -218,14 +218,14 @@ impl StoreHealth {
         }
     }
 
-    /// Of one server of several, or of the only one.
+    /// Notes that the breaker of a server has opened; `node` is empty for the only server.
     fn note_breaker_opened(&self, node: &str) {
         self.events.note(EventKind::BreakerOpened, node);
         let server = self.server_named(node);
         log::warn!(server; "circuit breaker opened, the store did not answer in time");
     }
 
-    /// The same.
+    /// Notes that the breaker of a server has closed; `node` is empty for the only server.
     fn note_breaker_closed(&self, node: &str) {
         self.events.note(EventKind::BreakerClosed, node);
         let server = self.server_named(node);
@@ -284,8 +284,8 @@ impl StoreHealth {
         }
     }
 
-    /// Every thread has a connection, and they mostly fail and recover together: only a change of the whole is
-    /// reported.
+    /// Records the state of a worker's connection. Every thread has one, and they mostly fail and recover together: only a
+    /// change of the whole is reported.
     fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
         if let Some(link) = links.down.get_mut(worker) {

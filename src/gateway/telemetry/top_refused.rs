@@ -1,10 +1,9 @@
 //! Keeps the buckets with the most refusals of the last 30 to 60 seconds, in bounded memory.
 //!
-//! Each thread has tables of its own, one for each half minute with [`TABLE_SIZE`] buckets, filled by "space-saving"
-//! (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005): a bucket
-//! that is not in a full table replaces the one with the lowest count and inherits that count, which is the most that
-//! its own may be too high by. So every bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table,
-//! whatever the others are.
+//! Each thread has tables of its own, one for each half minute with [`TABLE_SIZE`] buckets, filled by "space-saving" (Metwally,
+//! Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005): a bucket that is not in a
+//! full table replaces the one with the lowest count and inherits that count, which is the maximum error of its own. So every
+//! bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table, whatever the others are.
 //!
 //! Only refusals are counted, and no thread ever waits: a refusal that arrives while a table is being read is skipped,
 //! and skipped refusals are counted.
@@ -23,10 +22,10 @@ use stores::Worker;
 const TABLE_SIZE: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
 
-/// Refusals of all threads.
+/// The refusals of all threads.
 #[derive(Debug)]
 pub struct TopRefused {
-    /// By worker.
+    /// The tables, by worker.
     windows: Box<[Mutex<Windows>]>,
     skipped: AtomicU64,
 }
@@ -38,7 +37,7 @@ pub struct LimitVersion {
     pub limit: LimitId,
 }
 
-/// A bucket, and how often it refused.
+/// A bucket, with the number of its refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedBucket {
     pub key: BucketKey,
@@ -47,7 +46,7 @@ pub struct RefusedBucket {
     pub at_most: u64,
 }
 
-/// The buckets with the most refusals, and over how long.
+/// The buckets with the most refusals, and the length of time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Top {
     pub span: Micros,
@@ -102,13 +101,13 @@ impl TopRefused {
     }
 }
 
-/// The current half minute and the one before, at the indexes of even and odd ones.
+/// The tables of the current half minute and of the one before, at the indexes of even and odd ones.
 #[derive(Debug, Default)]
 struct Windows([Table; 2]);
 
 #[allow(clippy::indexing_slicing, reason = "there are two, and a table's index are fewer than its columns are long")]
 impl Windows {
-    /// The table of a moment, or that of a later half minute if it has begun.
+    /// The table of a moment, or of a later half minute if that has begun.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
         let window = moment.0 / WINDOW.0;
         let table = &mut self.0[usize::from(window % 2 == 1)];
@@ -137,13 +136,13 @@ struct Table {
     window: u64,
     /// How many entries are in use.
     length: usize,
-    /// No count is below this, and counts before index `from` are above it: an entry with this count has the lowest.
+    /// The lowest count: no count is below this, and counts before index `from` are above it.
     fewest: u64,
     from: usize,
     /// The first bytes of each key. Keys are hashes, so two rarely share them.
     marks: [u32; TABLE_SIZE],
     counts: [u64; TABLE_SIZE],
-    /// How much of the count was inherited.
+    /// The part of each count that was inherited.
     over: [u64; TABLE_SIZE],
     keys: [BucketKey; TABLE_SIZE],
     limit_version: [LimitVersion; TABLE_SIZE],
@@ -201,7 +200,8 @@ impl Table {
         index
     }
 
-    /// Counts only grow, so each entry is visited once for each value of the lowest count.
+    /// The index of the entry with the lowest count. Counts only grow, so each entry is visited once for each value of the
+    /// lowest count.
     fn find_fewest(&mut self) -> usize {
         let has = |index: &usize| self.counts[*index] == self.fewest;
         let found = (self.from..TABLE_SIZE).find(has);

@@ -1,4 +1,4 @@
-//! Takes endpoints that fail out of the choice for a while, and never more than their share of an upstream.
+//! Ejects endpoints that fail: they get no requests for a while, but never more than a share of an upstream's endpoints.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ pub struct Ejector {
 }
 
 impl Ejector {
-    /// A request has failed at an endpoint. Returns whether that ejected it.
+    /// Notes that a request has failed at an endpoint. Returns whether that ejected it.
     pub fn failed(
         &self,
         endpoint: &Endpoint,
@@ -44,7 +44,7 @@ impl Ejector {
         true
     }
 
-    /// A request has succeeded at an endpoint. Returns whether it had been ejected before.
+    /// Notes that a request has succeeded at an endpoint. Returns whether it had been ejected before.
     pub fn succeeded(endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         let condition = &endpoint.condition;
         if condition.failures.load(Ordering::Relaxed) == 0 {
@@ -63,7 +63,7 @@ impl Ejector {
 mod tests {
     use std::net::SocketAddr;
 
-    use super::super::endpoint::{Connecting, WeightedAddress};
+    use super::super::endpoint::{ConnectOptions, WeightedAddress};
     use super::*;
     use base::time::Micros;
 
@@ -72,7 +72,7 @@ mod tests {
     fn endpoints(count: u16) -> Vec<Arc<Endpoint>> {
         let timeouts =
             config::UpstreamTimeouts { connect: SECOND, read: SECOND, write: SECOND, idle: SECOND, total: None };
-        let connecting = Connecting { timeouts, protocol: config::Protocol::Http1, tls: None };
+        let connecting = ConnectOptions { timeouts, protocol: config::Protocol::Http1, tls: None };
         let endpoint = |port| {
             let address = SocketAddr::from(([127, 0, 0, 1], port));
             let host = address.ip().to_string();

@@ -1,4 +1,4 @@
-//! One address of an upstream: how to connect to it, and how it has done lately.
+//! Holds one address of an upstream: how to connect to it, and its recent results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,35 +19,36 @@ use config::{Protocol, Scheme};
 /// The receive buffer of a narrow connection, in bytes; the kernel doubles it for its own overhead.
 const NARROW: usize = 8 << 10;
 
-/// Requests at the same time on one connection of HTTP/2. A server may allow fewer.
+/// The most requests at the same time on one HTTP/2 connection. A server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// How many bytes of one response an upstream of HTTP/2 may send before they are read, and of one on a narrow connection.
+/// The most bytes of one response that an upstream of HTTP/2 may send before they are read, on an ordinary and on a narrow
+/// connection.
 const STREAM_WINDOW: u32 = 256 << 10;
 const NARROW_STREAM_WINDOW: u32 = 16 << 10;
 
-/// The same of all responses of a connection: the most that HTTP/2 knows. So a response that no client reads is held back by its own
-/// window alone, and delays no other. It also decides how many small frames may wait: the h2 crate closes a connection on which they
-/// are, with the 256 bytes that it counts for each, more than half of this.
+/// The most bytes of all responses of a connection: the maximum of HTTP/2. So a response that no client reads is held back only
+/// by its own window, and delays no other. It also bounds small unread frames: the h2 crate closes a connection when they, with
+/// the 256 bytes that it counts for each, are more than half of this.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An address that requests may be sent to.
+/// An address to which requests may be sent.
 #[derive(Debug)]
 pub struct Endpoint {
     pub address: EndpointAddress,
     /// The name or address in the configuration; `localhost` for a socket.
     pub host: String,
     pub scheme: Scheme,
-    /// Of its address.
+    /// The hash of its address.
     pub(super) hash: u64,
-    /// Its share of the requests, against the weights of the other endpoints.
+    /// Its share of the requests, relative to the weights of the other endpoints.
     pub weight: u64,
     peer: HttpPeer,
-    /// The same with narrow connections.
+    /// The peer for narrow connections.
     narrow: HttpPeer,
-    /// Kept when the configuration or the addresses of the name change.
+    /// The condition, which is kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
 }
 
@@ -60,23 +61,23 @@ pub struct WeightedAddress {
     pub weight: u64,
 }
 
-/// What the connections to all endpoints of an upstream have in common.
+/// The options that the connections to all endpoints of an upstream share.
 #[derive(Clone, Debug)]
-pub struct Connecting {
+pub struct ConnectOptions {
     pub timeouts: config::UpstreamTimeouts,
     pub protocol: Protocol,
     /// For endpoints that have TLS.
     pub tls: Option<PeerTls>,
 }
 
-/// How an endpoint does.
+/// The condition of an endpoint: its requests, its failures and its checks.
 #[derive(Debug, Default)]
 pub struct EndpointCondition {
-    /// Requests that it has not finished yet.
+    /// The number of requests that it has not finished yet.
     in_flight: AtomicU32,
-    /// Failures since the last success.
+    /// The number of failures since the last success.
     pub(super) failures: AtomicU32,
-    /// In microseconds; 0 if it is not ejected.
+    /// The end of its ejection, in microseconds; 0 if it is not ejected.
     pub(super) ejected_until: AtomicU64,
     pub(super) health: HealthState,
     pub(super) counts: EndpointCounts,
@@ -84,10 +85,10 @@ pub struct EndpointCondition {
 
 impl Endpoint {
     /// # Errors
-    /// When the path of a socket cannot be one. The configuration has checked that it can.
+    /// When the path of a socket is invalid; the configuration has checked that it is not.
     pub fn new(
         WeightedAddress { address, scheme, host, weight }: WeightedAddress,
-        connecting: &Connecting,
+        connecting: &ConnectOptions,
         condition: Arc<EndpointCondition>,
     ) -> pingora::Result<Endpoint> {
         let mut peer = match &address {
@@ -109,7 +110,7 @@ impl Endpoint {
         Ok(Endpoint { hash: endpoint_hash(&address), address, host, scheme, weight, peer, narrow, condition })
     }
 
-    /// What Pingora connects to.
+    /// The peer for Pingora to connect to.
     pub fn peer(&self, window: Window) -> Box<HttpPeer> {
         Box::new(match window {
             Window::Whole => self.peer.clone(),
@@ -121,7 +122,7 @@ impl Endpoint {
         self.condition.in_flight.load(Ordering::Relaxed)
     }
 
-    /// `host` with the port, without it if it is the usual one.
+    /// `host` with the port, unless that is the default one.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match self.address.inet().map(|address| address.port()) {
@@ -135,7 +136,7 @@ impl Endpoint {
         !self.condition.health.is_down()
     }
 
-    /// Whether it has been ejected, and its time is not over.
+    /// Whether it has been ejected, and the ejection has not ended.
     pub fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
         match self.condition.ejected_until.load(Ordering::Relaxed) {
             0 => false,
@@ -157,7 +158,7 @@ impl Endpoint {
     }
 }
 
-fn options(Connecting { timeouts, protocol, .. }: &Connecting) -> PeerOptions {
+fn options(ConnectOptions { timeouts, protocol, .. }: &ConnectOptions) -> PeerOptions {
     let mut options = PeerOptions::new();
     options.connection_timeout = Some(timeouts.connect.into());
     options.total_connection_timeout = Some(timeouts.connect.into());
@@ -182,7 +183,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The same, unless the endpoint has so many already.
+    /// An attempt, unless the endpoint has `most` already.
     pub fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
         let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
         endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -200,7 +201,7 @@ impl Attempt {
         self.endpoint.condition.counts.count_failure(failure);
     }
 
-    /// The response has ended, so long after the connection was made.
+    /// Adds the duration of a response that has ended, counted from the connection.
     pub fn add_duration(&self, duration: Micros) {
         self.endpoint.condition.counts.add_duration(duration);
     }

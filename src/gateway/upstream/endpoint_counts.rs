@@ -1,4 +1,4 @@
-//! Counts what the endpoints of an upstream do, and says how they are.
+//! Counts the requests of an upstream's endpoints, and reports their states.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use super::endpoint::Endpoint;
 use super::failure::EndpointFailure;
 use base::time::{Micros, Timestamp};
 
-/// Of an upstream with more endpoints, no endpoint is reported by itself.
+/// The most endpoints of an upstream that are reported one by one; with more, none is.
 pub const MOST_REPORTED: usize = 64;
 
-/// What was counted at an endpoint since it became known.
+/// The counts of an endpoint since it became known.
 #[derive(Debug, Default)]
 pub struct EndpointCounts {
     requests: AtomicU64,
     finished: AtomicU64,
-    /// In microseconds, of all that have finished together.
+    /// The sum of the durations of finished requests, in microseconds.
     duration: AtomicU64,
     failures: [AtomicU64; EndpointFailure::COUNT],
 }
@@ -42,7 +42,7 @@ impl EndpointCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     Available,
-    /// By its checks.
+    /// Its checks have found it down.
     Down,
     Ejected,
 }
@@ -59,14 +59,14 @@ impl Availability {
     }
 }
 
-/// What is known of an endpoint.
+/// The state and the counts of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointReport {
     pub address: String,
     pub availability: Availability,
-    /// Attempts of requests, those that failed included.
+    /// The number of attempts of requests, including those that failed.
     pub requests: u64,
-    /// Those of them whose response has ended, and how long they took together.
+    /// The number of attempts whose response has ended, and the sum of their durations.
     pub finished: u64,
     pub duration: Micros,
     pub failures: Vec<(EndpointFailure, u64)>,
@@ -79,14 +79,14 @@ impl EndpointReport {
 }
 
 impl Upstream {
-    /// How many endpoints there are of each availability, in the order of [`Availability::ALL`].
+    /// The number of endpoints of each availability, in the order of [`Availability::ALL`].
     pub fn availabilities(&self, now: Timestamp) -> [(Availability, usize); 3] {
         let pool = self.pool.load();
         Availability::ALL
             .map(|one| (one, pool.endpoints.iter().filter(|endpoint| endpoint.availability(|| now) == one).count()))
     }
 
-    /// Each of its endpoints, if they are no more than [`MOST_REPORTED`].
+    /// A report of each endpoint, if there are no more than [`MOST_REPORTED`].
     pub fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
         let pool = self.pool.load();
         if pool.endpoints.len() > MOST_REPORTED {

@@ -1,6 +1,6 @@
-//! Names how a request fails at an upstream.
+//! Lists the ways in which a request fails at an upstream.
 
-/// How the upstream failed.
+/// The failure of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     Unresolved,
@@ -14,7 +14,7 @@ pub enum UpstreamError {
     Tls,
     ReadTimeout,
     WriteTimeout,
-    /// The request has taken longer than all its attempts together may.
+    /// The request, with all its attempts, has taken longer than it may.
     TotalTimeout,
     Closed,
     InvalidAnswer,
@@ -52,7 +52,7 @@ impl UpstreamError {
     }
 }
 
-/// How an endpoint failed.
+/// The failure of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointFailure {
     Error(UpstreamError),
@@ -74,7 +74,7 @@ impl EndpointFailure {
         }
     }
 
-    /// Below [`EndpointFailure::COUNT`], and another one for each of them.
+    /// A distinct index for each failure, below [`EndpointFailure::COUNT`].
     pub fn index(self) -> usize {
         match self {
             EndpointFailure::Error(error) => error as usize,

@@ -1,7 +1,7 @@
 //! Selects by a value of the request, so that requests with the same value go to the same endpoint.
 //!
-//! Each endpoint gets a score of the value, by its address and its weight, and the highest one is taken (rendezvous hashing). So an
-//! endpoint that leaves moves only the values that it had, a new one takes its share from all others, and all gateways agree.
+//! Each endpoint gets a score for the value, by its address and its weight, and the highest one is chosen (rendezvous hashing).
+//! So an endpoint that leaves moves only its own values, a new one takes its share from all others, and all gateways agree.
 //!
 //! Loads are bounded: an endpoint that has more than [`FACTOR`] times its share of the requests under way is left out, and the
 //! next highest score is taken.
@@ -15,7 +15,7 @@ use super::Pool;
 use super::endpoint::Endpoint;
 use base::endpoint_address::EndpointAddress;
 
-/// How much more than its share of the requests under way an endpoint may have.
+/// The factor by which an endpoint may exceed its share of the requests under way.
 const FACTOR: f64 = 1.25;
 
 /// The hash of a value that requests have in common.
@@ -28,7 +28,7 @@ impl BalanceKey {
     }
 }
 
-/// The same in every process of every version.
+/// A hash that is the same in every process and every version.
 fn stable_hash(bytes: &[u8]) -> u64 {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
@@ -46,7 +46,7 @@ fn mixed(mut hash: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-/// The highest of all endpoints wins as often as its weight is of the sum of weights.
+/// The score of an endpoint. The share of values for which it is the highest is in proportion to the endpoint's weight.
 #[expect(clippy::cast_precision_loss, reason = "53 bits of a hash are enough, and weights are small")]
 fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
     let uniform = ((mixed(key.0.get() ^ endpoint.hash) >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
@@ -54,7 +54,7 @@ fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
 }
 
 impl Pool {
-    /// The endpoint of a value, of those for which `fits` holds and that do not have more than their share already.
+    /// The endpoint for a value, among those for which `fits` holds and that have not more than their share already.
     pub(super) fn hashed(&self, key: BalanceKey, fits: impl Fn(&Endpoint) -> bool) -> Option<&Arc<Endpoint>> {
         let fitting = || self.endpoints.iter().filter(|endpoint| fits(endpoint));
         let (mut requests, mut weights) = (1.0, 0.0);
@@ -81,7 +81,7 @@ mod tests {
     use std::collections::HashMap;
     use std::net::SocketAddr;
 
-    use super::super::endpoint::{Attempt, Connecting, WeightedAddress};
+    use super::super::endpoint::{Attempt, ConnectOptions, WeightedAddress};
     use super::super::schedule::Schedule;
     use super::*;
     use base::time::Micros;
@@ -90,7 +90,7 @@ mod tests {
     fn pool(weights: &[u64]) -> Pool {
         let second = Micros(1_000_000);
         let timeouts = UpstreamTimeouts { connect: second, read: second, write: second, idle: second, total: None };
-        let connecting = Connecting { timeouts, protocol: Protocol::Http1, tls: None };
+        let connecting = ConnectOptions { timeouts, protocol: Protocol::Http1, tls: None };
         let endpoint = |(number, weight): (u8, &u64)| {
             let address = SocketAddr::from(([192, 0, 2, number], 80));
             let host = address.ip().to_string();

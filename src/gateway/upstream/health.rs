@@ -1,7 +1,7 @@
-//! Checks the endpoints of an upstream, and says which of them are down.
+//! Checks the endpoints of an upstream, and determines which of them are down.
 //!
-//! One task for each upstream does so for the whole process, whatever number of threads it has. An endpoint is up until
-//! its checks have failed as often as `fall` says.
+//! One task for each upstream does this for the whole process, whatever its number of threads. An endpoint is up until `fall`
+//! checks in a row have failed.
 
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,15 @@ use super::join_all::join_all;
 use base::endpoint_address::EndpointAddress;
 use config::Health;
 
-/// What the checks of an endpoint have found. It is up until they say something else.
+/// The result of the checks of an endpoint. It is up until they say otherwise.
 #[derive(Debug, Default)]
 pub struct HealthState {
     is_down: AtomicBool,
-    /// Checks in a row that contradict that.
+    /// The number of checks in a row that contradict that.
     contradictions: Mutex<u32>,
 }
 
-/// What the checks say of an endpoint from now on.
+/// A change of an endpoint's state by its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthChange {
     Down,
@@ -36,13 +36,13 @@ impl HealthState {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    /// What was found no longer holds: nothing checks the endpoint any more.
+    /// Resets the state, because the endpoint is no longer checked.
     pub fn forget(&self) {
         *self.contradictions.lock() = 0;
         self.is_down.store(false, Ordering::Relaxed);
     }
 
-    /// A check has ended. Returns what that has changed.
+    /// Notes the result of a check. Returns the change of the state, if any.
     fn checked(&self, result: &Result<(), ProbeError>, settings: &Health) -> Option<HealthChange> {
         let mut contradictions = self.contradictions.lock();
         let is_down = self.is_down();
@@ -61,7 +61,7 @@ impl HealthState {
 }
 
 impl Upstream {
-    /// Whether the caller has to start a task that checks the endpoints. `true` at most once.
+    /// Whether the caller must start a task that checks the endpoints. `true` at most once.
     pub fn needs_checks(&self) -> bool {
         self.settings.health.is_some() && !self.has_checks.swap(true, Ordering::Relaxed)
     }
@@ -89,8 +89,8 @@ impl Upstream {
     }
 }
 
-/// Checks the endpoints of `upstream` again and again, until it is dropped or replaced. `report` is called whenever one of
-/// them goes down, or up again.
+/// Checks the endpoints of `upstream` repeatedly, until it is dropped or replaced. `report` is called whenever one of them goes
+/// down, or up again.
 pub async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &EndpointAddress, HealthChange)) {
     let Some(settings) = weak.upgrade().and_then(|upstream| upstream.settings.health.clone()) else { return };
     let mut interval = tokio::time::interval(settings.interval.into());

@@ -18,12 +18,12 @@ use base::time;
 use base::tls::certificate_error;
 use config::{Health, HealthCheck, Protocol, Scheme};
 
-/// In bytes. A status line is shorter.
+/// The most bytes that are read for a status line.
 const LONGEST_STATUS_LINE: usize = 1 << 10;
-/// In bytes: the response to a check of gRPC has seven.
+/// The most bytes of a message: the response to a gRPC check has seven.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
-/// Why a check has failed.
+/// The reason why a check has failed.
 #[derive(Debug)]
 pub enum ProbeError {
     Timeout,
@@ -56,7 +56,7 @@ impl fmt::Display for ProbeError {
 /// Checks an endpoint once.
 ///
 /// # Errors
-/// Whatever shows that it is not healthy.
+/// Returns the reason why the endpoint is not healthy.
 pub async fn probe(endpoint: &Endpoint, upstream: &config::Upstream, settings: &Health) -> Result<(), ProbeError> {
     let checked = time::timeout(settings.timeout.into(), check(endpoint, upstream, settings));
     checked.await.map_err(|_| ProbeError::Timeout)?
@@ -160,7 +160,7 @@ fn request(method: Method, scheme: Scheme, host: &str, path: &str) -> Result<Req
     request.map_err(|error| ProbeError::Closed(io::Error::other(error)))
 }
 
-/// What is read of a response over HTTP/2.
+/// The parts of an HTTP/2 response that a check reads.
 struct Http2Response {
     status: u16,
     body: Vec<u8>,

@@ -1,7 +1,7 @@
-//! The upstreams: their endpoints, which of them a request goes to, and what happens when one of them is ill.
+//! Holds the upstreams: their endpoints, which of them a request goes to, and the treatment of endpoints that fail.
 //!
-//! Every address of a name is an endpoint. A pool of connections belongs to an address and is Pingora's, so it stays when the
-//! configuration changes, and with it what is known of the endpoint.
+//! Every address of a name is an endpoint. A connection pool belongs to an address and is Pingora's, so it stays when the
+//! configuration changes, and with it the endpoint's condition.
 
 mod ejection;
 pub mod endpoint;
@@ -38,30 +38,30 @@ use base::time;
 use base::time::{Micros, Timestamp};
 use config::Balance;
 use ejection::Ejector;
-use endpoint::{Connecting, Endpoint};
+use endpoint::{ConnectOptions, Endpoint};
 use request::attribute::Attribute;
 use resolver::Addresses;
 use retry_budget::RetryBudget;
 use schedule::Schedule;
 use tls::PeerTls;
 
-/// How much of a response the kernel may receive before it is read.
+/// The size of the receive buffer for a response that is not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
-    /// As much as the kernel chooses.
+    /// The kernel chooses the size.
     Whole,
-    /// Little, so that little is held of a response whose client does not read it. Slow over a long distance.
+    /// A small size, so that little is held of a response whose client does not read it. Slow over a long distance.
     Narrow,
 }
 
 #[derive(Debug)]
 pub struct Upstream {
     settings: config::Upstream,
-    connecting: Connecting,
+    connecting: ConnectOptions,
     /// The addresses of each endpoint of the configuration.
     addresses: parking_lot::Mutex<Addresses>,
     pool: ArcSwap<Pool>,
-    /// Counts up with every turn.
+    /// The number of the next turn.
     turn: AtomicUsize,
     ejector: Ejector,
     retry_budget: RetryBudget,
@@ -71,7 +71,7 @@ pub struct Upstream {
     has_resolver: AtomicBool,
     /// Whether a task keeps checking the endpoints.
     has_checks: AtomicBool,
-    /// Whether another upstream has this one's place, and its endpoints.
+    /// Whether another upstream has replaced this one and has its endpoints.
     is_replaced: AtomicBool,
 }
 
@@ -80,11 +80,11 @@ pub struct Upstream {
 pub enum Retry {
     Yes,
     No,
-    /// There were too many already.
+    /// The budget of retries is used up.
     OverBudget,
 }
 
-/// The endpoints that are known.
+/// The known endpoints.
 #[derive(Debug, Default)]
 struct Pool {
     endpoints: Vec<Arc<Endpoint>>,
@@ -96,7 +96,7 @@ impl Upstream {
         Upstream::made(settings, None)
     }
 
-    /// The upstream for new settings: the same if nothing has changed. What is known of endpoints that stay is kept.
+    /// The upstream for new settings: the same one if nothing has changed. Endpoints that stay keep their condition.
     pub fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);
@@ -111,7 +111,7 @@ impl Upstream {
         let is_complete = addresses.needs_no_resolver();
         let new = Upstream {
             settings: settings.clone(),
-            connecting: Connecting {
+            connecting: ConnectOptions {
                 timeouts: settings.timeouts,
                 protocol: settings.protocol,
                 tls: settings.tls.as_deref().map(PeerTls::new),
@@ -135,7 +135,7 @@ impl Upstream {
         new
     }
 
-    /// Makes the pool for the addresses that are known. Those of `known` keep what is known of them.
+    /// Makes the pool for the known addresses. Endpoints in `known` keep their condition.
     fn rebuild(&self, known: &Pool) {
         let endpoints: Vec<Arc<Endpoint>> = self
             .addresses
@@ -161,7 +161,7 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// What `Host` is in a request that has none, without the port if that is the usual one.
+    /// The value of `Host` in a request that has none, without the port if that is the default one.
     pub fn authority(&self) -> String {
         let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -176,23 +176,23 @@ impl Upstream {
         }
     }
 
-    /// How long a request may take as a whole, if its route does not say.
+    /// The longest that a whole request may take, if its route does not set it.
     pub fn total_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.total
     }
 
-    /// Whether the caller has to start a task that keeps resolving the names. `true` at most once.
+    /// Whether the caller must start a task that keeps resolving the names. `true` at most once.
     pub fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
 
-    /// A request is sent to an endpoint for the first time.
+    /// Notes that a request is sent to an endpoint for the first time.
     fn begin(&self) {
         self.retry_budget.add(self.settings.retries.budget);
     }
 
-    /// Whether a request that has failed at so many endpoints may be sent to another one. If so, that is counted. `max` is how
-    /// often it may be, if not as the upstream says.
+    /// Whether a request that has failed at `failed` endpoints may be sent to another one, which is then counted. `max` is the
+    /// maximum number of retries; `None`: the upstream's setting.
     pub fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
         if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
@@ -201,8 +201,8 @@ impl Upstream {
         self.take_retry()
     }
 
-    /// Whether a request whose connection had been closed before it was sent may be sent once more, to any endpoint. If so, that
-    /// is counted. `max` is as in [`Upstream::retry`].
+    /// Whether a request whose connection was closed before it was sent may be sent once more, to any endpoint, which is then
+    /// counted. `max` is as in [`Upstream::retry`].
     pub fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }
@@ -211,13 +211,13 @@ impl Upstream {
         if self.retry_budget.take() { Retry::Yes } else { Retry::OverBudget }
     }
 
-    /// A request has failed at an endpoint. Returns whether the endpoint was ejected because of that.
+    /// Notes that a request has failed at an endpoint. Returns whether that ejected the endpoint.
     pub fn failed(&self, endpoint: &Endpoint, now: Timestamp) -> bool {
         let Some(settings) = &self.settings.ejection else { return false };
         self.ejector.failed(endpoint, &self.pool.load().endpoints, settings, now)
     }
 
-    /// An endpoint has answered. Returns whether it is used again after an ejection.
+    /// Notes that an endpoint has answered. Returns whether it is used again after an ejection.
     pub fn succeeded(&self, endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         Ejector::succeeded(endpoint, now)
     }

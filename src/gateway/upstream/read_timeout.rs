@@ -1,18 +1,17 @@
 //! Decides which connection enforces the upstream read timeout (`upstream_timeouts.read`) of a request: exactly one does.
 //!
-//! The timeout is the proxy's. Pingora's own timer at the connection to the upstream enforces it, for every protocol that
-//! the client may speak; but it is made again each time that the proxy begins to wait, one and a half times for a request. A
-//! client connection of HTTP/1 has a timer that outlives its requests, and it is polled for as long as the proxy waits: it
-//! can do the same for less, if the request is complete. While a body is still being sent, both sides may be waited for, and
-//! Pingora's timer knows which.
+//! Pingora's own timer at the connection to the upstream can enforce it, for every protocol of the client; but it is made again
+//! each time that the proxy begins to wait, one and a half times for a request. An HTTP/1 client connection has a timer that
+//! outlives its requests, and is polled for as long as the proxy waits: it enforces the timeout at a lower cost, if the request
+//! is complete. While a body is still being sent, both sides may be slow, and only Pingora's timer distinguishes them.
 //!
-//! So can a stream of HTTP/2, which borrows a timer of its connection and is handed the timeout through its session.
+//! A stream of HTTP/2 can do it too: it borrows a timer of its connection and gets the timeout through its session.
 //!
 //! A request for an upgrade has two timeouts: the head of the response has the read timeout, which the client's connection
 //! enforces, and the tunnel after it may be idle for longer, which Pingora's timer enforces.
 //!
-//! So a connection offers to enforce the timeout, and the proxy moves it there or leaves it where it is. Neither has to
-//! know the conditions of the other.
+//! So a connection offers to enforce the timeout, and the proxy moves it there or leaves it at Pingora's. Neither has to know
+//! the conditions of the other.
 
 use std::fmt;
 use std::io;
@@ -22,7 +21,7 @@ use pingora::upstreams::peer::PeerOptions;
 
 use base::time::Micros;
 
-/// The read timeout of the current request on one client connection, as far as that connection enforces it.
+/// The read timeout of the current request on one client connection, if that connection enforces it.
 ///
 /// Written and read by the tasks of one connection only.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ pub struct DelegatedReadTimeout(AtomicU64);
 
 const NOT_OFFERED: u64 = u64::MAX;
 const OFFERED: u64 = u64::MAX - 1;
-/// Is added to how long a tunnel may be idle.
+/// The flag that marks the value as the idle timeout of a tunnel.
 const TUNNEL: u64 = 1 << 63;
 
 /// Whether a connection can enforce the timeout for a request.
@@ -41,7 +40,7 @@ pub enum Offer {
 }
 
 impl DelegatedReadTimeout {
-    /// A new request begins: what was delegated for the one before no longer applies.
+    /// Begins a new request: the delegation of the one before no longer applies.
     pub fn begin(&self, offer: Offer) {
         let state = match offer {
             Offer::Offered => OFFERED,
@@ -61,7 +60,7 @@ impl DelegatedReadTimeout {
         }
     }
 
-    /// The upgrade was accepted: from now on nothing is enforced here but that the client reads.
+    /// Notes that the upgrade was accepted: from now on only that the client reads is enforced here.
     pub fn begin_tunnel(&self, idle: Micros) {
         self.0.store(TUNNEL | idle.0.min(TUNNEL / 2), Ordering::Relaxed);
     }
@@ -72,7 +71,7 @@ impl DelegatedReadTimeout {
         state.checked_sub(TUNNEL).filter(|_| state < OFFERED).map(Micros)
     }
 
-    /// What the client's connection has to enforce; `None` if nothing was delegated.
+    /// The timeout that the client's connection must enforce; `None` if none was delegated.
     pub fn get(&self) -> Option<Micros> {
         let state = self.0.load(Ordering::Relaxed);
         (state < TUNNEL).then_some(Micros(state))

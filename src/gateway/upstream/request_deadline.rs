@@ -1,7 +1,7 @@
-//! Holds the time by which the current request of a client connection has to have ended (`timeouts.total`).
+//! Holds the deadline of the current request of a client connection (`timeouts.total`).
 //!
-//! The proxy sets it, and the connection enforces it, as it does with the [read timeout](super::read_timeout). A stream of HTTP/2
-//! has its own, which its request carries with its head: [`RequestDeadline::of_stream`].
+//! The proxy sets it, and the connection enforces it, as with the [read timeout](super::read_timeout). A stream of HTTP/2 has
+//! its own, which its request carries with its head: [`RequestDeadline::of_stream`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use base::time::Timestamp;
 
 const NONE: u64 = u64::MAX;
 
-/// The deadline of the current request on one client connection, or of a stream. Written and read by the tasks of that only.
+/// The deadline of the current request on one client connection, or of a stream. Only the tasks of that connection or stream use
+/// it.
 #[derive(Debug)]
 pub struct RequestDeadline(AtomicU64);
 
@@ -39,7 +40,7 @@ impl RequestDeadline {
         self.0.store(deadline.0, Ordering::Relaxed);
     }
 
-    /// The request may take as long as it wants.
+    /// Removes the deadline.
     pub fn clear(&self) {
         self.0.store(NONE, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Resolves the names of an upstream's endpoints again and again.
+//! Resolves the names of an upstream's endpoints repeatedly.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -16,10 +16,10 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// The interval while a name has never been resolved.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One endpoint shares its weight among so many addresses without rounding.
+/// The number of shares of one endpoint's weight: so many numbers of addresses divide it without rounding.
 const SHARES: u64 = 27_720;
 
-/// The addresses of an upstream, by endpoint of the configuration.
+/// The addresses of an upstream, for each endpoint of the configuration.
 #[derive(Debug)]
 pub(super) struct Addresses(Vec<EndpointAddresses>);
 
@@ -27,12 +27,12 @@ pub(super) struct Addresses(Vec<EndpointAddresses>);
 struct EndpointAddresses {
     settings: config::Endpoint,
     is_name: bool,
-    /// In ascending order: resolvers rotate theirs. Empty before the name has been resolved.
+    /// The known addresses in ascending order, because resolvers rotate theirs. Empty before the name has been resolved.
     known: Vec<EndpointAddress>,
 }
 
 impl Addresses {
-    /// Names that `before` has resolved keep their addresses.
+    /// Makes the addresses for new settings. Names that `before` has resolved keep theirs.
     pub fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
         let endpoint = |endpoint: &config::Endpoint| {
             let address = match &endpoint.socket {
@@ -60,7 +60,7 @@ impl Addresses {
         same.map(|one| one.known.clone()).unwrap_or_default()
     }
 
-    /// Every address once. Those of one endpoint share its weight; an address of several has the sum.
+    /// Every address once. The addresses of one endpoint share its weight; an address of several endpoints has the sum.
     pub fn weighted(&self) -> Vec<WeightedAddress> {
         let mut weighted: Vec<WeightedAddress> = Vec::new();
         for one in &self.0 {
@@ -90,7 +90,7 @@ impl Upstream {
         named.map(|(index, one)| (index, one.settings.host.clone(), one.settings.port)).collect()
     }
 
-    /// Uses the result of a look-up.
+    /// Applies the result of a look-up.
     fn apply_lookup(&self, index: usize, found: io::Result<Vec<SocketAddr>>) {
         let mut addresses = self.addresses.lock();
         let Some(one) = addresses.0.get_mut(index) else { return };
@@ -112,7 +112,7 @@ impl Upstream {
         }
     }
 
-    /// Every name has been looked up once more. Returns how long to wait before the next time.
+    /// Notes that every name has been looked up once more. Returns the time to wait before the next look-ups.
     fn end_lookups(&self) -> Duration {
         self.looked_up.send_replace(true);
         if self.addresses.lock().0.iter().any(|one| one.known.is_empty()) {
@@ -123,7 +123,7 @@ impl Upstream {
     }
 }
 
-/// Resolves the names of `upstream` again and again, until it is dropped. Warns of a name that leads to one of `listeners`.
+/// Resolves the names of `upstream` repeatedly, until it is dropped. Warns of a name that leads to one of `listeners`.
 pub async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
     keep_resolving_with(weak, &listeners, async |host, port| {
         Ok(tokio::net::lookup_host((host, port)).await?.collect())
@@ -147,7 +147,7 @@ fn is_own(address: SocketAddr, listener: SocketAddr) -> bool {
     address.port() == listener.port() && (ip == listened || listened.is_unspecified() && is_of_this_host())
 }
 
-/// As [`keep_resolving`], by `look_up`.
+/// Does the work of [`keep_resolving`] with the resolver `look_up`.
 async fn keep_resolving_with(
     weak: Weak<Upstream>,
     listeners: &[SocketAddr],

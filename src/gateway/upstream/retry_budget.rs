@@ -1,10 +1,10 @@
-//! Bounds how many requests are sent a second time: to a share of all requests, with a few in advance.
+//! Bounds how many requests are sent again: to a share of all requests, with a few in advance.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A retry takes this much, in hundredths of a request.
+/// The cost of a retry, in hundredths of a request.
 const RETRY: u32 = 100;
-/// What may be saved up: so many retries are possible at once, and before there were requests.
+/// The most that is saved up: as many retries are possible at once, even before there were requests.
 const MAX_SAVED: u32 = 10 * RETRY;
 
 /// The budget of one upstream. Every request adds its share of a retry.
@@ -18,7 +18,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// A request begins. `share` is in percent.
+    /// Adds the share of a request that begins. `share` is in percent.
     pub fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MAX_SAVED {
@@ -28,7 +28,7 @@ impl RetryBudget {
         }
     }
 
-    /// Takes a retry. Returns whether there was one left.
+    /// Takes a retry. Returns whether one was left.
     pub fn take(&self) -> bool {
         let take = |saved: u32| saved.checked_sub(RETRY);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()

@@ -1,6 +1,6 @@
-//! Orders endpoints so that each comes as often as its weight says, and those with a large weight not in a row.
+//! Orders endpoints so that each has turns in proportion to its weight, and those with a large weight not in a row.
 
-/// How many turns a schedule has at most. Weights that do not fit are rounded.
+/// The most turns of a schedule. Weights that do not fit are rounded.
 const MAX_TURNS: u64 = 4096;
 
 /// The order in which endpoints are taken, by their index.
@@ -8,7 +8,8 @@ const MAX_TURNS: u64 = 4096;
 pub struct Schedule(Vec<u16>);
 
 impl Schedule {
-    /// The smooth sequence of these weights: in every part of it each endpoint is as near to its share as whole turns allow.
+    /// The smooth sequence of these weights: in every part of it the turns of each endpoint are as near to its share as
+    /// possible.
     pub fn new(weights: &[u64]) -> Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
@@ -33,7 +34,7 @@ impl Schedule {
         Schedule(sequence.collect())
     }
 
-    /// The endpoint whose turn it is.
+    /// The endpoint for this turn.
     pub fn turn(&self, number: usize) -> Option<usize> {
         let index = number.checked_rem(self.0.len())?;
         self.0.get(index).map(|endpoint| usize::from(*endpoint))

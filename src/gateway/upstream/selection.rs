@@ -1,8 +1,8 @@
 //! Selects the endpoint that a request is sent to.
 //!
-//! Endpoints that are down or ejected, and those at which the request has failed already, are left out as long as others
-//! remain. Then those that are only ejected are used, and if all are down, all of them: an upstream that seems to be ill as a
-//! whole gets its requests nevertheless.
+//! Endpoints that are down or ejected, and those at which the request has failed already, are left out as long as others remain.
+//! Then the ejected ones are used, and if all are down, all of them: an upstream that seems to fail as a whole still gets its
+//! requests.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ use base::endpoint_address::EndpointAddress;
 use base::time::Timestamp;
 use config::Balance;
 
-/// Where a request is sent.
+/// The selected endpoint of a request.
 #[derive(Debug)]
 pub struct Selection {
     pub peer: Box<HttpPeer>,
@@ -25,20 +25,21 @@ pub struct Selection {
     pub alternatives: Alternatives,
 }
 
-/// A request to be sent to an endpoint, once more or for the first time.
+/// The conditions of a selection, for a first attempt or a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub turn: Turn,
-    /// By which the endpoint is chosen; `None` if the upstream does not, or the request has no such value.
+    /// The value by which the endpoint is chosen; `None` if the upstream does not choose by one, or the request has none.
     pub key: Option<BalanceKey>,
 }
 
-/// How the turn of an endpoint comes.
+/// How an endpoint is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// One after the other, for the first attempt of a request.
     Next,
-    /// For a retry: if it took the next turn, the request after it would go to the endpoint that has just failed.
+    /// At random, for a retry: if a retry took the next turn, the request after it would go to the endpoint that has just
+    /// failed.
     Drawn,
 }
 
@@ -50,11 +51,11 @@ pub enum Alternatives {
 }
 
 impl Upstream {
-    /// The endpoint for a request, which has failed already at those for which `failed_at` holds. `now` is asked only if an
-    /// endpoint has been ejected.
+    /// Selects the endpoint of a request, which has already failed at those for which `failed_at` holds. `now` is called only if
+    /// an endpoint has been ejected.
     ///
     /// # Errors
-    /// No address is known, or every endpoint has as many requests as it may.
+    /// When no address is known, or every endpoint has as many requests as it may.
     pub fn select(
         &self,
         choice: Choice,
@@ -126,14 +127,14 @@ impl Upstream {
         }
     }
 
-    /// Whether too few endpoints are available to send all requests to them.
+    /// Whether so few endpoints are available that requests are sent to unavailable ones too.
     fn panics(&self, pool: &Pool, is_available: impl Fn(&Endpoint) -> bool) -> bool {
         let below = usize::from(self.settings.panic_below);
         let available = || pool.endpoints.iter().filter(|endpoint| is_available(endpoint)).count();
         below > 0 && available().saturating_mul(100) < pool.endpoints.len().saturating_mul(below)
     }
 
-    /// The endpoint of the value, or the next one in turn, for which `fits` holds. For least requests the turns are drawn.
+    /// The endpoint for the value, or the next one in turn, for which `fits` holds. With least requests it is chosen at random.
     fn take_turn<'p>(
         &self,
         pool: &'p Pool,
@@ -156,9 +157,9 @@ impl Upstream {
         None
     }
 
-    /// An endpoint for which `fits` holds, drawn by weight.
+    /// A random endpoint for which `fits` holds, by weight.
     fn draw<'p>(&self, pool: &'p Pool, fits: impl Fn(&Endpoint) -> bool) -> Option<&'p Arc<Endpoint>> {
-        /// So many draws find one of two endpoints nearly always.
+        /// The most random draws: where half of the endpoints fit, these find one nearly always.
         const DRAWS: usize = 8;
         for _ in 0..DRAWS {
             if let Some(endpoint) = pool.at_turn(fastrand::usize(..)).filter(|endpoint| fits(endpoint)) {
@@ -176,7 +177,7 @@ impl Pool {
     }
 }
 
-/// Requests under way at an endpoint, this one included, for its weight.
+/// The requests under way at an endpoint, including this one, divided by its weight.
 fn load(endpoint: &Endpoint) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "weights are small numbers")]
     let weight = endpoint.weight.max(1) as f64;

@@ -1,6 +1,6 @@
-//! Makes of the settings of TLS what Pingora's connector takes.
+//! Converts TLS settings into those of Pingora's connector.
 //!
-//! Pingora makes a configuration of its own for every connection that is verified by authorities of ours or presents a
+//! Pingora makes a configuration of its own for every connection that is verified by configured authorities or presents a
 //! certificate, so no TLS session is resumed. It verifies nothing without a name, and panics on a certificate that its parser
 //! does not know: neither is passed to it.
 
@@ -14,14 +14,14 @@ use rustls::pki_types::ServerName;
 
 use base::tls::client::{Client, Verification};
 
-/// What the connections of an upstream have in common.
+/// The settings that the connections of an upstream share.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
     authorities: Arc<[WrappedX509]>,
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
     verification: Verification,
-    /// Another one for other files.
+    /// The group of its connections in Pingora's pool; another one after the files have changed.
     group: u64,
 }
 

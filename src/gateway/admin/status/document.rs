@@ -1,4 +1,4 @@
-//! Makes the document of the status page: what is in force, and what was counted since the start.
+//! Makes the document of the status page: the configuration in force, and the counts since the start.
 //!
 //! It contains no value that a client sent: names are from the configuration and from closed lists. Its size is bounded
 //! by [`MAX_ROWS`].
@@ -23,20 +23,20 @@ use rules::rule::{Action, Mode, Policy};
 use stores::RunningGateway;
 use stores::memory::Memory;
 
-/// Of more rows, the busiest are shown.
+/// The most rows that are shown: the busiest.
 const MAX_ROWS: usize = 2000;
-/// `check` reports all of them.
+/// The most warnings that are shown; `check` reports all of them.
 const MAX_WARNINGS: usize = 20;
-/// The metrics have all of them.
+/// The most nodes that are shown; the metrics have all of them.
 const MAX_NODES: usize = 5;
 
-/// What the page says about this process itself.
+/// The facts about this process that the page shows.
 #[derive(Debug)]
 pub struct Instance {
     /// The name of this machine.
     pub host: String,
     pub started: Timestamp,
-    /// By the wall clock.
+    /// The start of the process by the wall clock.
     pub started_at: Timestamp,
     /// The bound address of the page, with the port that was chosen.
     pub admin: Option<SocketAddr>,
@@ -58,7 +58,7 @@ struct Document<'d> {
     others: Vec<RunningGateway>,
     answers: ResponseTotals,
     decisions: BTreeMap<String, u64>,
-    /// Decisions by door. `None`: no other proxy asks.
+    /// Decisions by door. `None`: no other proxy asks this gateway.
     doors: Option<BTreeMap<String, u64>>,
     refused: BTreeMap<String, u64>,
     unmatched: BTreeMap<&'d str, u64>,
@@ -66,13 +66,13 @@ struct Document<'d> {
     upstream_seconds: Histogram,
     upstream_errors: u64,
     connections: f64,
-    /// Requests that wait in queues. `None`: no limit delays any.
+    /// Requests that wait in queues. `None`: no limit delays requests.
     waiting: Option<f64>,
     /// `None`: there is no access log.
     access_log_dropped: Option<u64>,
     issuers: Vec<Issuer>,
     top_refused: TopRefusedDocument,
-    /// The newest first.
+    /// The events, the newest first.
     events: Vec<Event>,
     warnings: Vec<WarningRow>,
     warnings_left_out: usize,
@@ -94,19 +94,19 @@ struct WarningRow {
 struct ConfigInForce<'d> {
     hash: &'d str,
     loaded: f64,
-    /// Whether the files hold what is in force; `false` while one of them is invalid.
+    /// Whether the configuration in force is that of the files; `false` while a file is invalid.
     last_reload_successful: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct StoreSummary {
     kind: &'static str,
-    /// Where it is, while it is up; `None` for one in this process.
+    /// The address of the store while it is up; `None` for buckets in this process.
     server: Option<String>,
     up: bool,
-    /// How many servers it is on; 0 for a store that is on one.
+    /// The number of servers of a store on several; otherwise 0.
     nodes: usize,
-    /// Those of them to which some thread is not connected.
+    /// The servers to which some thread is not connected.
     nodes_down: Vec<String>,
     breaker_open: bool,
     may_evict: bool,
@@ -116,7 +116,7 @@ struct StoreSummary {
     call_seconds: Histogram,
     /// Limits decided without the store.
     without: u64,
-    /// In this process.
+    /// The number of buckets in this process.
     buckets: usize,
     evicted: u64,
 }
@@ -133,7 +133,7 @@ struct ResponseTotals {
 #[derive(Debug, Serialize)]
 struct Issuer {
     issuer: String,
-    /// `None`: never.
+    /// The moment at which it was last fetched; `None`: never.
     fetched: Option<f64>,
 }
 
@@ -227,7 +227,7 @@ fn answers(readings: Readings<'_>) -> ResponseTotals {
     }
 }
 
-/// Of the policies in force that have limits: the registry may still have others.
+/// The counts of the policies in force that have limits; the registry may still have others.
 fn unmatched<'d>(snapshot: &'d Snapshot, readings: Readings<'_>) -> BTreeMap<&'d str, u64> {
     let counts = readings.by("rate_limiter_unmatched_total", "policy");
     let has_limits = |policy: &&Policy| policy.rules.iter().any(|rule| matches!(rule.action, Action::Charge(_)));

@@ -1,4 +1,4 @@
-//! The endpoints of the status page.
+//! Makes the rows of endpoints on the status page.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub struct EndpointRow {
     state: &'static str,
     requests: u64,
     failed: u64,
-    /// Those whose response has ended, and how long they took together, in seconds.
+    /// The number of requests whose response has ended, and the sum of their durations in seconds.
     finished: u64,
     seconds: f64,
 }

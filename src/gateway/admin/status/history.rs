@@ -1,8 +1,7 @@
 //! Keeps the counts of the last hour, one point for each half minute, so that a page opened now shows it at once.
 //!
-//! Every half minute the counters are read, and the differences are stored in rings. A limit, or what denies
-//! requests, has a ring from its first request on, as long as it is in force; the number of rings is bounded. A restart begins
-//! with an empty history.
+//! Every half minute the counters are read, and the differences are stored in rings. A limit or a denier has a ring from its
+//! first request on, as long as it is in force; the number of rings is bounded. A restart begins with an empty history.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -14,13 +13,13 @@ use base::time::{Micros, Timestamp};
 use rules::rule::{Mode, OnStoreFailure};
 use rules::rule_set::RuleSet;
 
-/// How often the counters are read.
+/// The interval at which the counters are read.
 pub const INTERVAL: Micros = Micros(30_000_000);
 /// One hour of points.
 const POINTS: usize = 120;
-/// How many limits have a ring, with 8 bytes for each point.
+/// The most limits with a ring, which takes 8 bytes for each point.
 const MAX_RINGS: usize = 1000;
-/// How many limits are in the document: the busiest.
+/// The most limits in the document: the busiest.
 const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
@@ -29,15 +28,15 @@ pub struct History(Mutex<HistoryState>);
 #[derive(Debug)]
 struct HistoryState {
     started: Timestamp,
-    /// When the counters were last read.
+    /// The moment at which the counters were last read.
     read: Timestamp,
     before: Totals,
     points: VecDeque<Point>,
-    /// By policy, rule and mode, as metrics name them.
+    /// The limits, by policy, rule and mode, as metrics name them.
     limits: HashMap<LimitName, LimitHistory>,
 }
 
-/// What was counted for one limit.
+/// The counts of one limit.
 #[derive(Debug, Default)]
 struct LimitHistory {
     allowed: u64,
@@ -56,7 +55,7 @@ struct Totals {
     decisions: Histogram,
 }
 
-/// What was counted in a part of the hour.
+/// The counts of a part of the hour.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     end: Timestamp,
@@ -68,7 +67,7 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The last hour, the oldest point first; the last point is not over yet.
+/// The last hour, the oldest point first; the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct HourDocument {
     /// In seconds since the start of the gateway: the end of each point, and its length.
@@ -105,7 +104,7 @@ impl History {
         recorded.add_limits(rules, readings);
     }
 
-    /// The hour up to now.
+    /// The document of the last hour.
     pub fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
         let recorded = self.0.lock();
         let unfinished = recorded.point(now, &Totals::of(readings));
@@ -137,8 +136,8 @@ impl HistoryState {
         }
     }
 
-    /// Also keeps the counts of limits that are not in force as long as the registry does: if one comes back with its
-    /// counts, they must not look new.
+    /// Adds a point for each limit. Keeps the counts of limits that are not in force as long as the registry does: if such a
+    /// limit comes back with its counts, they must not look new.
     fn add_limits(&mut self, rules: &RuleSet, readings: Readings<'_>) {
         let in_force: HashSet<LimitName> = names(rules).collect();
         let counts = counts(readings);
@@ -200,7 +199,7 @@ impl HistoryState {
 }
 
 impl LimitHistory {
-    /// A limit that counts less than before was removed, and has come back since.
+    /// The counts since the last point. A limit with lower counts than before was removed and has come back.
     fn since(&self, allowed: u64, refused: u64) -> [u32; 2] {
         let since = |now: u64, before: u64| narrow(now.checked_sub(before).unwrap_or(now));
         [since(allowed, self.allowed), since(refused, self.refused)]
@@ -222,12 +221,12 @@ impl Totals {
     }
 }
 
-/// The limits in force, then what denies.
+/// The names of the limits in force, then of the deniers.
 fn names(rules: &RuleSet) -> impl Iterator<Item = LimitName> {
     rules.limits().iter().map(LimitName::of).chain(rules.deniers().iter().map(LimitName::of_denier))
 }
 
-/// Allowed and refused of every limit that has series.
+/// The allowed and refused requests of every limit that has series.
 fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     let mut counts: HashMap<LimitName, [u64; 2]> = HashMap::new();
     let mut add = |metric, which: fn(&mut [u64; 2]) -> &mut u64| {
@@ -246,7 +245,7 @@ fn counts(readings: Readings<'_>) -> HashMap<LimitName, [u64; 2]> {
     counts
 }
 
-/// Half a minute does not exceed this.
+/// The count as 32 bits, which half a minute never exceeds.
 fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

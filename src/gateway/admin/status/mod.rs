@@ -1,8 +1,7 @@
 //! Shows the gateway in a browser: a page, and the documents that it loads.
 //!
-//! The page is one file that loads nothing from elsewhere, and a content security policy makes the browser enforce
-//! that. The numbers are those of `/metrics`, and the page computes rates from them. What is kept here is the history
-//! of the last hour.
+//! The page is one file that loads nothing from other sites, and a content security policy makes the browser enforce that. The
+//! numbers are those of `/metrics`, and the page computes rates from them. Only the history of the last hour is kept here.
 
 mod document;
 mod endpoints;
@@ -43,10 +42,10 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// For how long a document is served again, however many clients ask for it.
+/// How long a document is served again, however many clients ask for it.
 const MAX_AGE: Micros = Micros(500_000);
 
-/// What is shown and not counted anywhere.
+/// The facts and the history that the page shows and no metric has.
 #[derive(Debug)]
 pub struct Status {
     instance: Instance,
@@ -173,7 +172,7 @@ fn answer(kind: &'static str, body: Vec<u8>) -> Response<Vec<u8>> {
     response.body(body).unwrap_or_default()
 }
 
-/// The hash of the content of the page's only such element, as a content security policy names it.
+/// The hash of the content of the page's only element of this kind, as a content security policy contains it.
 fn hash_of(element: &str) -> String {
     let begin = format!("<{element}>");
     let inside = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&format!("</{element}>")));

@@ -1,4 +1,4 @@
-//! Sums what was counted over the series of a metric.
+//! Sums metrics over their series.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,11 +9,11 @@ use base::time::Timestamp;
 use rules::denier::Denier;
 use rules::rule_set::CompiledLimit;
 
-/// The numbers of every metric, as they are when they are asked for.
+/// The present values of all metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Readings<'r>(pub &'r Registry);
 
-/// The limit, or what denies, that a series belongs to. The mode is empty where the metric does not have it.
+/// The limit or the denier of a series. The mode is empty where the metric does not have it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitName {
     pub policy: String,
@@ -40,18 +40,18 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// In seconds since the epoch.
+/// A moment in seconds since the epoch.
 pub fn date(moment: Timestamp) -> f64 {
     moment.since(Timestamp(0)).seconds()
 }
 
 impl Readings<'_> {
-    /// A counter, over all of the series that it has had.
+    /// The sum of a counter over all series, including removed ones.
     pub fn total(self, name: &str) -> u64 {
         self.0.total(name)
     }
 
-    /// A gauge, over all of its series.
+    /// The sum of a gauge over all its series.
     pub fn level(self, name: &str) -> f64 {
         self.0.gauges(name).iter().map(|reading| reading.value).sum()
     }
@@ -88,7 +88,7 @@ impl Readings<'_> {
         sums
     }
 
-    /// A counter that has no mode, by limit and one more label; of what was counted at all.
+    /// A counter without a mode, by limit and one more label; series with counts alone.
     pub fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
         let mut sums: HashMap<_, BTreeMap<_, _>> = HashMap::new();
         for reading in self.0.counters(name).into_iter().filter(|reading| reading.value > 0) {
@@ -114,7 +114,7 @@ impl Readings<'_> {
 }
 
 impl Histogram {
-    /// The bound that 99 of 100 samples since `before` were within, at most the last one; `None` if there were no samples.
+    /// The bound within which 99 of 100 samples since `before` were, at most the last one; `None` without samples.
     pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));

@@ -1,4 +1,4 @@
-//! The rules of the status page: what each may do, and what was counted of it.
+//! Makes the rows of rules on the status page: their limits, and their counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +11,7 @@ use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Mode, Otherwise, Rule};
 use rules::rule_set::CompiledLimit;
 
-/// A shorter window ends while one looks at the page.
+/// The shortest window whose end is shown: a shorter one ends while the page is read.
 const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 
 /// One limit, a rule without limits, or, without the name of a rule, the `otherwise: deny` of a policy.
@@ -44,11 +44,11 @@ struct DenierRow {
 #[derive(Debug, Serialize)]
 struct LimitRow {
     numbers: String,
-    /// When the present window ends, with the offset of its time zone; for windows of an hour or more that all clients share.
+    /// The end of the present window, with the offset of its time zone; for windows of an hour or more that all clients share.
     #[serde(skip_serializing_if = "Option::is_none")]
     ends: Option<String>,
     keys: String,
-    /// The counter that it shares with other limits.
+    /// The meter that it shares with other limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     meter: Option<String>,
     #[serde(skip_serializing_if = "is_none")]
@@ -57,7 +57,7 @@ struct LimitRow {
     allowed: u64,
     refused: u64,
     near: u64,
-    /// Decided without the store, by what was done; empty if that never happened.
+    /// The decisions without the store, by their result; empty without any.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     fallback: BTreeMap<String, u64>,
 }
@@ -66,7 +66,7 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// What was counted for each limit.
+/// The counts of each limit.
 struct LimitCounts {
     asked: Counts,
     allowed: Counts,
@@ -77,7 +77,7 @@ struct LimitCounts {
 
 type Counts = HashMap<LimitName, u64>;
 
-/// The busiest rows, in the order of the file, and how many are left out. `now` is by the clock of the store.
+/// The busiest rows, in the order of the file, and the number of rows left out. `now` is by the clock of the store.
 pub fn busiest<'d>(
     snapshot: &'d Snapshot,
     readings: Readings<'_>,
@@ -149,7 +149,7 @@ fn rows<'d>(snapshot: &'d Snapshot, readings: Readings<'_>, now: Timestamp) -> V
     rows
 }
 
-/// How many limits a rule is compiled to: its own, and the candidates that are tried next to them.
+/// The number of limits that a rule is compiled to: its own, and their candidates.
 fn count(rule: &Rule) -> usize {
     match &rule.action {
         Action::Allow | Action::Deny => 0,

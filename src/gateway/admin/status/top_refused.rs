@@ -14,7 +14,7 @@ const MAX_ROWS: usize = 10;
 
 #[derive(Debug, Serialize)]
 pub struct TopRefusedDocument {
-    /// Over how many seconds.
+    /// The number of seconds over which refusals were counted.
     seconds: f64,
     buckets: Vec<RefusedRow>,
     /// Refusals since the start that were not counted because the tables were being read.
@@ -26,10 +26,10 @@ struct RefusedRow {
     bucket: String,
     policy: String,
     rule: String,
-    /// The lower and the upper bound of its refusals.
+    /// The lower bound of its refusals; `at_most` is the upper bound.
     at_least: u64,
     at_most: u64,
-    /// For a shell on this machine.
+    /// The command that shows the bucket, for a shell on this machine.
     command: String,
 }
 

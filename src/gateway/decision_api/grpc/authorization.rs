@@ -1,7 +1,7 @@
 //! Reads the request that Envoy asks about, as the external authorization filter describes it.
 //!
-//! Without `encode_raw_headers` the filter joins the values of a repeated field by commas. Which of the commas the client has
-//! sent is not known then; so a value with a comma counts as several, and a rule that reads such a field refuses the request.
+//! Without `encode_raw_headers` the filter joins the values of a repeated field with commas, which cannot be distinguished from
+//! commas of the client. So a value with a comma counts as several, and a rule that reads such a field refuses the request.
 
 use std::net::IpAddr;
 
@@ -18,20 +18,20 @@ use decision::refusal::Refusal;
 use request::percent;
 use request::sent_descriptor::SentDescriptor;
 
-/// What a call says of a request.
+/// The request that a call describes.
 #[derive(Debug)]
 pub struct AskedRequest<'m> {
     pub http: &'m HttpRequest,
-    /// The client, as the other proxy believes it to be.
+    /// The address of the client, according to the other proxy.
     pub source: IpAddr,
     pub fields: HeaderMap,
     /// The extensions of the route's context.
     pub sent: SentDescriptor<'m>,
-    /// What is known of TLS between the client and the other proxy; `None` if nothing is.
+    /// The TLS connection between the client and the other proxy, as far as it is described; `None` if it is not.
     pub tls: Option<TlsIdentity>,
 }
 
-/// What a call lacks.
+/// The part of a call that is missing or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unusable {
     Request,
@@ -42,7 +42,7 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// Completes the sentence that says what is wrong with a call.
+    /// Completes the sentence that reports the fault.
     pub const fn what(self) -> &'static str {
         match self {
             Unusable::Request => "attributes.request.http is missing",
@@ -53,7 +53,7 @@ impl Unusable {
     }
 }
 
-/// The request that a call is about.
+/// Reads the request that a call describes.
 ///
 /// # Errors
 /// Says what is missing.
@@ -69,7 +69,7 @@ pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
     Ok(AskedRequest { http, source, fields, sent: SentDescriptor::of_request(entries), tls })
 }
 
-/// What rules may read of TLS. That a certificate has verified is the other proxy's word.
+/// The TLS properties that rules may read. Whether a certificate was verified is the other proxy's statement.
 fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsIdentity>, Unusable> {
     let pem = peer.map(|peer| &*peer.certificate).filter(|pem| !pem.is_empty());
     let certificate = pem.map(|pem| ClientCertificate::read_pem(&percent::decode(pem.as_bytes())));

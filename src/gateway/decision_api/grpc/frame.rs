@@ -9,20 +9,20 @@ pub const PREFIX: usize = 5;
 /// The longest message that is read, in bytes. A body that Envoy sends along with a request is in it.
 pub const LONGEST: usize = 1 << 20;
 
-/// Why a call has no message that can be read.
+/// The reason why a call has no message that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// There is no whole message, or something after it.
+    /// The body has no whole message, or bytes after it.
     Framing,
     Compressed,
     TooLong,
-    /// It was not whole in time.
+    /// The message was not complete in time.
     Late,
-    /// It is no message of its type.
+    /// The bytes are not a message of the expected type.
     Message,
 }
 
-/// The only message of a body.
+/// Reads the only message of a body.
 ///
 /// # Errors
 /// If the body is anything else.
@@ -44,7 +44,7 @@ pub fn read<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
     M::decode(message).map_err(|_| FrameError::Message)
 }
 
-/// The body with this message alone.
+/// A body with only this message.
 pub fn write(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(PREFIX + length);

@@ -1,7 +1,6 @@
 //! The messages of Envoy's services and of gRPC's health check, with the fields that are read or written here.
 //!
-//! Written by hand from their definitions: what is not here is skipped when a message is read, as a field of a later
-//! version is.
+//! Written by hand from their definitions: other fields are skipped when a message is read, like fields of a later version.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +22,9 @@ pub struct RateLimitRequest {
 pub struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<DescriptorEntry>,
-    /// A limit of the caller's own.
+    /// A limit that the caller sends itself.
     #[prost(message, optional, tag = "2")]
-    pub limit: Option<Unread>,
+    pub limit: Option<PresenceOnly>,
     /// `google.protobuf.UInt64Value`
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
@@ -37,14 +36,14 @@ pub struct RateLimitDescriptor {
 pub struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub key: String,
-    /// A text; but Envoy passes on what a client has sent, whatever it is.
+    /// The value, as bytes: Envoy passes on what a client has sent, which may not be text.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
 
-/// A message of which only its presence counts.
+/// A message of which only the presence is read.
 #[derive(Clone, Copy, PartialEq, Message)]
-pub struct Unread {}
+pub struct PresenceOnly {}
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse`
 #[derive(Clone, PartialEq, Message)]
@@ -154,7 +153,7 @@ pub struct Peer {
 /// `envoy.service.auth.v3.AttributeContext.TLSSession`
 #[derive(Clone, PartialEq, Message)]
 pub struct TlsSession {
-    /// The name that a client has asked for, and so possibly no text.
+    /// The name that a client has asked for, as bytes: it may not be text.
     #[prost(bytes = "vec", tag = "1")]
     pub sni: Vec<u8>,
 }
@@ -182,10 +181,10 @@ pub struct RequestAttributes {
 pub struct HttpRequest {
     #[prost(string, tag = "2")]
     pub method: String,
-    /// Of fields that the request repeats, the values are joined by commas.
+    /// The fields; the values of repeated ones are joined by commas.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub headers: BTreeMap<String, Vec<u8>>,
-    /// With the query. As the values of fields, what a client has sent, and so possibly no text.
+    /// The path with the query, as bytes that a client has sent: they may not be text.
     #[prost(bytes = "vec", tag = "4")]
     pub path: Vec<u8>,
     #[prost(string, tag = "5")]

@@ -1,7 +1,7 @@
 //! The doors of Envoy: calls of gRPC about a request, or about descriptors in place of one, and the health check.
 //!
-//! A call is a request of HTTP/2 like any other, with the bounds of its listener; here are the frames of its messages, the
-//! few messages that are needed, and its status in the trailers.
+//! A call is a request of HTTP/2 like any other, with the bounds of its listener. This folder adds the frames of its messages,
+//! the required messages, and the status in the trailers.
 
 pub mod authorization;
 pub mod frame;
@@ -32,7 +32,7 @@ enum Reply {
     Failure(Status, &'static str),
 }
 
-/// The codes of gRPC that are answered, besides 0.
+/// The gRPC codes of answers, besides 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     InvalidArgument = 3,
@@ -67,7 +67,7 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// The body of a call, which may take this long in all: it is kept in memory.
+/// Reads the body of a call, which is kept in memory, within this time.
 async fn read_body(session: &mut Session, within: Micros) -> Result<std::result::Result<Bytes, FrameError>> {
     let read = async {
         let mut body = BytesMut::new();
@@ -85,7 +85,7 @@ async fn read_body(session: &mut Session, within: Micros) -> Result<std::result:
 /// Answers a call.
 ///
 /// # Errors
-/// If the other proxy has gone.
+/// When the other proxy has disconnected.
 async fn respond(session: &mut Session, reply: Reply) -> Result<()> {
     let mut header = ResponseHeader::build(200, Some(4))?;
     header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;

@@ -1,4 +1,4 @@
-//! Reads a call of the rate limit service, and words what was decided about it.
+//! Reads a call of the rate limit service, and words the decision about it.
 
 use super::messages::{Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit};
 use base::time::Timestamp;
@@ -13,15 +13,15 @@ use rules::call::{DescriptorPart, Hits};
 use rules::rule::{Expose, OnStoreFailure};
 use rules::rule_set::RuleSet;
 
-/// A descriptor of a call, with how much it pays.
+/// A descriptor of a call, with the number of hits that it pays.
 #[derive(Debug)]
 pub struct AskedDescriptor<'m> {
     pub sent: SentDescriptor<'m>,
     pub hits: Hits,
 }
 
-/// The descriptors of a call, in order. In a value, bytes that are no text become U+FFFD: an error would let the requests pass of a
-/// client that sends them.
+/// The descriptors of a call, in order. Bytes of a value that are not text become U+FFFD: an error would let the requests of a
+/// client that sends them pass.
 pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
     message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }
@@ -68,7 +68,7 @@ pub fn statuses(
     parts.iter().map(status).collect()
 }
 
-/// The numbers of the most restrictive limit that clients may see, of those whose level is known.
+/// The numbers of the most restrictive limit that clients may see and whose level is known.
 fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
     let shown = own.iter().filter(|answer| answer.limit.expose == Expose::Yes);
     let levels = shown.filter_map(|answer| Some((answer, answer.outcome?, answer.charge.algorithm.ceiling())));
@@ -83,7 +83,7 @@ fn numbers(own: &[LimitAnswer<'_>], now: Timestamp) -> DescriptorStatus {
     }
 }
 
-/// The limit in a unit that the protocol has; `None` if it fits none.
+/// The limit in a unit of the protocol; `None` if it fits no unit.
 fn current_limit(algorithm: &Algorithm, name: &str, now: Timestamp) -> Option<CurrentLimit> {
     let PolicyNumbers { quota, window } = PolicyNumbers::of(algorithm, now);
     let unit = match (calendar_unit(algorithm), window) {

@@ -53,7 +53,7 @@ const MOST_ENTRIES: usize = 64;
 const RATE_LIMIT: &str = "envoy.service.ratelimit.v3.RateLimitService";
 const AUTHORIZATION: &str = "envoy.service.auth.v3.Authorization";
 
-/// What a handler needs besides its message.
+/// The context of a call, besides its message.
 struct CallContext<'c> {
     api: &'c DecisionApi,
     snapshot: &'c Arc<Snapshot>,
@@ -75,7 +75,7 @@ pub fn door(path: &str, settings: &Decide) -> Door {
 /// Answers a call to a listener with these settings.
 ///
 /// # Errors
-/// If the other proxy has gone.
+/// When the other proxy has disconnected.
 pub async fn answer(
     api: &DecisionApi,
     session: &mut Session,
@@ -252,7 +252,8 @@ impl CallContext<'_> {
         reply
     }
 
-    /// The refusal of a request. A store that gives no answer is an error, for which the other proxy has a mode of its own.
+    /// The answer for the refusal of a request. An error for a store that gives no answer: the other proxy has a setting for
+    /// that case.
     fn denied(
         &self,
         call: &mut Call,
@@ -278,7 +279,7 @@ impl CallContext<'_> {
         })))
     }
 
-    /// Records the refusal of a call of which no request was read.
+    /// Records the refusal of a call whose request could not be read.
     fn refuse_unread(&self, session: &Session, call: &mut Call, door: Door, refusal: &Refusal) {
         let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         call.record_at_least(self.snapshot, peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
@@ -323,7 +324,7 @@ impl CallContext<'_> {
         Reply::Message(frame::write(&HealthCheckResponse { status: status.into() }))
     }
 
-    /// Logs what a call lacks: an operator of the other proxy has to correct it.
+    /// Logs the fault of a call, which an operator of the other proxy has to correct.
     fn report_unusable(&self, call: &Call, what: &str) {
         let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();
@@ -337,7 +338,7 @@ impl CallContext<'_> {
         Arrival { worker, at, caller, direction, purpose, patience }
     }
 
-    /// What a line of the access log may have of these descriptors.
+    /// The descriptors of a call, as far as the access log may contain them.
     fn logged<'d, 'm: 'd>(
         &self,
         sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
@@ -368,7 +369,7 @@ fn fields(passed: &Decision, id: &FieldValue) -> Result<ResponseHeader> {
     Ok(header)
 }
 
-/// The fields of a response as messages, but for those that the other proxy writes itself.
+/// The fields of a response as messages, without those that the other proxy writes itself.
 fn values(header: &ResponseHeader) -> Vec<HeaderValue> {
     let sent = header.headers.iter().filter(|(name, _)| ![CONTENT_LENGTH, DATE].contains(name));
     sent.map(|(name, value)| match value.to_str() {

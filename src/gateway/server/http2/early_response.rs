@@ -1,4 +1,5 @@
-//! Answers the streams whose requests never reach the application: their head is invalid, or their client has too many.
+//! Answers the streams whose requests never reach the application: their head is invalid, or their client has too many under
+//! way.
 
 use bytes::Bytes;
 use h2::server::SendResponse;

@@ -1,21 +1,21 @@
-//! Decides when a client makes so much work, and asks for so little, that its connection is closed.
+//! Decides when a client causes so much work without requests that its connection is closed.
 
 use super::frame_counts::FrameCounts;
 use base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);
 
-/// Streams that a client may reset in a period. Beyond, at most half of its streams.
+/// The streams that a client may reset in a period. Beyond it, at most half of its streams.
 const MOST_RESETS: u32 = 200;
 
-/// Frames in a period that carry nothing. Pings that measure the connection are some tens in a second.
+/// The frames without content in a period. Pings that measure the connection are some tens in a second.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// The frames of the current period.
 #[derive(Debug)]
 pub struct FloodLimit {
     began: Timestamp,
-    /// The counts at its beginning.
+    /// The counts at the beginning of the period.
     resets: u32,
     opened: u32,
     idle_frames: u32,
@@ -26,7 +26,7 @@ impl FloodLimit {
         FloodLimit { began: now, resets: 0, opened: 0, idle_frames: 0 }
     }
 
-    /// Whether the client has exceeded what it may do.
+    /// Whether the client has exceeded a limit.
     pub fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
         let (resets, opened, idle_frames) = (counts.resets(), counts.opened(), counts.idle_frames());
         let reset = resets.wrapping_sub(self.resets);

@@ -1,15 +1,15 @@
 //! Counts the frames that a client sends, by their heads alone (RFC 9113, section 4.1).
 //!
-//! So it is known whether a block of header fields has begun and is not complete, how many streams were opened, and how often a
-//! client resets streams or sends frames that carry nothing. What a frame says is for the h2 crate to read.
+//! They show whether a block of header fields is incomplete, how many streams were opened, and how often a client resets streams
+//! or sends frames without content. The h2 crate reads the content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What a client sends before its first frame.
+/// The bytes that a client sends before its first frame.
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// In bytes.
+/// The length of a frame's head, in bytes.
 const FRAME_HEAD: usize = 9;
 
 const DATA: u8 = 0;
@@ -19,21 +19,22 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// What is known of the frames so far, for the loop of the connection. Every count wraps.
+/// The counts of the frames so far, for the loop of the connection. Every count wraps.
 #[derive(Debug, Default)]
 pub struct FrameCounts {
     /// Whether a block of header fields is incomplete.
     in_block: AtomicBool,
-    /// How many such blocks have begun.
+    /// The number of blocks of header fields that have begun.
     blocks: AtomicU32,
-    /// How many of them are the first of their stream.
+    /// The number of these blocks that are the first of their stream.
     opened: AtomicU32,
     resets: AtomicU32,
-    /// Parts of bodies.
+    /// The number of parts of bodies.
     data: AtomicU32,
-    /// Frames that carry neither a part of a message nor credit for one: SETTINGS, PING, PRIORITY and unknown ones.
+    /// The number of frames that carry neither a part of a message nor credit for one: SETTINGS, PING, PRIORITY and unknown
+    /// ones.
     idle_frames: AtomicU32,
-    /// Frames since the last turn.
+    /// The number of frames since the last turn.
     turn: AtomicU32,
 }
 
@@ -43,32 +44,32 @@ impl FrameCounts {
         self.in_block.load(Ordering::Relaxed).then(|| self.blocks.load(Ordering::Relaxed))
     }
 
-    /// How many blocks of header fields have begun.
+    /// The number of blocks of header fields that have begun.
     pub fn blocks(&self) -> u32 {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// How many streams have begun.
+    /// The number of streams that have begun.
     pub fn opened(&self) -> u32 {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// How many streams the client has reset.
+    /// The number of streams that the client has reset.
     pub fn resets(&self) -> u32 {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// How many parts of bodies have begun.
+    /// The number of parts of bodies that have begun.
     pub fn data(&self) -> u32 {
         self.data.load(Ordering::Relaxed)
     }
 
-    /// How many frames have carried nothing.
+    /// The number of frames without content.
     pub fn idle_frames(&self) -> u32 {
         self.idle_frames.load(Ordering::Relaxed)
     }
 
-    /// How many frames have begun since [`FrameCounts::begin_turn`].
+    /// The number of frames that have begun since [`FrameCounts::begin_turn`].
     pub fn of_this_turn(&self) -> u32 {
         self.turn.load(Ordering::Relaxed)
     }
@@ -79,17 +80,17 @@ impl FrameCounts {
     }
 }
 
-/// Finds the heads of frames in what a client sends, however it is split.
+/// Finds the heads of frames in the bytes that a client sends, however they are split.
 #[derive(Debug)]
 pub struct FrameCounter {
-    /// What is left of the preface.
+    /// The number of missing bytes of the preface.
     preface: usize,
     head: [u8; FRAME_HEAD],
-    /// How much of the head is there.
+    /// The number of bytes of the head so far.
     filled: usize,
-    /// What is left of the frame's payload.
+    /// The number of missing bytes of the frame's payload.
     payload: usize,
-    /// Whether the last block of header fields goes on in a further frame.
+    /// Whether the last block of header fields continues in a further frame.
     is_continued: bool,
     /// The highest stream that the client has opened.
     last_stream: u32,
@@ -115,7 +116,7 @@ impl FrameCounter {
         &self.counts
     }
 
-    /// Takes the next bytes of the connection.
+    /// Counts the frames in the next bytes of the connection.
     pub fn count(&mut self, mut bytes: &[u8]) {
         bytes = skip(&mut self.preface, bytes);
         loop {
@@ -166,7 +167,7 @@ impl FrameCounter {
     }
 }
 
-/// Skips what is `left` of a part, as far as `bytes` have it, and returns the rest of them.
+/// Skips `left` bytes of a part, as far as `bytes` contains them, and returns the rest.
 fn skip<'b>(left: &mut usize, bytes: &'b [u8]) -> &'b [u8] {
     let skipped = bytes.len().min(*left);
     *left -= skipped;

@@ -1,4 +1,4 @@
-//! Watches what a client sends on its way to the h2 crate, which says nothing of its frames.
+//! Watches the bytes that a client sends on their way to the h2 crate, which reports nothing about its frames.
 
 use std::io;
 use std::pin::Pin;
@@ -13,23 +13,23 @@ use super::frame_counts::{FrameCounter, FrameCounts};
 use crate::gateway::server::forward_writes::forward_writes;
 use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 
-/// How many frames are read before other connections get a turn.
+/// The number of frames that are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
 
 /// The stream of a connection of HTTP/2.
 #[derive(Debug)]
 pub struct FrameWatch {
     inner: Stream,
-    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as
-    /// sockets and our stream of TLS do.
+    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as sockets
+    /// and our TLS stream do.
     readable: PollOnWake,
-    /// What has been read of the connection before.
+    /// The bytes that have been read of the connection before.
     prefix: Bytes,
     counter: FrameCounter,
 }
 
 impl FrameWatch {
-    /// `prefix` has been read of the stream already.
+    /// Watches `inner`, of which `prefix` has been read already.
     pub fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
         let counter = FrameCounter::default();
         let counts = Arc::clone(counter.counts());

@@ -1,4 +1,4 @@
-//! Reads and discards the rest of a request that was answered before it was whole, so that its client sees the response.
+//! Reads and discards the rest of a request that was answered before it was complete, so that its client sees the response.
 //!
 //! A stream that ends is reset while its client is still sending. Clients such as curl then discard the response.
 
@@ -10,10 +10,10 @@ use super::streams::StreamGuard;
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// In bytes: what a client with a fast connection sends in that time.
+/// The most bytes that are discarded: what a client with a fast connection sends in that time.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Discards what arrives of this body for a while, and holds `guard` as long.
+/// Discards the rest of this body for a while, and holds `guard` until then.
 pub fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {

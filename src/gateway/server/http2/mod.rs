@@ -1,9 +1,9 @@
 //! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and gives each to the application as a
 //! request of its own.
 //!
-//! The h2 crate speaks the protocol, over a stream that watches the frames ([`frame_counts`]). Nothing is read or written but
-//! while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. What bounds
-//! a connection is here; what bounds a request is in its [`session`].
+//! The h2 crate implements the protocol, over a stream that watches the frames ([`frame_counts`]). Nothing is read or written
+//! except while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. The
+//! bounds of a connection are here; those of a request are in its [`session`].
 
 mod early_response;
 mod flood_limit;
@@ -57,29 +57,29 @@ use received_body::{ReceivedBody, WaitingBody};
 use session::{Http2Session, StreamLimits};
 use streams::Streams;
 
-/// How long a client may stay without a stream after a GOAWAY, and how long one whose connection has failed may take to read
-/// the reason.
+/// How long a client may stay without a stream after a GOAWAY; also how long a client whose connection has failed may take to
+/// read the reason.
 const FAREWELL: Micros = Micros(2_000_000);
 
-/// How long a client may take for its preface that had not sent it when the process began to leave.
+/// How long a client may still take for its preface when the process begins to leave.
 const LAST_PREFACE: Duration = Duration::from_millis(100);
 
 const MOST_STREAMS: u32 = 100;
-/// The fields of a request, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
+/// The largest size of a request's fields, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// How many bytes of a body a client may send before they are read: of one stream, and of all streams of a connection. No stream
-/// can use up what others have.
+/// The most bytes of a body that a client may send before they are read, for each stream. No stream can use up the window of
+/// others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
-/// After how many parts of bodies those that nobody reads are taken out of the h2 crate.
+/// The number of body parts after which unread ones are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
-/// How many bytes of a response wait in a stream for its client.
+/// The most bytes of a response that wait in a stream for its client.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Streams that a client may get reset by what it sends, and streams that it may reset before they are accepted.
+/// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
 const MOST_ERRORS: usize = 200;
 
 /// Serves requests of HTTP/2 with the application `A`.
@@ -92,23 +92,23 @@ pub struct Http2Server<A> {
     pub errors: Arc<Http2Errors>,
 }
 
-/// A stream that a client has opened.
-type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+/// A stream that a client has opened, with its request.
+type OpenedStream = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// What the loop of a connection waits for.
+/// An event for the loop of a connection.
 enum Event {
-    /// The process leaves, or the proxy wants the connection to end.
+    /// The process leaves, or the proxy requests the end of the connection.
     Leave,
-    /// The client has exceeded what it may do.
+    /// The client has exceeded a limit of [`flood_limit`].
     Flood,
     Deadline,
     Closed,
-    /// The client has broken the protocol.
+    /// The client has violated the protocol.
     Broken,
 }
 
 impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
-    /// Serves the streams of a connection, until it is closed. `prefix` has been read of it already.
+    /// Serves the streams of a connection, until it is closed. `prefix` has already been read of it.
     pub async fn serve(
         &self,
         stream: Stream,
@@ -168,7 +168,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
     }
 }
 
-/// What every session of a connection shows of it. Of all that Pingora hands on, only the digest has a place for our handle.
+/// The digest that every session of a connection has. Of everything that Pingora passes on, only the digest has a place for our
+/// handle.
 fn digest(stream: &Stream, handle: &ConnectionHandle) -> Option<Arc<Digest>> {
     let nothing = Box::new(ResponseHeader::build_no_case(200, Some(0)).ok()?);
     Some(Arc::new(Digest {
@@ -185,24 +186,25 @@ struct Http2Connection<'s, A> {
     connection: Connection<FrameWatch, Bytes>,
     frames: Arc<FrameCounts>,
     flood_limit: FloodLimit,
-    /// The streams that were accepted. It wraps.
+    /// The number of accepted streams. It wraps.
     accepted: u32,
-    /// The streams that have been counted as rejected by the h2 crate.
+    /// The number of streams that have been counted as rejected by the h2 crate.
     rejected: u32,
     /// The bodies of open streams, and of some that have ended.
     bodies: Vec<WaitingBody>,
-    /// How many parts of bodies there had been when they were taken out last.
+    /// The number of body parts when they were last taken out.
     swept_at: u32,
     streams: Streams,
     handle: ConnectionHandle,
     digest: Arc<Digest>,
     /// Whether the process may have begun to leave.
     leave_woken: PollOnWake,
-    /// The number of the block of header fields that is incomplete, and since when.
+    /// The number of the incomplete block of header fields, and the moment at which it began.
     block: Option<(u32, Timestamp)>,
-    /// When the GOAWAY was sent, after which no more streams are accepted.
+    /// The moment of the GOAWAY, after which no more streams are accepted.
     left_at: Option<Timestamp>,
-    /// When the connection failed. From then on only the reason is sent, which a client that reads nothing can delay.
+    /// The moment at which the connection failed. From then on only the reason is sent, which a client that reads nothing can
+    /// delay.
     failed_at: Option<Timestamp>,
 }
 
@@ -238,7 +240,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         self.count_rejected();
     }
 
-    /// Counts the streams that were opened and not accepted: the h2 crate has answered or reset them itself.
+    /// Counts streams that were opened and not accepted: the h2 crate has answered or reset them itself.
     fn count_rejected(&mut self) {
         let incomplete = u32::from(self.frames.open_block().is_some());
         let missing = self.frames.opened().wrapping_sub(self.accepted);
@@ -250,7 +252,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         }
     }
 
-    /// Begins the streams that the client has opened, and waits for anything else.
+    /// Begins the streams that the client has opened, and waits for any other event.
     fn poll(
         &mut self,
         shutdown: &ShutdownWatch,
@@ -304,8 +306,8 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
     }
 
-    /// Takes what has arrived of bodies out of the h2 crate, once it may be much. In a turn of the loop no more arrives than
-    /// [`FrameWatch`] lets through.
+    /// Takes body parts out of the h2 crate, once there may be many. In a turn of the loop no more arrive than [`FrameWatch`]
+    /// lets through.
     fn take_out_bodies(&mut self) {
         let parts = self.frames.data();
         if parts.wrapping_sub(self.swept_at) >= PARTS_PER_SWEEP {
@@ -315,7 +317,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         }
     }
 
-    /// The body of a stream, which is known from then on.
+    /// The body of a stream, which the connection keeps track of from then on.
     fn receive(&mut self, body: RecvStream) -> ReceivedBody {
         let body = ReceivedBody::new(body);
         // Those of streams that have ended would fill it.
@@ -326,7 +328,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         body
     }
 
-    /// When the connection is looked at again, if nothing happens on it.
+    /// The moment at which the connection is checked again, if nothing happens on it.
     fn deadline(&mut self, bounds: &Bounds, now: Timestamp) -> Timestamp {
         let end = match (self.streams.open(), self.left_at) {
             (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
@@ -354,7 +356,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         self.connection.abrupt_shutdown(reason);
     }
 
-    fn begin(&mut self, (request, mut respond): Accepted, shutdown: &ShutdownWatch) {
+    fn begin(&mut self, (request, mut respond): OpenedStream, shutdown: &ShutdownWatch) {
         // Nothing is done for a stream that was reset as soon as it was opened.
         if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;

@@ -1,4 +1,4 @@
-//! Pingora's interface of a session: calls of [`Http2Session`], and methods that have no meaning in HTTP/2.
+//! Implements Pingora's interface of a session with calls of [`Http2Session`]; some methods have no meaning in HTTP/2.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl Session for Http2Session {
         self.read_body().await
     }
 
-    /// Nothing: the end of the session discards the rest, without anyone waiting for it.
+    /// Does nothing: the end of the session discards the rest, and nothing waits for it.
     async fn drain_request_body(&mut self) -> Result<()> {
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Session for Http2Session {
         Ok(ended)
     }
 
-    /// That of the upstream, which the proxy delegates: of the client, the limits of the listener hold.
+    /// Sets the timeout of the upstream, which the proxy delegates. The client's are the limits of the listener.
     fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.delegate_read_timeout(timeout);
     }
@@ -100,7 +100,7 @@ impl Session for Http2Session {
         None
     }
 
-    /// That of the client, in both directions: longer than the limits of the listener say for what its upstream makes a stream.
+    /// Sets the timeout of the client, in both directions: longer than the limits of the listener, for streaming responses.
     fn set_write_timeout(&mut self, timeout: Option<Duration>) {
         if let Some(timeout) = timeout {
             self.set_client_timeout(timeout);
@@ -161,7 +161,7 @@ impl Session for Http2Session {
         Some(Http2Session::digest(self))
     }
 
-    /// All streams of the connection share it.
+    /// Returns `None`, because all streams of the connection share the digest.
     fn digest_mut(&mut self) -> Option<&mut Digest> {
         None
     }
@@ -174,12 +174,12 @@ impl Session for Http2Session {
         Http2Session::digest(self).socket_digest.as_ref()?.local_addr()
     }
 
-    /// For requests that a proxy makes by itself, which this one does not.
+    /// Returns nothing: only for requests that a proxy makes itself, which this one does not.
     fn pseudo_raw_h1_request_header(&self) -> Bytes {
         Bytes::new()
     }
 
-    /// A body is never sent twice.
+    /// Does nothing: a body is never sent twice.
     fn enable_retry_buffering(&mut self) {}
 
     fn retry_buffer_truncated(&self) -> bool {

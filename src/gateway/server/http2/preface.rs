@@ -1,4 +1,4 @@
-//! Finds out by its first bytes which protocol a client speaks, on a listener without TLS that has both.
+//! Detects by its first bytes which protocol a client speaks, on a listener without TLS that has both.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::gateway::server::server_state::ServerState;
 use base::http_protocol::HttpProtocol;
 use base::time;
 
-/// How long a connection is kept on which nothing has arrived when the process leaves: something may be on its way.
+/// How long a connection without any bytes is kept when the process leaves: bytes may be on their way.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// Returns the protocol, and what has been read; `None` if the connection is to be closed: nothing arrives in time, or the
-/// client has left.
+/// Returns the protocol, with the bytes read; `None` if the connection must be closed, because nothing arrives in time or the
+/// client has disconnected.
 pub async fn find_protocol(
     stream: &mut Stream,
     state: &ServerState,

@@ -1,9 +1,9 @@
-//! Holds the body of a request as its client sends it, until somebody reads it.
+//! Holds the body of a request as its client sends it, until it is read.
 //!
-//! The h2 crate keeps every frame by itself, with some 270 bytes beside what it carries, and the memory that it was read into.
-//! So the loop of a connection [takes out](WaitingBody::take_out) what has arrived for requests that do not read it yet: those that
-//! wait for a store, for their turn or for their upstream. Small parts are joined, so that a body takes the memory of its bytes however
-//! its client has cut it. Its window stays used until it is read.
+//! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read. So
+//! the loop of a connection [takes out](WaitingBody::take_out) the parts of requests that do not read them yet: those that wait
+//! for a store, for a delay or for their upstream. Small parts are joined, so that a body takes the memory of its bytes however
+//! its client has split it. Its window stays used until it is read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -15,25 +15,25 @@ use parking_lot::Mutex;
 
 /// Parts below this length are copied, so that none of them holds the memory into which others were read.
 const SMALL: usize = 8 << 10;
-/// How much of small parts is one part.
+/// The size of the parts into which small parts are joined.
 const JOINED: usize = 16 << 10;
 
-/// The body of one request, for the one who reads it.
+/// The body of one request, for its reader.
 #[derive(Debug)]
 pub struct ReceivedBody(Arc<Mutex<State>>);
 
-/// The same for the loop of its connection. Nothing once nobody reads it any more.
+/// The body of one request, for the loop of its connection. Empty once it has no reader any more.
 #[derive(Debug)]
 pub struct WaitingBody(Weak<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     stream: RecvStream,
-    /// What was taken out before it was read.
+    /// The parts that were taken out before they were read.
     waiting: VecDeque<Bytes>,
-    /// The small parts after that, joined.
+    /// The small parts after these, joined.
     small: BytesMut,
-    /// The last reader that found nothing to read.
+    /// The last reader that found no part.
     reader: Option<Waker>,
 }
 
@@ -47,7 +47,7 @@ impl ReceivedBody {
         WaitingBody(Arc::downgrade(&self.0))
     }
 
-    /// The next part, for which the client may send as much again; `None` at the end.
+    /// The next part, after which the client may send as many bytes again; `None` at the end.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl ReceivedBody {
         Poll::Ready(Some(Ok(part)))
     }
 
-    /// Whether the whole body has been read, as far as is known without reading on.
+    /// Whether the whole body is known to have been read, without reading on.
     pub fn is_at_end(&self) -> bool {
         let state = self.0.lock();
         state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()
@@ -80,12 +80,12 @@ impl ReceivedBody {
 }
 
 impl WaitingBody {
-    /// Whether somebody may still read it.
+    /// Whether the body still has a reader.
     pub fn is_wanted(&self) -> bool {
         self.0.strong_count() > 0
     }
 
-    /// Takes out what has arrived, for its reader.
+    /// Takes the arrived parts out of the h2 crate, for the reader.
     pub fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();

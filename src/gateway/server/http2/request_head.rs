@@ -1,8 +1,8 @@
-//! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and gives it the form that a head has there.
+//! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and converts it to the form of a head there.
 //!
-//! The h2 crate has rejected what is no head of HTTP/2 (RFC 9113, section 8.2): fields of a connection, names in upper case,
+//! The h2 crate has rejected heads that HTTP/2 forbids (RFC 9113, section 8.2): fields of a connection, names in upper case,
 //! pseudo-header fields that are missing or repeated. Afterwards a head has its authority in `Host` only, and one line of
-//! cookies at most, so that nobody who reads it has to know by which protocol it came.
+//! cookies at most, so that its readers need not know the protocol.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
@@ -12,18 +12,18 @@ use crate::gateway::server::http1::request_head::{HeadError, LONGEST_NAME, Size}
 use crate::gateway::server::http1::syntax::{content_length, is_authority, is_disguised_framing, is_target};
 use base::http_method;
 
-/// In HTTP/1.1: the spaces, the version and the line ends of the request line and of the empty line.
+/// The bytes of an HTTP/1.1 head besides method, target and fields: spaces, version and line ends.
 const REQUEST_LINE: usize = " HTTP/1.1\r\n".len() + " ".len() + "\r\n".len();
 const FIELD_LINE: usize = ": \r\n".len();
 
-/// Between the cookies of one field.
+/// The separator of the cookies in one field.
 const COOKIE_SEPARATOR: &str = "; ";
 
-/// Checks a head, which is as large as it would be in HTTP/1.1, and returns the length of the body, if the head gives it.
-/// `is_extra_method` is asked only about a method that is not registered.
+/// Checks a head, whose size is that of the same head in HTTP/1.1, and returns the length of the body, if the head states it.
+/// `is_extra_method` is called only with a method that is not registered.
 ///
 /// # Errors
-/// If the head is invalid. It has its own form then.
+/// When the head is invalid. It is already in the form of HTTP/1.1 then.
 pub fn check(
     head: &mut Parts,
     size: &Size,
@@ -75,7 +75,7 @@ pub fn check(
     Ok(length)
 }
 
-/// The authority, where there is no `Host` that says the same. Looks for that only if it may be there.
+/// The authority as a value of `Host`, unless a field `Host` already has it. Looks for that field only if `may_be_there`.
 fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<HeaderValue>, HeadError> {
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     let hosts = may_be_there.then(|| headers.get_all(HOST).iter()).into_iter().flatten();
@@ -93,13 +93,13 @@ fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<Hea
     if is_authority(host) { Ok(missing) } else { Err(HeadError::Malformed("bad Host")) }
 }
 
-/// What one pass over the fields has found, since looking for each of these names takes longer.
+/// The results of one pass over the fields, since a search for each of these names takes longer.
 #[derive(Debug, Default)]
 struct Fields {
-    /// How many there are, and their size, in HTTP/1.1.
+    /// The number of fields, and their size in HTTP/1.1.
     number: usize,
     bytes: usize,
-    /// How many there are of some names.
+    /// The number of fields with certain names.
     hosts: usize,
     cookies: usize,
     lengths: usize,
@@ -145,7 +145,7 @@ fn body_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
     }
 }
 
-/// A client may send each cookie in a field of its own (RFC 9113, section 8.2.3).
+/// Joins cookies: a client may send each in a field of its own (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(COOKIE).iter();
     let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };

@@ -1,8 +1,8 @@
 //! One request of HTTP/2 and its response, as Pingora's proxy uses them.
 //!
-//! Pingora's own session for HTTP/2 is not used. It answers invalid heads by itself and without our fields, has no timeout for
-//! a body, writes no interim responses, and ends the stream during an upload, so that the client does not see the response.
-//! This session is a custom one in Pingora's terms. The proxy sees an ordinary request with the head of an HTTP/1.1 request.
+//! Pingora's own session for HTTP/2 is not used. It answers invalid heads itself and without our fields, has no timeout for a
+//! body, writes no interim responses, and ends the stream during an upload, so that the client does not see the response. This
+//! session is a custom one in Pingora's terms. The proxy sees an ordinary request with the head of an HTTP/1.1 request.
 
 use std::future::poll_fn;
 use std::io;
@@ -32,27 +32,27 @@ use crate::gateway::server::http1::BodyError;
 use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 
-/// How many parts of a response Pingora reads ahead while others are written: five, into a buffer of another.
+/// The most parts of a response that Pingora reads ahead while others are written: five, and one in another buffer.
 const READ_AHEAD_PARTS: usize = 6;
 
-/// What holds for the request of a stream.
+/// The limits of the request of a stream.
 #[derive(Debug)]
 pub struct StreamLimits {
     /// How long a client may neither send more of its body nor read more of its response.
     pub client_timeout: Duration,
-    /// Of the body, in bytes.
+    /// The largest body, in bytes.
     pub body_bytes: u64,
-    /// The time by which it has to have ended, once the proxy has set it; `None` where no request has one.
+    /// The deadline, once the proxy has set it; `None` where no request has one.
     pub deadline: Option<Arc<RequestDeadline>>,
 }
 
 pub struct Http2Session {
     head: RequestHeader,
-    /// `None` for a request without one, and once the session ends.
+    /// The body; `None` for a request without one, and once the session ends.
     body: Option<ReceivedBody>,
     /// Whether the whole body has been read.
     body_done: bool,
-    /// When the client has to have sent more of the body.
+    /// The moment by which the client must have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
     body_read: usize,
     limits: StreamLimits,
@@ -65,24 +65,24 @@ pub struct Http2Session {
     response_done: bool,
     body_sent: usize,
     write_stall: Option<WriteStall>,
-    /// The most that may be held of the response beside what is being written.
+    /// The most bytes that may be held of the response, besides those that are being written.
     read_ahead: usize,
     digest: Arc<Digest>,
     guard: Option<StreamGuard>,
 }
 
-/// Ends the request when it has taken longer than it may.
+/// The timer for the deadline of the request.
 #[derive(Debug, Default)]
 enum DeadlineTimer {
-    /// Nothing has been waited for, or there is no deadline.
+    /// No wait has begun, or there is no deadline.
     #[default]
     Unset,
     Waiting(Pin<Box<Sleep>>),
-    /// It has ended: the response to that may be written.
+    /// It has expired: the response about that may be written.
     Expired,
 }
 
-/// Where the response is written.
+/// The state of the response.
 enum Responder {
     Waiting(SendResponse<Bytes>),
     Streaming(SendStream<Bytes>),
@@ -145,7 +145,7 @@ impl Http2Session {
         self.body_done
     }
 
-    /// Whether the request has no body, as far as its head says so.
+    /// Whether the request has no body, as far as its head says.
     pub(super) fn is_body_empty(&self) -> bool {
         let is_zero = || self.head.headers.get(CONTENT_LENGTH).is_some_and(|length| length == "0");
         self.body_read == 0 && (self.body_done || is_zero())
@@ -156,23 +156,23 @@ impl Http2Session {
         poll_fn(|cx| self.poll_body(cx)).await
     }
 
-    /// How long the client may neither send more of its body nor read more of its response, from now on.
+    /// Sets the longest time in which the client neither sends more of its body nor reads more of its response, from now on.
     pub(super) fn set_client_timeout(&mut self, timeout: Duration) {
         self.limits.client_timeout = timeout;
         self.body_deadline = None;
     }
 
-    /// How long the upstream may send nothing while [`Http2Session::watch_reset`] is polled.
+    /// Sets the longest time in which the upstream sends nothing while [`Http2Session::watch_reset`] is polled.
     pub(super) fn delegate_read_timeout(&mut self, timeout: Option<Duration>) {
         self.upstream_wait.delegate(timeout);
     }
 
-    /// The upstream has sent something.
+    /// Restarts the wait, because the upstream has sent something.
     pub(super) fn restart_read_timeout(&mut self) {
         self.upstream_wait.restart();
     }
 
-    /// Fails when the client resets the stream, or the upstream or the request has taken too long. Does not return otherwise.
+    /// Fails when the client resets the stream, or the upstream or the request has taken too long. Otherwise never returns.
     pub(super) async fn watch_reset(&mut self) -> Box<Error> {
         poll_fn(|cx| {
             let reset = match &mut self.responder {
@@ -189,7 +189,7 @@ impl Http2Session {
         .await
     }
 
-    /// Ready once the upstream has been waited for too long.
+    /// Ready once the upstream has sent nothing for too long.
     fn poll_upstream_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
         if let Poll::Ready(expired) = self.poll_deadline(cx) {
             return Poll::Ready(expired);
@@ -198,7 +198,7 @@ impl Http2Session {
         self.upstream_wait.poll(guard, cx).map(|()| timed_out())
     }
 
-    /// Ready once the request has taken longer than it may, if that is bounded.
+    /// Ready once the deadline of the request has passed, if it has one.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
         if matches!(self.deadline_timer, DeadlineTimer::Unset) {
             let deadline = self.limits.deadline.as_ref().and_then(|deadline| deadline.get());
@@ -243,7 +243,7 @@ impl Http2Session {
         }
     }
 
-    /// Writes a head: that of the response, or an interim one before it.
+    /// Writes a head: of the response, or of an interim response before it.
     pub(super) fn write_head(&mut self, header: ResponseHeader, end: bool) -> Result<()> {
         let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
         let mut head = response::Parts::from(header);
@@ -265,7 +265,7 @@ impl Http2Session {
         Ok(())
     }
 
-    /// These parts of the response are to be written, and Pingora has read others ahead.
+    /// Notes that these parts of the response will be written, while Pingora has read others ahead.
     pub(super) fn note_read_ahead<'p>(&mut self, parts: impl Iterator<Item = &'p Bytes>) {
         let (sum, longest) = parts.fold((0, 0), |(sum, longest), part| (sum + part.len(), part.len().max(longest)));
         self.read_ahead = sum + READ_AHEAD_PARTS * longest;
@@ -310,7 +310,7 @@ impl Http2Session {
         stream.send_data(part, end).map_err(|error| downstream(ErrorType::WriteError, error))
     }
 
-    /// How much of what is `wanted` can be sent now.
+    /// The part of `wanted` bytes that can be sent now.
     fn poll_capacity(&mut self, wanted: usize, cx: &mut Context<'_>) -> Poll<Result<usize>> {
         let Responder::Streaming(stream) = &mut self.responder else {
             return Poll::Ready(Err(Error::explain(ErrorType::InternalError, "body before the head")));
@@ -348,7 +348,7 @@ impl Http2Session {
         }
     }
 
-    /// Gives the stream up, in a way that a client distinguishes from the end of a response.
+    /// Resets the stream, which a client distinguishes from the end of a response.
     pub(super) fn reset(&mut self) {
         if self.response_done {
             return;
@@ -361,7 +361,7 @@ impl Http2Session {
     }
 }
 
-/// Whether a field means something on a connection of HTTP/1.1 only (RFC 9113, section 8.2.2).
+/// Whether a field has a meaning on an HTTP/1.1 connection only (RFC 9113, section 8.2.2).
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(name.as_str(), "connection" | "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection")
 }
@@ -376,7 +376,7 @@ fn downstream(kind: ErrorType, error: h2::Error) -> Box<Error> {
     Error::because(kind, "HTTP/2 stream of the client", error).into_down()
 }
 
-/// As the stream of HTTP/1.1 reports it, and the next one.
+/// The error of a timeout, as the stream of HTTP/1 reports it.
 fn timed_out() -> Box<Error> {
     Error::because(ErrorType::ReadError, "request", io::Error::from(UpstreamTimedOut)).into_down()
 }

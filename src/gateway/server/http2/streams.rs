@@ -1,4 +1,4 @@
-//! Counts the streams of a connection, keeps the connection counted until the last of them has ended, and lends them timers.
+//! Counts the streams of a connection, keeps the connection counted until the last of them has ended, and lends timers to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 use base::time::{Clock, Timestamp};
 
-/// Timers of one connection that are kept for its next streams. Each is some hundred bytes.
+/// The most timers of one connection that are kept for its next streams. Each has some hundred bytes.
 const MOST_TIMERS: usize = 16;
 
 /// The streams of one connection.
@@ -22,18 +22,18 @@ pub struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether a stream is open that is counted with its connection, as the one request of a connection of HTTP/1.1 is.
+    /// Whether the stream is open that is counted with its connection, like the one request of an HTTP/1.1 connection.
     is_first_open: AtomicBool,
-    /// When the last stream ended, in microseconds.
+    /// The moment at which the last stream ended, in microseconds.
     ended: AtomicU64,
     clock: Clock,
     /// Whether the loop of the connection waits for the end of the last stream.
     is_awaited: AtomicBool,
     waker: Mutex<Option<Waker>>,
-    /// Those that no stream has.
+    /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// Held for the connection, and for streams that outlive it.
+    /// The guard of the connection, also held for streams that outlive it.
     guard: ConnectionGuard,
 }
 
@@ -56,21 +56,22 @@ impl Streams {
         self.0.open.load(Ordering::Acquire)
     }
 
-    /// When the last stream ended, or the connection began. Means nothing while one is open.
+    /// The moment at which the last stream ended, or the connection began. Not meaningful while a stream is open.
     pub fn ended(&self) -> Timestamp {
         Timestamp(self.0.ended.load(Ordering::Relaxed))
     }
 
-    /// Has the task woken when the last stream ends. Not done for every connection: few wait for that.
+    /// Wakes the task when the last stream ends. Called only for the few connections that wait for that.
     pub fn wake_at_end(&self, waker: &Waker) {
         *self.0.waker.lock() = Some(waker.clone());
         self.0.is_awaited.store(true, Ordering::Release);
     }
 
-    /// Counts a stream, also as its client's, which may have `most` beside one for each of its connections. `None`: any number.
+    /// Counts a stream, and counts it as its client's, which may have `most` besides one for each of its connections. `None`:
+    /// any number.
     ///
     /// # Errors
-    /// If its client had as many before as it may. The stream is counted all the same, for its response.
+    /// When its client already has as many as it may. The stream is counted all the same, for its response.
     pub fn begin(&self, most: Option<usize>) -> (StreamGuard, Result<(), ConnectionLimit>) {
         let state = &*self.0;
         state.open.fetch_add(1, Ordering::AcqRel);
@@ -99,12 +100,12 @@ impl StreamGuard {
         &self.streams.0.clock
     }
 
-    /// The connection, as the application knows it.
+    /// The connection's handle for the application.
     pub fn handle(&self) -> &ConnectionHandle {
         &self.streams.0.handle
     }
 
-    /// A timer, which is set for a stream that has ended, if there was one.
+    /// A timer of a stream that has ended, still set, or a new one.
     pub fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

@@ -1,7 +1,7 @@
 //! Enforces the upstream read timeout of a stream, if the proxy has delegated it: [`crate::gateway::upstream::read_timeout`].
 //!
-//! A timer that is set and dropped with every stream costs three clock readings, two allocations and a search among all timers of
-//! the thread. So a stream borrows one of its connection's, which is set for some stream before it.
+//! A timer that is set and dropped with every stream costs three clock readings, two allocations and a search among all timers
+//! of the thread. So a stream borrows a timer of its connection, which is still set for an earlier stream.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub struct UpstreamWait {
-    /// `None`: nothing was delegated, or it has expired.
+    /// The timeout; `None`: nothing was delegated, or it has expired.
     timeout: Option<Micros>,
-    /// Whether no wait has begun since that.
+    /// Whether no wait has begun since the timeout was set.
     is_first: bool,
-    /// Since when the upstream has been waited for; `None` if it is not.
+    /// The beginning of the present wait for the upstream; `None` without one.
     since: Option<Timestamp>,
     timer: Option<ReusableTimer>,
     grace: GraceTurns,
@@ -30,13 +30,13 @@ impl UpstreamWait {
         self.restart();
     }
 
-    /// The upstream has sent something.
+    /// Restarts the wait, because the upstream has sent something.
     pub fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
-    /// Ready, once, when the upstream has been waited for too long. The first poll after a restart begins the wait.
+    /// Ready, once, when the upstream has sent nothing for too long. The first poll after a restart begins the wait.
     pub fn poll(&mut self, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let Some(timeout) = self.timeout else { return Poll::Pending };
         let clock = stream.clock();
@@ -53,7 +53,7 @@ impl UpstreamWait {
         Poll::Ready(())
     }
 
-    /// Gives the timer back at the end of the stream.
+    /// Returns the timer at the end of the stream.
     pub fn end(&mut self, stream: &StreamGuard) {
         if let Some(timer) = self.timer.take() {
             stream.return_timer(timer);

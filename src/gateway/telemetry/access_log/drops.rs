@@ -1,4 +1,4 @@
-//! Counts the lines that were not written, and logs one line for all since the last report.
+//! Counts the lines that were not written, and logs one line for all of them since the last report.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -35,15 +35,14 @@ impl DropCounter {
         DropCounter { counter, events, unreported: Mutex::default(), reporting: AtomicBool::new(false) }
     }
 
-    /// Adds lines that were dropped because of this error; 0 if there was nothing to write yet.
+    /// Counts lines that were dropped because of this error; 0 if there was nothing to write yet.
     pub fn add(&self, lines: u64, error: &dyn Display) {
         self.counter.increment(lines);
         let mut unreported = self.unreported.lock();
         unreported.get_or_insert_with(|| DropReport { lines: 0, error: error.to_string() }).lines += lines;
     }
 
-    /// Whether there is something to report and no report is being written. A caller that gets `true` has to call
-    /// `report`.
+    /// Whether there is something to report and no report is being written. A caller that gets `true` must call `report`.
     pub fn begin_report(&self) -> bool {
         self.unreported.lock().is_some() && !self.reporting.swap(true, Ordering::AcqRel)
     }

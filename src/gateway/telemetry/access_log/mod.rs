@@ -1,7 +1,7 @@
 //! Writes the access log: one thread for each destination, and a queue in front of it on which no request waits.
 //!
-//! A line that does not fit into the queue, or that the destination does not take, is dropped and counted. A snapshot
-//! holds the writer of its destination and passes it on to the next snapshot if that names the same; a writer without a
+//! A line that does not fit into the queue, or that the destination does not accept, is dropped and counted. A snapshot holds
+//! the writer of its destination and passes it on to the next snapshot if that has the same destination; a writer without a
 //! snapshot ends.
 
 mod drops;
@@ -23,9 +23,9 @@ use drops::DropCounter;
 use queue::Queue;
 use sink::Sink;
 
-/// About the length of a line, in bytes.
+/// The approximate length of a line, in bytes.
 const LINE: usize = 512;
-/// How much memory is kept after a burst of lines, in bytes.
+/// The memory that is kept after a burst of lines, in bytes.
 const MAX_IDLE_BUFFER: usize = 1 << 20;
 /// How long a process that exits waits for unwritten lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ pub struct AccessLogs {
 }
 
 impl AccessLogs {
-    /// `dropped` counts lines.
+    /// Makes the access logs; `dropped` counts lines.
     pub fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
         AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
@@ -73,7 +73,7 @@ impl AccessLogs {
         self.living().iter().for_each(|queue| queue.reopen());
     }
 
-    /// Waits until all lines are written, or as long as the process can wait.
+    /// Waits until all lines are written, or for `FLUSH_TIMEOUT`.
     pub fn finish(&self) {
         self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
@@ -109,7 +109,7 @@ fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
     }
 }
 
-/// What requests write to.
+/// The part of a writer to which requests write.
 #[derive(Debug)]
 pub struct Writer {
     queue: Arc<Queue>,

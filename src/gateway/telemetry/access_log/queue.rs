@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How many bytes are queued at most, besides those that are being written.
+/// The most bytes that are queued, besides those that are being written.
 const MAX_BYTES: usize = 4 << 20;
-/// From this many bytes on, a write is worth its system call.
+/// The number of bytes from which a write is worth its system call.
 const BATCH: usize = 128 << 10;
-/// How long the first line waits for more.
+/// How long the first line waits for more lines.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
@@ -16,14 +16,14 @@ pub struct Queue {
     waiting: Mutex<QueueState>,
     /// Wakes the writer.
     work: Condvar,
-    /// Wakes those who wait until everything is written.
+    /// Wakes the callers of `finish`, which wait until everything is written.
     written: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
     lines: Vec<u8>,
-    /// Whether lines that were taken may be unwritten.
+    /// Whether lines that were taken from the queue may not be written yet.
     writing: bool,
     reopen: bool,
     /// Whether a caller of `finish` is waiting.
@@ -48,8 +48,8 @@ impl Queue {
         true
     }
 
-    /// Moves all lines into `lines`, which is empty, when there are enough to write. Returns whether files have to be
-    /// reopened first, or `None` when no more lines will follow. Lines that were taken before count as written.
+    /// Moves all lines into `lines`, which is empty, when there are enough to write. Returns whether files must be reopened
+    /// first, or `None` when no more lines will follow. Lines that were taken before count as written.
     pub fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
@@ -75,7 +75,7 @@ impl Queue {
         self.work.notify_one();
     }
 
-    /// Waits until everything is written, at most this long.
+    /// Waits until everything is written, for `timeout` at most.
     pub fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
         waiting.finishing = true;

@@ -1,4 +1,4 @@
-//! Holds how a request ended, and makes the part of an access log line that every request has.
+//! Holds the end of a request, and makes the part of an access log line that every request has.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use base::time::{Clock, Micros, Timestamp};
 use decision::access_log_line::{Kind, Line, LoggedAttempt, Origin};
 use decision::reason::Reason;
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
     pub kind: Kind,
@@ -22,23 +22,23 @@ pub struct RequestEnd<'a> {
     pub origin: Origin,
     pub duration: Micros,
     pub upstream: Option<Micros>,
-    /// Where the last attempt was sent.
+    /// The endpoint of the last attempt.
     pub endpoint: Option<&'a EndpointAddress>,
     /// The attempts before it.
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
     pub response_bytes: usize,
-    /// Why the gateway has ended it before its time, if it has.
+    /// The reason why the gateway has ended it early, if it has.
     pub detail: Option<&'static str>,
 }
 
 impl<'a> RequestEnd<'a> {
-    /// When the head of a request that has just ended had arrived: by the wall clock, as in other logs of this machine.
+    /// The arrival of the head of a request that has just ended: by the wall clock, as in other logs of this machine.
     pub fn began(&self, clock: &Clock) -> Timestamp {
         Timestamp(clock.wall().0.saturating_sub(self.duration.0))
     }
 
-    /// The line of a request whose head could not be read, and about which nothing was decided.
+    /// The line of a request whose head could not be read, and which was not decided.
     pub fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
         Line { reason: reason.map(|reason| reason.name().into()), ..self.line(self.began(clock)) }
     }

@@ -1,7 +1,7 @@
 //! Writes whole lines to a stream, or to a file that may be renamed, deleted or full.
 //!
-//! Several processes may write to a file, so it is only ever appended to. A line that was cut short because no more
-//! would fit is completed before anything else is written; the lines after it were dropped meanwhile.
+//! Several processes may write to a file, so it is only ever appended to. A line that was cut short because the disk was full is
+//! completed before anything else is written; the lines after it were dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -121,7 +121,7 @@ impl Sink {
     }
 }
 
-/// Whether this is the file at that path. `true` if that cannot be determined.
+/// Whether this file is still at the path. `true` if that cannot be determined.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -130,7 +130,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// 0 for a stream, which has no length.
+/// The length of a file; 0 for a stream, which has none.
 fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |metadata| metadata.len())
 }
@@ -139,7 +139,7 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).map(|_| 1).sum()
 }
 
-/// How many bytes were written, and why not all.
+/// Appends bytes. Returns the number written, and the error if these are not all.
 fn append(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {

@@ -38,32 +38,32 @@ impl ConfigMetrics {
         hash.clone_into(&mut self.hash.lock());
     }
 
-    /// A changed file has come into force.
+    /// Counts that a changed file has come into force.
     pub fn reloaded(&self, file: File) {
         self.reloaded.increment(1);
         self.in_force(file);
     }
 
-    /// A changed file is invalid; what was in force before stays.
+    /// Counts that a changed file is invalid; the former one stays in force.
     pub fn rejected(&self, file: File) {
         self.rejected.increment(1);
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
-    /// One of several such files is still invalid, although another one has come into force.
+    /// Notes that one of several such files is still invalid, although another one has come into force.
     pub fn remains_invalid(&self, file: File) {
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
-    /// A file holds what is in force.
+    /// Notes that the file is the one in force.
     pub fn in_force(&self, file: File) {
         self.status.set(file, FileState::InForce);
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
-    /// Adds `tollgate_config_info` to what is being rendered. It has one series, of the configuration in force.
+    /// Adds `tollgate_config_info` to the rendered metrics. It has one series, of the configuration in force.
     pub fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }

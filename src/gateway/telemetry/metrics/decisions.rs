@@ -1,4 +1,4 @@
-//! Counts decisions by their result, and measures them by where they were made.
+//! Counts decisions by their result, and measures them by their source.
 
 use metrics::{Counter, Histogram};
 
@@ -25,7 +25,7 @@ pub struct DecisionMetrics {
 }
 
 impl DoorDecisions {
-    /// The counters of a door, which exist from now on.
+    /// Makes the counters of a door, which exist from now on.
     pub fn new(door: Door, registry: &Registry) -> DoorDecisions {
         let labels = |result| [("result", result), ("door", door.name())];
         let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
@@ -48,7 +48,7 @@ impl DoorDecisions {
     }
 }
 
-/// What the door `rls` counts besides decisions.
+/// The counters of the door `rls`, besides decisions.
 #[derive(Debug)]
 pub struct RateLimitMetrics {
     pub decisions: DoorDecisions,
@@ -56,14 +56,14 @@ pub struct RateLimitMetrics {
     pub limited: Counter,
     /// Descriptors for which no limit was found.
     pub unlimited: Counter,
-    /// Limits of the caller's own, which do not count.
+    /// Limits that the caller sends itself, which are ignored.
     pub ignored_limits: Counter,
-    /// Hits that a call gives back: what is spent stays spent.
+    /// Hits that a call gives back, which are ignored.
     pub ignored_refunds: Counter,
 }
 
 impl RateLimitMetrics {
-    /// The counters exist from now on.
+    /// Makes the counters, which exist from now on.
     pub fn new(registry: &Registry) -> RateLimitMetrics {
         let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
         let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);

@@ -6,11 +6,11 @@ use super::registry::Registry;
 
 #[derive(Debug)]
 pub struct DelayMetrics {
-    /// Requests that wait now.
+    /// The number of requests that wait now.
     pub waiting: Gauge,
-    /// How long those waited that went on.
+    /// How long requests waited that went on.
     pub waited: Histogram,
-    /// Those whose clients left meanwhile.
+    /// The number of requests whose clients disconnected while they waited.
     pub left: Counter,
 }
 

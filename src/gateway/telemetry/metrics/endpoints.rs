@@ -1,4 +1,4 @@
-//! Counts by endpoint, made from what the upstreams know whenever `/metrics` is rendered: an endpoint that is gone has none.
+//! Makes the metrics of endpoints from the state of the upstreams whenever `/metrics` is rendered: a removed endpoint has none.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,8 @@ use base::time::Timestamp;
 
 const DURATION: &str = "tollgate_endpoint_request_duration_seconds";
 
-/// Adds the series of the endpoints of these upstreams to those of the current recorder. Returns what that has no type for.
+/// Adds the series of the endpoints of these upstreams to the current recorder. Returns the text of metrics for which the
+/// recorder has no type.
 pub fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
     let mut durations = String::new();
     for upstream in upstreams {

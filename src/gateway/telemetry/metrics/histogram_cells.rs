@@ -1,25 +1,25 @@
-//! Counts samples by how large they are, and writes them in Prometheus' text format.
+//! Counts samples by their size, and writes them in Prometheus' text format.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{HistogramFn, Key};
 
-/// Units of a histogram's sum in one unit of what it measures: microseconds in a second.
+/// The units of a histogram's sum in one unit of its samples: microseconds in a second.
 const SUM_UNITS: f64 = 1e6;
 
 /// The cells of one histogram.
 #[derive(Debug)]
 pub struct HistogramCells {
-    /// In ascending order.
+    /// The bounds, in ascending order.
     bounds: &'static [f64],
-    /// One for each bound, and one for samples above the last. Each holds the samples between two bounds.
+    /// The number of samples between two bounds: one count for each bound, and one above the last.
     counts: Vec<AtomicU64>,
-    /// In [`SUM_UNITS`].
+    /// The sum of the samples, in [`SUM_UNITS`].
     sum: AtomicU64,
 }
 
-/// The samples of a histogram: its bounds, and how many samples were within each; after them, how many there were.
+/// The samples of a histogram: its bounds, and the number of samples within each; at the end, the number of all samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     pub bounds: &'static [f64],

@@ -12,14 +12,14 @@ use stores::Settings;
 
 use crate::gateway::runtime::response_buffers::BufferMetrics;
 
-/// What clients of HTTP/2 do that no request tells of.
+/// The errors of HTTP/2 clients that belong to no request.
 #[derive(Debug)]
 pub struct Http2Errors {
-    /// Streams whose heads HTTP/2 itself forbids, or that were one too many.
+    /// Streams whose heads HTTP/2 itself forbids, or that exceeded the number of streams.
     pub stream: Counter,
-    /// Connections that ended because their client has broken the protocol.
+    /// Connections that ended because their client violated the protocol.
     pub connection: Counter,
-    /// Connections that were closed because of too many frames that ask for nothing.
+    /// Connections that were closed because of too many frames without requests.
     pub flood: Counter,
     /// Connections that were closed because a block of header fields was not complete in time.
     pub header_timeout: Counter,
@@ -51,7 +51,7 @@ impl HttpMetrics {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
-    /// For listeners with HTTP/2: without one, there are no series of it.
+    /// The counters for listeners with HTTP/2; without such a listener there are no series.
     pub fn http2_errors(&self, listener: &str) -> Http2Errors {
         let counter =
             |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
@@ -68,7 +68,7 @@ impl HttpMetrics {
         self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
     }
 
-    /// What is held for clients that do not read their responses.
+    /// The metrics of bytes held for clients that do not read their responses.
     pub fn response_buffers(&self) -> BufferMetrics {
         BufferMetrics {
             bytes: self.registry.gauge("tollgate_response_buffers_bytes", &[]),
@@ -77,7 +77,7 @@ impl HttpMetrics {
         }
     }
 
-    /// For listeners with TLS: without one, there are no series of it.
+    /// The counters for listeners with TLS; without such a listener there are no series.
     pub fn handshakes(&self) -> HandshakeMetrics {
         HandshakeMetrics::new(&self.registry)
     }

@@ -1,4 +1,4 @@
-//! Counts what each limit decided.
+//! Counts the decisions of each limit.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -22,13 +22,14 @@ pub struct LimitMetrics {
     pub exceeded: Counter,
     pub too_large: Counter,
     pub near_limit: Counter,
-    /// Refused by `on_store_failure: deny` while the store was unavailable.
+    /// Requests refused by `on_store_failure: deny` while the store was unavailable.
     pub unavailable: Counter,
-    /// Empty for a limit whose numbers are all in the file.
+    /// How the numbers of requests were read; empty for a limit whose numbers are all in the file.
     pub claimed_numbers: CountersBy<ClaimResult>,
-    /// Empty for a limit that is never decided without the store: a shadow, or one whose buckets are in this process.
+    /// Decisions without the store; empty for a limit that is never decided without it: a shadow, or one whose buckets are in
+    /// this process.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
-    /// What was done without the store since that was last asked, a bit for each action.
+    /// The actions taken without the store since the last call, a bit for each.
     done_without_store: AtomicU8,
 }
 
@@ -60,8 +61,8 @@ impl LimitMetrics {
         metrics
     }
 
-    /// One counter for each policy, in their order, of the requests that matched no rule of it. Where a policy denies
-    /// those, it counts nothing.
+    /// One counter for each policy, in their order, of the requests that matched no rule of it. If a policy denies these, its
+    /// counter is not exported.
     pub fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let unmatched = |policy: &Policy| match policy.otherwise {
             Otherwise::Allow => series.counter("rate_limiter_unmatched_total", &[("policy", &*policy.name)]),
@@ -80,7 +81,7 @@ impl LimitMetrics {
         rules.deniers().iter().map(denied).collect()
     }
 
-    /// `actions` are those that may be taken for it without the store.
+    /// `actions` are those that may be taken at the limit without the store.
     fn new(limit: &CompiledLimit, actions: &[OnStoreFailure], series: ConfigSeries<'_>) -> LimitMetrics {
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let mode = ("mode", limit.mode.name());
@@ -116,7 +117,7 @@ impl LimitMetrics {
         }
     }
 
-    /// What was done at the limit without the store since the last call.
+    /// The actions taken at the limit without the store since the last call.
     pub fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
         let done = match self.done_without_store.load(Ordering::Relaxed) {
             0 => 0,
@@ -125,7 +126,7 @@ impl LimitMetrics {
         OnStoreFailure::ALL.into_iter().filter(move |action| done & bit(*action) != 0)
     }
 
-    /// Counts what was done without the store, and why.
+    /// Counts an action taken without the store, with its cause.
     pub fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
         // Written once in a second, not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
@@ -135,7 +136,7 @@ impl LimitMetrics {
     }
 }
 
-/// Of an action, among those that were done.
+/// The bit of an action.
 fn bit(action: OnStoreFailure) -> u8 {
     match action {
         OnStoreFailure::Local => 1,

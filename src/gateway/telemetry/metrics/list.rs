@@ -3,17 +3,17 @@
 pub enum Kind {
     Counter,
     Gauge,
-    /// With its bounds, in seconds or in requests.
+    /// A histogram with its bounds, in seconds or in requests.
     Histogram(&'static [f64]),
-    /// Without quantiles: a sum and a count.
+    /// A summary without quantiles: a sum and a count.
     Summary,
 }
 
-/// 10 µs to 1 s, with a bound at the default timeout of the store.
+/// The bounds of decisions: 10 µs to 1 s, with the default timeout of the store.
 const DECISION: &[f64] = &[
     10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0,
 ];
-/// A call to Redis serves 512 requests at most, one to PostgreSQL 1024.
+/// The bounds of calls: one to Redis serves 512 requests at most, one to PostgreSQL 1024.
 const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const DELAY: &[f64] = &[1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];

@@ -1,4 +1,4 @@
-//! Counts and measures what the gateway does: handles in groups, and the text of `/metrics`.
+//! Counts and measures the gateway's work: handles in groups, and the text of `/metrics`.
 //!
 //! A handle is made once, per process or per limit at load; no request looks one up. Labels come from the configuration
 //! and from closed lists, never from a client. To add a metric: a line in [`list`], a handle in its group, one call.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// The handles of a process whose buckets are in this store. A series that no event of it can count does not exist.
+    /// The handles of a process whose buckets are in this store. Series of events that it cannot have do not exist.
     pub fn new(store: &Settings) -> Metrics {
         let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
@@ -83,7 +83,7 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`, with what is known of the endpoints of these upstreams.
+    /// The text of `/metrics`, with the state of the endpoints of these upstreams.
     pub fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
         self.registry.render(|| {
             self.process.describe();

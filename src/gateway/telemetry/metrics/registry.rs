@@ -1,9 +1,8 @@
-//! Makes the handles that count, reads what they counted, and writes it in Prometheus' text format.
+//! Makes the handles of metrics, reads their values, and writes them in Prometheus' text format.
 //!
-//! The handles of the `metrics` crate count into cells of this registry, so the status page reads numbers. The exporter
-//! gets the values of counters and gauges when `/metrics` is rendered, a new one each time: it forgets no series, and this
-//! registry does. Its histograms take samples and nothing else, and keep every sample until it is aggregated, so
-//! histograms are rendered here.
+//! The handles of the `metrics` crate count into cells of this registry, so the status page reads numbers. A new exporter gets
+//! the values of counters and gauges each time that `/metrics` is rendered: it cannot forget series, and this registry can. Its
+//! histograms keep every sample until it is aggregated, so histograms are rendered here.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -26,14 +25,14 @@ pub struct Registry {
     series: Mutex<SeriesTable>,
 }
 
-/// Makes the handles of one configuration. Their series go when a reload has removed what they belong to.
+/// Makes the handles of one configuration. Their series are removed when a reload has removed their rule, policy or issuer.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigSeries<'r> {
     registry: &'r Registry,
     lifetime: Lifetime,
 }
 
-/// What a series has counted, with its labels.
+/// The value of a series, with its labels.
 #[derive(Debug)]
 pub struct Reading<V> {
     key: Key,
@@ -63,18 +62,18 @@ impl Registry {
         self.make_histogram(Lifetime::Process, name, labels)
     }
 
-    /// For the series of the configuration with this number. Of two configurations, the later one has the higher number.
+    /// The handles of the configuration with this number. Of two configurations, the later one has the higher number.
     pub fn of_config(&self, number: u32) -> ConfigSeries<'_> {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
-    /// A reload has put the configuration with this number in force: series that only earlier ones have are scraped twice
-    /// more, and then forgotten.
+    /// Notes that a reload has put the configuration with this number in force: series that only earlier ones have are scraped
+    /// twice more, and then forgotten.
     pub fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);
     }
 
-    /// What this label names is gone: its counters are scraped twice more, its other series are forgotten at once.
+    /// Removes the series with this label: counters are scraped twice more, other series are forgotten at once.
     pub fn forget(&self, label: &str, value: &str) {
         self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
     }
@@ -111,7 +110,7 @@ impl Registry {
         })
     }
 
-    /// A counter over all of its series, those that were forgotten included.
+    /// The sum of a counter over all of its series, including forgotten ones.
     pub fn total(&self, name: &str) -> u64 {
         let series = self.series.lock();
         let counts = series.of(name).map(|(_, cells)| match cells {
@@ -142,8 +141,8 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Every series in Prometheus' text format, and those that `collect` adds through the `metrics` crate, or returns as text.
-    /// This is a scrape: removed series are forgotten after two.
+    /// Every series in Prometheus' text format, with those that `collect` adds through the `metrics` crate or returns as text.
+    /// This counts as a scrape: removed series are forgotten after two.
     pub fn render(&self, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
         let scraped = self.series.lock().scrape();
@@ -194,7 +193,7 @@ impl ConfigSeries<'_> {
         self.registry.make_histogram(self.lifetime, name, labels)
     }
 
-    /// The configuration has the series of this metric that exist already and whose label has one of these values.
+    /// Keeps for this configuration the existing series of a metric whose label has one of these values.
     pub fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
         self.registry.series.lock().renew(name, self.lifetime, |key| {
             key.labels().any(|known| known.key() == label && values.contains(known.value()))
@@ -202,7 +201,7 @@ impl ConfigSeries<'_> {
     }
 }
 
-/// The exporter, for one rendering. It knows the text of every metric of the list, and no series.
+/// The exporter for one rendering. It has the help text of every metric of the list, and no series.
 fn recorder() -> PrometheusRecorder {
     let recorder = PrometheusBuilder::new().build_recorder();
     for (name, kind, help) in METRICS {
@@ -224,7 +223,7 @@ fn bounds(name: &str) -> &'static [f64] {
     }
 }
 
-/// A copy of it shares its text.
+/// The key of a series, whose copies share its text.
 fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
     let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
     Key::from_parts(name, labels).to_retained()

@@ -6,16 +6,16 @@ use metrics::Counter;
 
 use crate::gateway::telemetry::labels::{METHODS, Origin};
 
-/// The codes of one class: 2xx.
+/// The number of codes of one class, such as 2xx.
 const CODES: usize = 100;
 const CLASSES: usize = 5;
 
-/// One counter for each method, code and origin, made when it is first needed and found by its index. Those of one method,
-/// class and origin are one block: of most routes there are few.
+/// One counter for each method, code and origin, made when it is first needed and found by its index. The counters of one
+/// method, class and origin form one block: most routes have few blocks.
 #[derive(Debug)]
 pub struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 
-/// What a response is counted by.
+/// The labels of a counted response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLabels {
     pub method: &'static str,
@@ -30,7 +30,7 @@ impl Default for ResponseCounts {
 }
 
 impl ResponseCounts {
-    /// The counter of such responses. `new` makes it.
+    /// The counter of responses with these labels; `new` makes it when it is first needed.
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
     pub fn counter(
         &self,

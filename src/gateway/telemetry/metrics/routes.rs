@@ -1,4 +1,4 @@
-//! Counts and measures the requests of one route, and those that one upstream got.
+//! Counts and measures the requests of one route, and the requests sent to one upstream.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ pub const RESPONSES: &str = "tollgate_http_requests_total";
 #[derive(Debug)]
 pub struct RouteMetrics {
     registry: Arc<Registry>,
-    /// The configuration that has the route.
+    /// The number of the configuration that has the route.
     config: u32,
     route: String,
     responses: ResponseCounts,
-    /// By the origin of the response.
+    /// The duration of requests that the gateway answered, in seconds.
     duration_gateway: Histogram,
     duration_upstream: Histogram,
 }
@@ -56,7 +56,7 @@ impl RouteMetrics {
         counter.increment(1);
     }
 
-    /// In seconds, by the origin of the response.
+    /// The duration of requests in seconds, by the origin of the response.
     pub fn duration(&self, origin: Origin) -> &Histogram {
         match origin {
             Origin::Gateway => &self.duration_gateway,
@@ -68,11 +68,11 @@ impl RouteMetrics {
 /// The handles of one upstream.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
-    /// In seconds.
+    /// The duration of requests at the upstream, in seconds.
     pub duration: Histogram,
     errors: CountersBy<UpstreamError>,
     retries: CountersBy<UpstreamError>,
-    /// Requests that were not sent again because too many had been.
+    /// Requests that were not sent again because the budget of retries was used up.
     pub retries_over_budget: Counter,
     pub ejections: Counter,
 }
@@ -98,7 +98,7 @@ impl UpstreamMetrics {
         self.errors.increment(&error);
     }
 
-    /// An attempt has failed, and the request is sent again.
+    /// Counts an attempt that has failed and is followed by another.
     pub fn count_retry(&self, error: UpstreamError) {
         self.retries.increment(&error);
     }

@@ -1,7 +1,7 @@
-//! Keeps every series, and forgets those that a reload removed: of rules, policies and issuers that are gone.
+//! Keeps every series, and forgets those that a reload removed: of rules, policies and issuers that no longer exist.
 //!
-//! Their last values are still to be scraped, so they stay for two scrapes of `/metrics`. While nothing scrapes, later
-//! reloads make them go: the number of series is bounded by that of the configuration, however often it changes.
+//! Their last values must still be scraped, so they stay for two scrapes of `/metrics`. Without scrapes, later reloads remove
+//! them: the number of series is bounded by that of the configuration, however often it changes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use metrics::Key;
 
 use super::histogram_cells::HistogramCells;
 
-/// How many scrapes a removed series stays for.
+/// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// How many removed series wait for scrapes whatever the configuration has: an empty one forgets none at once.
+/// The number of removed series that wait for scrapes even if the configuration has fewer: so an empty one forgets none at once.
 const WAITING: usize = 200;
 
 /// Every series, by the name of its metric and its labels.
 #[derive(Debug, Default)]
 pub struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
-    /// What the forgotten counters of a metric had counted.
+    /// The sum of the forgotten counters of each metric.
     forgotten: BTreeMap<&'static str, u64>,
     /// The number of the configuration in force.
     config: u32,
@@ -32,7 +32,7 @@ struct Series {
     lifetime: Lifetime,
 }
 
-/// The numbers of a series. Handles count into the same ones, and may do so after the series was forgotten.
+/// The cells of a series. Handles count into the same cells, and may do so after the series was forgotten.
 #[derive(Clone, Debug)]
 pub enum Cells {
     Counter(Arc<AtomicU64>),
@@ -40,13 +40,13 @@ pub enum Cells {
     Histogram(Arc<HistogramCells>),
 }
 
-/// How long a series is kept.
+/// The lifetime of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     Process,
-    /// As long as the configuration with this number, or a later one that has the series as well, is in force.
+    /// While the configuration with this number, or a later one that also has the series, is in force.
     Config(u32),
-    /// Until it was scraped this often: the configuration with this number does not have it.
+    /// Until a number of scrapes, because the configuration with this number does not have it.
     Removed {
         by: u32,
         scrapes: u8,
@@ -54,7 +54,7 @@ pub enum Lifetime {
 }
 
 impl SeriesTable {
-    /// The cells of a series, which exists from now on. One that was removed goes on if it has not been forgotten yet.
+    /// The cells of a series, which exists from now on. A removed series that has not been forgotten continues.
     pub fn get_or_add(
         &mut self,
         name: &'static str,
@@ -70,7 +70,7 @@ impl SeriesTable {
         &series.cells
     }
 
-    /// The series of a metric for which `stays` holds exist in this configuration too.
+    /// Keeps the series of a metric for which `stays` holds in this configuration too.
     pub fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
         for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
             if series.lifetime != Lifetime::Process && stays(key) {
@@ -84,12 +84,12 @@ impl SeriesTable {
         self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))
     }
 
-    /// What the forgotten series of a counter had counted.
+    /// The sum of the forgotten series of a counter.
     pub fn forgotten(&self, name: &str) -> u64 {
         self.forgotten.get(name).copied().unwrap_or_default()
     }
 
-    /// Every series, those of one metric together. Forgets the removed ones that this shows for the last time.
+    /// Every series, those of one metric together. Forgets removed series that have been shown for the last time.
     pub fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
         let all = self.by_name.iter().flat_map(|(name, by_labels)| {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
@@ -105,9 +105,9 @@ impl SeriesTable {
         all
     }
 
-    /// The configuration with this number has come into force: removes the series that it does not have.
+    /// Notes that the configuration with this number has come into force: removes the series that it does not have.
     ///
-    /// Of those that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
+    /// Of the series that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
     /// force, or [`WAITING`].
     pub fn reloaded(&mut self, config: u32) {
         self.config = config;
@@ -134,8 +134,8 @@ impl SeriesTable {
         self.retain(|_, _, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    /// Removes the counters of something that is gone, like those that a reload removes, and forgets its other series at once:
-    /// they would tell a state that nothing has any more.
+    /// Removes the series for which `goes` holds: counters stay for two scrapes, other series are forgotten at once, since their
+    /// state no longer exists.
     pub fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
         let by = self.config;
         let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });

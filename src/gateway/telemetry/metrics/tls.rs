@@ -1,4 +1,4 @@
-//! Counts TLS handshakes, and says until when certificates are valid.
+//! Counts TLS handshakes, and records when certificates expire.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::gateway::telemetry::labels::HandshakeResult;
 use base::time::Timestamp;
 use config::Listener;
 
-/// For all listeners.
+/// The counters of handshakes on all listeners.
 #[derive(Debug)]
 pub struct HandshakeMetrics(CountersBy<HandshakeResult>);
 
@@ -24,7 +24,7 @@ impl HandshakeMetrics {
     }
 }
 
-/// Records until when the certificates that are in force are valid, by their files.
+/// Records when the certificates in force expire, by their files.
 pub fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
     for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
         for (file, not_after) in tls.in_force().expiries() {

@@ -1,4 +1,4 @@
-//! Counts verified tokens, and keeps when the keys of each issuer were fetched.
+//! Counts verified tokens, and records when the keys of each issuer were fetched.
 
 use metrics::Gauge;
 
@@ -23,7 +23,7 @@ impl TokenMetrics {
         self.verifications.increment(&result);
     }
 
-    /// When the keys of an issuer were last fetched, in seconds since the epoch; 0: never.
+    /// The moment at which the keys of an issuer were last fetched, in seconds since the epoch; 0: never.
     pub fn keys_fetched(issuer: &str, series: ConfigSeries<'_>) -> Gauge {
         series.gauge("tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)])
     }

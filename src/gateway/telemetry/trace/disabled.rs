@@ -12,7 +12,7 @@ use base::time::{Clock, Timestamp};
 use config::Config;
 use stores::{Caller, Event};
 
-/// What the environment asks for: nothing, in this build.
+/// The settings of traces from the environment: none, in this build.
 #[derive(Debug)]
 pub struct TraceSettings;
 

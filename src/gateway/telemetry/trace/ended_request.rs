@@ -1,4 +1,5 @@
-//! Holds what the spans of a request are made of, besides their ids: its access log line, and its call to the upstream.
+//! Holds the values from which the spans of a request are made, besides their ids: its access log line, and its call to the
+//! upstream.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -14,14 +15,14 @@ pub struct EndedRequest<'r> {
     pub scheme: &'static str,
     /// The local address of its connection.
     pub server: Option<SocketAddr>,
-    /// `None`: the request was not let through.
+    /// The call to the upstream; `None`: the request was not let through.
     pub upstream: Option<UpstreamCall<'r>>,
 }
 
-/// What became of a request that was let through.
+/// The call to the upstream of a request that was let through.
 #[derive(Clone, Debug)]
 pub struct UpstreamCall<'r> {
-    /// A name or an address, or the path of a socket.
+    /// The host: a name, an address, or the path of a socket.
     pub host: Cow<'r, str>,
     /// `None` for a socket.
     pub port: Option<u16>,

@@ -22,7 +22,7 @@ impl Variables<'_> {
         Variables { read, wrong: Vec::new() }
     }
 
-    /// The first of these that is set. An empty variable counts as not set, as OpenTelemetry specifies.
+    /// The first of these variables that is set. An empty one counts as not set, as OpenTelemetry specifies.
     pub fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
@@ -35,7 +35,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Converts a variable with `read`. `must` says what a valid value is.
+    /// Converts a variable with `read`. `must` describes a valid value.
     pub fn read<T>(
         &mut self,
         names: &[&'static str],
@@ -62,7 +62,7 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
     }
 
-    /// A duration, which the specification has in milliseconds.
+    /// A duration, which the variable gives in milliseconds.
     pub fn duration(
         &mut self,
         names: &[&'static str],
@@ -78,12 +78,12 @@ impl Variables<'_> {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
-    /// For a value that must not be shown, because it may contain a password.
+    /// Reports an invalid value that must not be shown, because it may contain a password.
     pub fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }
 
-    /// Returns `value`.
+    /// Returns `value`, unless a variable was invalid.
     ///
     /// # Errors
     /// Some variables were invalid; there is a line for each.

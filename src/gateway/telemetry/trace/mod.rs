@@ -1,8 +1,7 @@
 //! Traces requests and sends the spans to an OpenTelemetry collector, in a build with the feature `opentelemetry`.
 //!
-//! The rest of the gateway knows two types: [`Tracer`], one per process, and [`RequestTrace`], one per request. A build
-//! without the feature has replacements of both that have size 0 and do nothing, so that no other room depends on the
-//! build.
+//! The rest of the gateway knows two types: [`Tracer`], one per process, and [`RequestTrace`], one per request. A build without
+//! the feature has replacements of both that have size 0 and do nothing, so that no other room depends on the build.
 //!
 //! Invariants: no request waits for a span or fails because of one. Spans hold nothing that a client sent, except what a
 //! line of the access log has as well: what they say about a decision is taken from that line.

@@ -1,4 +1,4 @@
-//! Holds spans until they are sent, in bounded memory: adding one never blocks, and what does not fit is counted.
+//! Holds spans until they are sent, in bounded memory: adding one never blocks, and spans that do not fit are counted.
 //!
 //! The SDK's queue and its thread do the work. The SDK does not report a span that it drops, so it is given only spans
 //! for which there is room.
@@ -41,7 +41,7 @@ impl Queue {
         self.processor.on_end(span);
     }
 
-    /// How many spans are in the queue.
+    /// The number of spans in the queue.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
@@ -52,7 +52,7 @@ impl Queue {
         let _ = self.processor.force_flush();
     }
 
-    /// Sends the queued spans and accepts no more. Returns whether that was done in time.
+    /// Sends the queued spans and accepts no more. Returns whether that was completed within `timeout`.
     pub fn finish(&self, timeout: Duration) -> bool {
         self.processor.shutdown_with_timeout(timeout).is_ok()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use super::sampling::{Beginning, random_span};
+use super::sampling::{TraceStart, random_span};
 use super::span_ids::SpanIds;
 use super::traceparent;
 use stores::Caller;
@@ -17,7 +17,7 @@ pub struct RequestTrace(Option<Box<SpanIds>>);
 impl RequestTrace {
     pub const NONE: RequestTrace = RequestTrace(None);
 
-    pub fn new(Beginning { trace, parent }: Beginning) -> RequestTrace {
+    pub fn new(TraceStart { trace, parent }: TraceStart) -> RequestTrace {
         let [request, decision, delay, upstream] = [(); 4].map(|()| random_span());
         let failed_attempts = Vec::new();
         RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, delay, upstream, failed_attempts })))
@@ -32,7 +32,7 @@ impl RequestTrace {
         self.0.as_deref()
     }
 
-    /// The same caller, with a link by which the span of a store call can name this request's decision.
+    /// The caller, with a link by which the span of a store call can name this request's decision.
     pub fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         match &self.0 {
             None => caller,
@@ -43,7 +43,7 @@ impl RequestTrace {
         }
     }
 
-    /// An attempt has failed, and another one follows, which has a span of its own.
+    /// Notes that an attempt has failed and another one follows, which has a span of its own.
     pub fn next_attempt(&mut self) {
         if let Some(ids) = &mut self.0 {
             let failed = std::mem::replace(&mut ids.upstream, random_span());

@@ -1,4 +1,4 @@
-//! Chooses which requests are traced, before any work is done for one that is not.
+//! Chooses the requests that are traced, before any work is done for the others.
 //!
 //! A client can set the sampled flag of its `traceparent`, and choose a trace id that passes any ratio. So the number
 //! of traces per second with an id from outside is bounded, unless everything is traced anyway.
@@ -14,22 +14,22 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 use super::traceparent::{Parent, SampledFlag};
 use base::time::Timestamp;
 
-/// What decides about a request that has a caller.
+/// The basis of the decision about a request that has a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// The caller's sampled flag.
     Caller,
-    /// The same as for a request without a caller.
+    /// The ratio, as for a request without a caller.
     Own,
 }
 
-/// As the environment says.
+/// The settings from the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingSettings {
     pub basis: Basis,
-    /// Of requests without a caller, 0 to 1.
+    /// The share of traced requests among those without a caller, 0 to 1.
     pub ratio: f64,
-    /// How many traces per second may begin with an id from outside.
+    /// The most traces per second that may begin with an id from outside.
     pub from_clients: u32,
 }
 
@@ -37,18 +37,18 @@ pub struct SamplingSettings {
 pub struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
-    /// Traces with an id from outside: the current second, and how many have begun in it.
+    /// Traces with an id from outside: the current second, and the number that have begun in it.
     from_outside: AtomicU64,
 }
 
 /// A trace that begins here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Beginning {
+pub struct TraceStart {
     pub trace: u128,
     pub parent: Option<u64>,
 }
 
-/// How many low bits hold the count; the others hold the second.
+/// The number of low bits that hold the count; the others hold the second.
 const COUNT: u32 = 24;
 pub const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 
@@ -57,11 +57,11 @@ impl Sampling {
         Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), from_outside: AtomicU64::new(0) }
     }
 
-    /// `declined` counts the requests that were not traced because there were too many.
-    pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<Beginning> {
+    /// Decides about a request. `declined` counts the requests that were not traced because there were too many.
+    pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<TraceStart> {
         let Some(parent) = Parent::of(headers) else {
             let trace = random();
-            return self.takes(trace).then_some(Beginning { trace, parent: None });
+            return self.takes(trace).then_some(TraceStart { trace, parent: None });
         };
         let wanted = match self.settings.basis {
             Basis::Caller => parent.sampling == SampledFlag::Yes,
@@ -74,7 +74,7 @@ impl Sampling {
             declined.increment(1);
             return None;
         }
-        Some(Beginning { trace: parent.trace, parent: Some(parent.span) })
+        Some(TraceStart { trace: parent.trace, parent: Some(parent.span) })
     }
 
     fn takes(&self, trace: u128) -> bool {

@@ -1,7 +1,7 @@
-//! Reads the settings of traces from the environment: the variables that OpenTelemetry defines, and one of ours.
+//! Reads the settings of traces from the environment: the variables that OpenTelemetry defines, and one of Tollgate's.
 //!
-//! The SDK ignores what it cannot read, and then traces something else than was wanted. So every variable is checked
-//! here first, and the gateway does not start with an invalid one.
+//! The SDK ignores values that it cannot read, and would then trace something other than the operator intended. So every
+//! variable is checked here first, and the gateway does not start with an invalid one.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_secs(5);
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// What is traced, and where spans are sent.
+/// The settings of traces, and the collector to which spans are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub endpoint: String,
@@ -32,11 +32,11 @@ pub struct Settings {
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
-    /// `None`: the environment names the service.
+    /// The default name of the service; `None`: the environment names it.
     pub service: Option<&'static str>,
 }
 
-/// What the environment asks for; with `None` inside, no traces.
+/// The settings from the environment; with `None` inside, no traces.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings(pub Option<Settings>);
 
@@ -138,7 +138,7 @@ fn boolean(text: &str) -> Option<bool> {
     text.to_ascii_lowercase().parse().ok()
 }
 
-/// The second variable is for all signals, and the path of traces is added to it.
+/// The URL of the collector. The second variable is for all signals, and gets the path of traces.
 fn with_path(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),
@@ -153,7 +153,7 @@ fn is_collector(text: &str) -> bool {
     schemed && plain && uri.host().is_some_and(|host| !host.is_empty())
 }
 
-/// `None` stands for an entry without `=`. A trailing comma is allowed.
+/// The pairs of a list. `None` stands for an entry without `=`. A trailing comma is allowed.
 fn pairs(text: &str) -> impl Iterator<Item = Option<(&str, &str)>> {
     text.split_terminator(',').map(|entry| entry.split_once('=').map(|(name, value)| (name.trim(), value.trim())))
 }

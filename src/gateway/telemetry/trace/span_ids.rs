@@ -12,18 +12,18 @@ use stores::span_links::SpanLink;
 #[derive(Clone, Debug)]
 pub struct SpanIds {
     pub trace: u128,
-    /// The caller's span.
+    /// The id of the caller's span, if there is a caller.
     pub parent: Option<u64>,
     pub request: u64,
     pub decision: u64,
     pub delay: u64,
-    /// Of the last attempt.
+    /// The id of the last attempt's span.
     pub upstream: u64,
-    /// Of the attempts before it.
+    /// The ids of the earlier attempts' spans.
     pub failed_attempts: Vec<u64>,
 }
 
-/// The context of a span of ours. A client's `tracestate` is sent on to the upstream, and is not put into spans.
+/// The context of a span of this gateway. A client's `tracestate` is sent on to the upstream, and is not put into spans.
 pub fn context(SpanLink { trace, span }: SpanLink) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)

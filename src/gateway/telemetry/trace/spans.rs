@@ -1,8 +1,7 @@
-//! Makes the spans of a request from its access log line: they hold nothing that the line does not.
+//! Makes the spans of a request from its access log line: they contain nothing that the line does not.
 //!
-//! Attributes have the names of OpenTelemetry's conventions for HTTP where there is one, and begin with `tollgate.`
-//! otherwise. `url.path`, `url.query`, `client.address` and `user_agent.original` hold what a client sent, and are left
-//! out.
+//! Attributes have the names of OpenTelemetry's conventions for HTTP where there is one, and begin with `tollgate.` otherwise.
+//! `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are left out.
 
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, SpanId, StringValue, Value};
@@ -24,9 +23,9 @@ pub struct RequestSpans<'r> {
     pub request: &'r EndedRequest<'r>,
 }
 
-/// An attempt after which another one was made.
+/// The values from which the spans of one request are made.
 pub struct Attempt<'r> {
-    /// Counted from 0.
+    /// The number of the attempt, counted from 0.
     number: usize,
     span: u64,
     failed: &'r LoggedAttempt<'r>,
@@ -34,7 +33,7 @@ pub struct Attempt<'r> {
     to: Micros,
 }
 
-/// What differs from span to span, besides the attributes. Times are since the head arrived.
+/// The parts that differ from span to span, besides the attributes. Times are since the head arrived.
 struct Outline {
     span: u64,
     parent: Option<u64>,
@@ -150,7 +149,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    /// From the decision on, for as long as the request was delayed.
+    /// The span of a delay, from the decision on.
     pub fn delay(&self, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         self.add_limit(&mut attributes);
@@ -248,18 +247,18 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// When the decision was made.
+    /// The moment of the decision.
     fn decided(&self) -> Micros {
         self.request.line.decision_us.unwrap_or_default().min(self.request.line.duration_us)
     }
 
-    /// When the request went on to the upstream.
+    /// The moment at which the request went on to the upstream.
     fn forwarded(&self) -> Micros {
         let waited = self.request.line.waited_us.unwrap_or_default();
         self.decided().plus(waited).min(self.request.line.duration_us)
     }
 
-    /// A method of the closed list, or `_OTHER`, as the conventions ask for.
+    /// A method of the closed list, or `_OTHER`, as the conventions require.
     fn method(&self) -> &'static str {
         match crate::gateway::telemetry::labels::method(&self.request.line.method) {
             "OTHER" => "_OTHER",
@@ -302,7 +301,7 @@ impl Attributes {
         self.0.push(KeyValue::new(name, value));
     }
 
-    /// Where an attempt went: an address with its port, or the path of a socket.
+    /// Adds the address of an attempt: an address with its port, or the path of a socket.
     fn add_server(&mut self, endpoint: &EndpointAddress) {
         match endpoint {
             EndpointAddress::Inet(address) => {
@@ -313,7 +312,7 @@ impl Attributes {
         }
     }
 
-    /// How many attempts there were before.
+    /// Adds the number of earlier attempts.
     fn add_resend_count(&mut self, before: usize) {
         if before > 0 {
             self.add("http.request.resend_count", integer(before));

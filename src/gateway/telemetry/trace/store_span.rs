@@ -25,13 +25,13 @@ const LINKS: usize = 128;
 /// The server that calls go to.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// `None` until it is known.
+    /// The address; `None` until it is known.
     address: Arc<Mutex<Option<HostPort>>>,
     database: String,
     system: System,
 }
 
-/// What the server and a call to it are named in spans.
+/// The names of the server and of a call to it in spans.
 #[derive(Clone, Copy, Debug)]
 struct System {
     name: &'static str,
@@ -40,7 +40,7 @@ struct System {
 
 const REDIS: System = System { name: "redis", operation: "EVALSHA" };
 
-/// A call is a transaction of several statements.
+/// The names for PostgreSQL, where a call is a transaction of several statements.
 const POSTGRESQL: System = System { name: "postgresql", operation: "BATCH" };
 
 impl Server {
@@ -61,7 +61,7 @@ impl Server {
         Some(Server { address: Arc::new(Mutex::new(address)), database, system })
     }
 
-    /// Remembers where calls go from now on.
+    /// Sets the server of calls from now on.
     pub fn set_address(&self, address: &HostPort) {
         *self.address.lock() = Some(address.clone());
     }

@@ -1,7 +1,6 @@
 //! Reads and writes the field `traceparent` (W3C Trace Context, section 3.2).
 //!
-//! It is not read by the SDK's propagator, which allocates for every request that has the field, even where nothing is
-//! traced.
+//! The field is not read by the SDK's propagator, which allocates for every request that has it, even if nothing is traced.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -26,7 +25,7 @@ pub enum SampledFlag {
 }
 
 impl Parent {
-    /// `None` also if the field is invalid: then the request has no known caller.
+    /// The parent in the field; `None` also if the field is invalid: then the request has no known caller.
     pub fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;
@@ -67,8 +66,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Makes our span the parent of the next one, in a trace that is recorded. `known` is our own parent: without one,
-/// `tracestate` belongs to no known trace and is removed.
+/// Makes our span the parent of the next one, in a trace that is recorded. `known` is our own parent: without one, `tracestate`
+/// belongs to no known trace and is removed.
 pub fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
     let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
     headers.insert(TRACEPARENT, value);

@@ -1,4 +1,4 @@
-//! Holds what the traces of all requests share: the sampling, the queue of spans and the counters.
+//! Holds the state that the traces of all requests share: the sampling, the queue of spans and the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -38,7 +38,7 @@ struct TracerInner {
 }
 
 impl Tracer {
-    /// Starts to send spans, if the environment asks for it.
+    /// Starts to send spans, if the environment requests it.
     ///
     /// # Errors
     /// When the certificates for the collector cannot be read or used.
@@ -91,7 +91,7 @@ impl Tracer {
         self.add(|scope| spans.request(scope));
     }
 
-    /// Sends the span of a store call that served a traced request, and follows the store from server to server.
+    /// Sends the span of a store call that served a traced request, and follows the address of the store.
     pub fn store_event(&self, event: &Event) {
         let Some(server) = self.0.as_ref().and_then(|inner| inner.server.as_ref()) else { return };
         match event {
@@ -110,14 +110,14 @@ impl Tracer {
         }
     }
 
-    /// Starts to send the spans in the queue, and does not wait: the process will exit soon.
+    /// Starts to send the spans in the queue, without waiting: the process will exit soon.
     pub fn flush_soon(&self) {
         if let Some(inner) = self.0.clone() {
             tokio::task::spawn_blocking(move || inner.queue.flush());
         }
     }
 
-    /// Sends the spans in the queue, and waits for that as long as `timeout`. To be called last.
+    /// Sends the spans in the queue, and waits for that at most `timeout`. To be called last.
     pub async fn finish(&self, timeout: Duration) {
         let Some(inner) = self.0.clone() else { return };
         let spans = inner.queue.waiting();

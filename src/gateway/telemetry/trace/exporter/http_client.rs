@@ -1,7 +1,7 @@
 //! Posts the exporter's batches over HTTP, and keeps the reason of the last failure.
 //!
-//! It blocks, and only on the thread of the queue. Connections are not kept: one that the collector has closed
-//! meanwhile would lose a batch, and a connection every few seconds is no load.
+//! It blocks, but only the thread of the queue. Connections are not kept: one that the collector has closed would lose a batch,
+//! and a connection every few seconds is no load.
 
 use std::fmt;
 use std::io::Read;
@@ -27,7 +27,7 @@ pub struct SpanClient {
     failure: Failure,
 }
 
-/// Why the last attempt failed. The SDK reports less.
+/// The reason of the last failure, of which the SDK reports less.
 #[derive(Clone, Debug, Default)]
 pub struct Failure(Arc<Mutex<Option<String>>>);
 

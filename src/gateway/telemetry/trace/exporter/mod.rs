@@ -1,5 +1,4 @@
-//! Sends spans to the collector, in batches: counts what becomes of them, and logs when sending begins to fail and when it
-//! works again.
+//! Sends spans to the collector, in batches: counts their results, and logs when sending begins to fail and when it works again.
 //!
 //! A failed attempt may be followed by one that succeeds, so only the outcome of a whole batch counts.
 
@@ -23,7 +22,7 @@ pub struct Exporter {
     failure: Failure,
     /// Whether the last batch was not accepted.
     failing: AtomicBool,
-    /// Spans in the queue.
+    /// The number of spans in the queue.
     waiting: Arc<AtomicUsize>,
     sent: Counter,
     lost: Counter,
@@ -58,8 +57,8 @@ impl Exporter {
         Ok(Exporter { otlp, failure, failing: AtomicBool::new(false), waiting, sent, lost })
     }
 
-    /// Logs the first failure, and then the next success: a batch is sent every few seconds, however long a collector
-    /// is unavailable.
+    /// Logs the first failure, and then the next success: a batch is sent every few seconds, however long a collector is
+    /// unavailable.
     fn log(&self, outcome: &OTelSdkResult) {
         let failure = self.failure.take();
         match outcome {
