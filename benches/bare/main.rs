@@ -41,13 +41,13 @@ impl ProxyHttp for Bare {
 }
 
 /// The proxy behind a handshake.
-struct Encrypted {
+struct EncryptedEcho {
     acceptor: TlsAcceptor,
     proxy: Arc<HttpProxy<Bare>>,
 }
 
 #[async_trait]
-impl ServerApp for Encrypted {
+impl ServerApp for EncryptedEcho {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut stream: Stream = Box::new(EncryptedStream::new(self.acceptor.accept(stream).await.ok()?));
         while let Some(reused) = self.proxy.process_new(stream, shutdown).await {
@@ -100,7 +100,7 @@ fn main() -> Result<(), Error> {
             Some(acceptor) => {
                 let app = |_| {
                     let proxy = Arc::new(http_proxy(&server.configuration, bare()));
-                    Encrypted { acceptor: acceptor.clone(), proxy }
+                    EncryptedEcho { acceptor: acceptor.clone(), proxy }
                 };
                 let services = bound.services("bare", &accepting, app);
                 for service in services {

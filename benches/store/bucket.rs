@@ -28,23 +28,23 @@ pub enum Answer {
 }
 
 /// A bucket's hash as HMGET tells it: tokens, and the millisecond in which they were counted.
-pub type Found = (Option<f64>, Option<u64>);
+pub type StoredBucket = (Option<f64>, Option<u64>);
 
 /// A bucket after a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Counted {
+pub struct CountResult {
     pub answer: Answer,
     pub tokens: f64,
     pub since: u64,
 }
 
-pub fn count(limit: Limit, (tokens, since): Found, now: u64) -> Counted {
+pub fn count(limit: Limit, (tokens, since): StoredBucket, now: u64) -> CountResult {
     let (burst, cost) = (f64::from(limit.burst), f64::from(COST));
     let since = since.unwrap_or(now);
     let refilled = Micros(now.saturating_sub(since) * 1000).seconds() * f64::from(limit.per_second);
     let tokens = burst.min(tokens.unwrap_or(burst) + refilled);
     let (answer, tokens) = if tokens >= cost { (Answer::Granted, tokens - cost) } else { (Answer::Refused, tokens) };
-    Counted { answer, tokens, since: since.max(now) }
+    CountResult { answer, tokens, since: since.max(now) }
 }
 
 pub fn milliseconds(clock: &Clock) -> u64 {

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError};
 
 use super::Failure;
-use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};
+use super::bucket::{Answer, KEPT, Limit, StoredBucket, count, milliseconds, names};
 use super::server::Server;
 
 /// The commands that it sends, as INFO calls them.
@@ -28,7 +28,7 @@ impl Commands {
     pub async fn take(&self, bucket: usize) -> Result<Answer, RedisError> {
         let (mut connection, bucket) = (self.connection.clone(), &self.buckets[bucket]);
         let now = milliseconds(&self.clock);
-        let found: Found = hmget(bucket).query_async(&mut connection).await?;
+        let found: StoredBucket = hmget(bucket).query_async(&mut connection).await?;
         let counted = count(self.limit, found, now);
         // Also what is refused is written: otherwise the time since then would be refilled again.
         hset(bucket, counted.tokens, counted.since).query_async::<()>(&mut connection).await?;

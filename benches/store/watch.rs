@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::Failure;
-use super::bucket::{Answer, Found, KEPT, Limit, count, milliseconds, names};
+use super::bucket::{Answer, KEPT, Limit, StoredBucket, count, milliseconds, names};
 use super::commands::{hmget, hset};
 use super::server::Server;
 
@@ -39,7 +39,7 @@ impl Watch {
             let now = milliseconds(&self.clock);
             let mut watch = Cmd::new();
             watch.arg("WATCH").arg(bucket).query_async::<()>(&mut connection).await?;
-            let found: Found = hmget(bucket).query_async(&mut connection).await?;
+            let found: StoredBucket = hmget(bucket).query_async(&mut connection).await?;
             let counted = count(self.limit, found, now);
             let mut transaction = Pipeline::new();
             transaction.atomic();

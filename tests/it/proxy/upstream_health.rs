@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use crate::support::{Client, Gateway, Upstream, eventually, now};
 
 /// A server that answers checks with a status that the test changes, and everything else with 200.
-struct Checked {
+struct CheckedServer {
     upstream: Upstream,
     status: Arc<AtomicU16>,
 }
 
-impl Checked {
-    fn start() -> Checked {
+impl CheckedServer {
+    fn start() -> CheckedServer {
         let status = Arc::new(AtomicU16::new(200));
         let answered = Arc::clone(&status);
         let upstream = Upstream::answering(move |request, stream| {
@@ -22,7 +22,7 @@ impl Checked {
             let status = if checked { answered.load(Ordering::Relaxed) } else { 200 };
             let _ = write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n");
         });
-        Checked { upstream, status }
+        CheckedServer { upstream, status }
     }
 
     fn set(&self, status: u16) {
@@ -57,7 +57,7 @@ fn get(gateway: &Gateway, requests: usize) {
 
 #[test]
 fn an_endpoint_is_left_out_from_its_failed_checks_to_its_passed_ones() {
-    let (good, ill) = (Checked::start(), Checked::start());
+    let (good, ill) = (CheckedServer::start(), CheckedServer::start());
     let servers = [good.upstream.address, ill.upstream.address];
     let gateway = Gateway::before_url("").with(&file(&servers, HEALTH)).start();
     get(&gateway, 4);
@@ -95,7 +95,7 @@ fn an_endpoint_that_refuses_is_silent_or_speaks_another_protocol_is_down() {
     let other = Upstream::answering(|_, stream| {
         let _ = stream.write_all(b"220 ready\r\n");
     });
-    let good = Checked::start();
+    let good = CheckedServer::start();
     let servers = [refusing, silent.local_addr().unwrap(), other.address, good.upstream.address];
     let gateway = Gateway::before_url("").with(&file(&servers, HEALTH)).start();
     is_in_state(&gateway, "down", 3.0);
@@ -108,11 +108,11 @@ fn an_endpoint_that_refuses_is_silent_or_speaks_another_protocol_is_down() {
 
 #[test]
 fn endpoints_that_are_down_are_used_if_too_few_others_are_left() {
-    let servers = [(); 4].map(|()| Checked::start());
+    let servers = [(); 4].map(|()| CheckedServer::start());
     let addresses = servers.each_ref().map(|server| server.upstream.address);
     let keys = format!("{HEALTH}, panic_below: 50%");
     let gateway = Gateway::before_url("").with(&file(&addresses, &keys)).start();
-    let requests = || servers.each_ref().map(Checked::requests);
+    let requests = || servers.each_ref().map(CheckedServer::requests);
     servers[..2].iter().for_each(|server| server.set(503));
     is_in_state(&gateway, "down", 2.0);
     get(&gateway, 8);
@@ -129,7 +129,7 @@ fn endpoints_that_are_down_are_used_if_too_few_others_are_left() {
 
 #[test]
 fn checks_are_made_once_for_all_threads_and_as_the_file_says() {
-    let (server, aside) = (Checked::start(), Checked::start());
+    let (server, aside) = (CheckedServer::start(), CheckedServer::start());
     let keys = format!(
         "health: {{path: \"/healthz?a=1\", interval: 100ms, expect: 500, host: checked.example, port: {}}}",
         aside.upstream.address.port()

@@ -9,7 +9,7 @@ use crate::redis::faults_under_load::{Load, pause};
 use crate::support::{Gateway, Redis, RedisCluster, Replicas, Upstream, eventually, now, short_or_long};
 
 /// A cluster of masters with a replica each, and two gateways under load, of which each is asked for a bucket on each master.
-struct Played {
+struct ClusterTest {
     cluster: RedisCluster,
     gateways: [Gateway; 2],
     samples: [Sample; 1],
@@ -17,9 +17,9 @@ struct Played {
     _upstream: Upstream,
 }
 
-impl Played {
+impl ClusterTest {
     /// With settings of redis.conf as arguments of each node.
-    fn start(settings: &[&str], samples: [Sample; 1]) -> Played {
+    fn start(settings: &[&str], samples: [Sample; 1]) -> ClusterTest {
         let (cluster, upstream) = (RedisCluster::start_with(Replicas::OneEach, settings), Upstream::start());
         let text = cluster.store("deny", "").replace("timeout: 10s", "timeout: 50ms") + &rules(&samples);
         let gateways = [(); 2].map(|()| Gateway::start(&upstream, &text));
@@ -28,7 +28,7 @@ impl Played {
             gateways.iter().for_each(|gateway| gateway.expect("rate_limiter_store_up", &[&node], 1.0));
         }
         let users = users(&cluster, &gateways[0], &samples[0]);
-        Played { cluster, gateways, samples, users, _upstream: upstream }
+        ClusterTest { cluster, gateways, samples, users, _upstream: upstream }
     }
 
     /// Plays a [`Failover`]. `happens` returns when the successor accepted writes, if there is one.
@@ -39,7 +39,7 @@ impl Played {
         bound: Bound,
         happens: impl FnOnce(&mut RedisCluster, &Load) -> Option<i64>,
     ) -> i128 {
-        let Played { cluster, gateways, samples, users, .. } = self;
+        let ClusterTest { cluster, gateways, samples, users, .. } = self;
         let clients = users.iter().map(|user| LoadClient { sample: 0, user: user.clone() }).collect();
         let fault = format!("cluster, {fault}");
         let (back, up) = (Back::Granted, 4.0);
@@ -95,7 +95,7 @@ fn cut_off(master: &Redis) {
 #[test]
 fn gateways_under_load_survive_what_happens_to_a_cluster() {
     for _ in 0..short_or_long(1, 5) {
-        let mut played = Played::start(&[], token_bucket());
+        let mut played = ClusterTest::start(&[], token_bucket());
         played.survive("64 slots to another master, and back", Bound::Nothing, |cluster, _| {
             // With those of two hash tags.
             let slots = |first: u16| (first..first + 32).chain(first + 1024..first + 1056);
@@ -125,7 +125,7 @@ fn gateways_under_load_survive_what_happens_to_a_cluster() {
 #[test]
 fn gateways_under_load_survive_what_a_cluster_forgets() {
     for _ in 0..short_or_long(1, 5) {
-        let mut played = Played::start(&["--appendonly", "yes", "--appendfsync", "everysec"], slow_token_bucket());
+        let mut played = ClusterTest::start(&["--appendonly", "yes", "--appendfsync", "everysec"], slow_token_bucket());
         let times = short_or_long(1, 10);
         let fault = format!("kill -9 and restart of a master, appendfsync everysec, {times} times");
         played.survive(&fault, Bound::All, |cluster, _| {

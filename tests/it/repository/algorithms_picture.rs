@@ -54,12 +54,12 @@ fn requests() -> Vec<u64> {
 }
 
 /// What becomes of a request: when it goes on, or that it is refused.
-struct Decided {
+struct DecidedRequest {
     came: u64,
     goes_on: Option<u64>,
 }
 
-fn decide(algorithm: &Algorithm) -> Vec<Decided> {
+fn decide(algorithm: &Algorithm) -> Vec<DecidedRequest> {
     let mut state = None::<State>;
     let one = |came: u64| {
         let now = Timestamp((START + came) * 1000);
@@ -70,13 +70,13 @@ fn decide(algorithm: &Algorithm) -> Vec<Decided> {
             }
             ChargeResult::Short { .. } | ChargeResult::Never => None,
         };
-        Decided { came, goes_on }
+        DecidedRequest { came, goes_on }
     };
     requests().into_iter().map(one).collect()
 }
 
 /// How many went on in the window that ends at each of these moments, where the number changes.
-fn in_last_window(decided: &[Decided]) -> Vec<(u64, usize)> {
+fn in_last_window(decided: &[DecidedRequest]) -> Vec<(u64, usize)> {
     let mut gone: Vec<u64> = decided.iter().filter_map(|one| one.goes_on).collect();
     gone.sort_unstable();
     let mut moments: Vec<u64> = gone.iter().flat_map(|gone| [*gone, gone + WINDOW]).filter(|at| *at <= SPAN).collect();
@@ -148,7 +148,7 @@ fn row(svg: &mut String, top: u64, algorithm: &Algorithm, numbers: &str) -> std:
     writeln!(svg, "<path class=\"granted area\" d=\"M{LEFT} {foot}{steps}H{right}V{foot}Z\"/>")?;
     writeln!(svg, "<path class=\"granted-line\" d=\"M{LEFT} {foot}{steps}H{right}\"/>")?;
     let (mut passed, mut refused, mut waited) = (String::new(), String::new(), String::new());
-    for Decided { came, goes_on } in &decided {
+    for DecidedRequest { came, goes_on } in &decided {
         match goes_on {
             Some(goes_on) => {
                 if *goes_on <= SPAN {

@@ -18,11 +18,11 @@ struct Bucket {
     /// How much more may be spent.
     doubtful: i128,
     /// The most that may have been spent, each time that it increased.
-    past: Vec<Spent>,
+    past: Vec<SpentRecord>,
 }
 
 #[derive(Clone, Copy)]
-struct Spent {
+struct SpentRecord {
     at: i64,
     high: i128,
     doubtful: i128,
@@ -75,14 +75,14 @@ impl Bucket {
 
     fn note(&mut self) {
         let high = self.spending.bounds().1;
-        self.past.push(Spent { at: self.spending.now(), high, doubtful: self.doubtful });
+        self.past.push(SpentRecord { at: self.spending.now(), high, doubtful: self.doubtful });
     }
 
     /// Whether it may have held less than this at some moment from `from` to `to`.
     fn was_short(&self, cost: u64, from: i64, to: i64) -> bool {
         let next = self.past.partition_point(|spent| spent.at <= from);
         let before = next.checked_sub(1).map_or(0, |last| {
-            let Spent { at, high, doubtful } = self.past[last];
+            let SpentRecord { at, high, doubtful } = self.past[last];
             self.spending.later(high, at, from) + doubtful
         });
         let within = self.past[next..].iter().take_while(|spent| spent.at <= to);

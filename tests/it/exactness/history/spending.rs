@@ -104,11 +104,11 @@ impl Spending {
 #[derive(Clone)]
 pub struct Charges {
     counting: Counting,
-    list: Vec<Counted>,
+    list: Vec<CountedGrant>,
 }
 
 #[derive(Clone, Copy)]
-struct Counted {
+struct CountedGrant {
     at: i64,
     until: i64,
     /// The sum of this charge and all before it.
@@ -120,7 +120,7 @@ impl Charges {
         let last = self.list.last();
         let until = self.counting.until(at, last.map(|last| last.until));
         let total = last.map_or(0, |last| last.total) + amount;
-        self.list.push(Counted { at, until, total });
+        self.list.push(CountedGrant { at, until, total });
     }
 
     fn spent(&self, at: i64) -> i128 {
