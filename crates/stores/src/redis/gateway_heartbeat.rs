@@ -1,9 +1,12 @@
 //! Announces a gateway to the others in Redis, by a script that also lists them.
 
+use std::slice::from_ref;
+
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Value};
 
-use super::handshake::{load, send};
+use super::handshake::send;
+use super::noscript::{is_noscript, load_if_unknown};
 use crate::error::{Fault, StoreError};
 use crate::events::{RunningGateway, gateway_ttl};
 use crate::remote::transport::LiveGateways;
@@ -33,17 +36,14 @@ pub async fn beat(
         command.arg("EVALSHA").arg(sha).arg(2).arg(&list).arg(&runs).arg(&name).arg(gateway_ttl().0).arg(&running);
         command
     };
-    let reply = match send(connection, &command(sha)).await {
-        // At the first heartbeat, and after the scripts were flushed.
-        Err(error) if error.code() == Some("NOSCRIPT") => {
-            *sha = load(connection, SCRIPT).await?;
-            send(connection, &command(sha)).await
-        }
-        reply => reply,
-    };
+    let mut reply = send(connection, &command(sha)).await;
+    // At the first heartbeat, and after the scripts were flushed.
+    if load_if_unknown(connection, sha, from_ref(&reply), || SCRIPT.to_owned()).await? {
+        reply = send(connection, &command(sha)).await;
+    }
     match reply {
         // Flushed again in between: the next heartbeat loads it.
-        Err(error) if error.code() == Some("NOSCRIPT") => Ok(None),
+        reply if is_noscript(&reply) => Ok(None),
         Ok(Value::Array(parts)) => match &parts[..] {
             [Value::Int(alive @ 1..), Value::BulkString(others)] => Ok(Some(LiveGateways {
                 alive: u64::try_from(*alive).map_err(|_| unexpected_reply())?,

@@ -10,6 +10,7 @@ pub mod fault_injection;
 mod gateway_heartbeat;
 mod handshake;
 pub(crate) mod inspect;
+mod noscript;
 mod read_limit;
 mod readiness;
 pub mod script;

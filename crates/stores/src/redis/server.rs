@@ -1,6 +1,7 @@
 //! Connects to one Redis and calls its script: the implementation of [`Transport`] for Redis.
 
 use std::fmt;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use redis::aio::MultiplexedConnection;
@@ -12,7 +13,8 @@ use super::dial::OpenConnection;
 use super::eviction_policy;
 use super::fault_injection::Hooks;
 use super::gateway_heartbeat;
-use super::handshake::{connect, load};
+use super::handshake::connect;
+use super::noscript::load_if_unknown;
 use super::readiness::Readiness;
 use super::script;
 use super::settings::Settings;
@@ -122,14 +124,11 @@ impl Transport for Server {
         let near = self.hooks.near(near, || self.clock.now());
         let moment = || self.hooks.moment(&self.clock);
         let command = |sha: &str| call.command(sha, &self.settings.prefix, near, moment());
-        let reply = match self.hooks.send(&mut link.connection, &command(&link.take)).await {
-            // The script did not run: the server was restarted behind a proxy, or its scripts were flushed.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                link.take = load(&mut link.connection, &self.script).await?;
-                self.hooks.send(&mut link.connection, &command(&link.take)).await
-            }
-            reply => reply,
-        };
+        let mut reply = self.hooks.send(&mut link.connection, &command(&link.take)).await;
+        let Link { connection, take, .. } = link;
+        if load_if_unknown(connection, take, from_ref(&reply), || self.script.clone()).await? {
+            reply = self.hooks.send(connection, &command(take)).await;
+        }
         let wrong = |error| Fault::new(error, "the script was answered with something else");
         let reply = call.settle(&reply?).map_err(wrong)?;
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])

@@ -13,7 +13,8 @@ use crate::events::{EventSink, RunningGateway};
 use crate::redis::codec::Call;
 use crate::redis::dial::step;
 use crate::redis::fault_injection::Hooks;
-use crate::redis::handshake::{connect, load, send};
+use crate::redis::handshake::{connect, send};
+use crate::redis::noscript::{is_noscript, load_if_unknown};
 use crate::redis::readiness::Readiness;
 use crate::redis::server::Link;
 use crate::redis::settings::{Settings, Target};
@@ -197,15 +198,11 @@ impl Transport for NodeServer {
         let all: Vec<&TagCall<'_>> = calls.iter().collect();
         let replies = self.send(link, &all, near).await?;
         let mut replies: Vec<_> = replies.into_iter().map(Value::extract_error).collect();
-        // These did not run: the node was restarted behind a proxy, or its scripts were flushed.
-        let unknown =
-            |reply: &Result<Value, RedisError>| matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"));
-        if replies.iter().any(unknown) {
-            link.take = load(&mut link.connection, &self.script).await?;
+        if load_if_unknown(&mut link.connection, &mut link.take, &replies, || self.script.clone()).await? {
             let left: Vec<_> =
-                calls.iter().zip(&replies).filter(|(_, reply)| unknown(reply)).map(|(call, _)| call).collect();
+                calls.iter().zip(&replies).filter(|(_, reply)| is_noscript(reply)).map(|(call, _)| call).collect();
             let again = self.send(link, &left, near).await?;
-            for (reply, again) in replies.iter_mut().filter(|reply| unknown(reply)).zip(again) {
+            for (reply, again) in replies.iter_mut().filter(|reply| is_noscript(reply)).zip(again) {
                 *reply = again.extract_error();
             }
         }

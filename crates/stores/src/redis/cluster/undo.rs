@@ -1,6 +1,7 @@
 //! Undoes the charges of a request that another of its buckets refused. An undo is sent only once, unless a reply proves that
 //! nothing ran.
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value};
@@ -10,7 +11,7 @@ use super::directory::NodeId;
 use super::hash_tags::TagIndex;
 use super::nodes::Nodes;
 use crate::redis::codec::{add_undone, key_name};
-use crate::redis::handshake::load;
+use crate::redis::noscript::load_if_unknown;
 use crate::redis::script;
 use base::time::Timestamp;
 use ledger::charge::Charge;
@@ -62,7 +63,7 @@ impl Nodes {
         if self.directory.owner(charged.tag) != Some(to) {
             pipeline.add_command(Cmd::new().arg("ASKING").clone());
         }
-        let sha = node.remote.transport.undo_script.lock().clone();
+        let mut sha = node.remote.transport.undo_script.lock().clone();
         let near = node.remote.clock_at(self.clock.now());
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
@@ -71,14 +72,16 @@ impl Nodes {
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
-        let Err(error) = reply else { return UndoResult::Done };
-        if error.code() == Some("NOSCRIPT") {
-            let text = self.state.hooks.timed(script::undo(), &self.clock);
-            if let Ok(sha) = load(&mut link.connection, &text).await {
+        let text = || self.state.hooks.timed(script::undo(), &self.clock);
+        match load_if_unknown(&mut link.connection, &mut sha, from_ref(&reply), text).await {
+            Ok(false) => {}
+            Ok(true) => {
                 *node.remote.transport.undo_script.lock() = sha;
+                return UndoResult::Again;
             }
-            return UndoResult::Again;
+            Err(_) => return UndoResult::Again,
         }
+        let Err(error) = reply else { return UndoResult::Done };
         let fault = node.remote.transport.explain(charged.tag, &error);
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
