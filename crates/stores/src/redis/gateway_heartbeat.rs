@@ -110,14 +110,14 @@ mod tests {
         let (one, other) = (running("gw-1.example", "4b17"), running("", "9c17a0e2"));
         assert_eq!(decode(&list(&[one.clone(), other.clone()])), [one.clone(), other.clone()]);
         for wrong in [running("a b", "1"), running("a\u{1b}[1m", "1"), running("é", "1"), running("a", "")] {
-            let one = std::slice::from_ref(&one);
+            let one = from_ref(&one);
             assert_eq!(decode(&list(&[&[wrong][..], one].concat())), one);
         }
         assert_eq!(decode(&list(&[running(&"a".repeat(300), "1")])), [running(&"a".repeat(MAX_LENGTH), "1")]);
         // Cut anywhere, what was whole before the cut is read.
         let bytes = list(&[one.clone(), other]);
         for cut in 0..bytes.len() {
-            let first = list(std::slice::from_ref(&one)).len();
+            let first = list(from_ref(&one)).len();
             assert_eq!(decode(&bytes[..cut]).len(), usize::from(cut >= first), "{cut}");
         }
     }

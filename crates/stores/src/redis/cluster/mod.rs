@@ -15,6 +15,7 @@ mod health;
 pub(crate) mod inspect;
 mod node_server;
 mod nodes;
+mod redirection;
 mod settings;
 mod slots;
 mod topology;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::caller::Caller;
-use crate::error::StoreError;
 use crate::events::EventSink;
 use crate::fallback::FallbackShare;
 use crate::redis;
@@ -36,7 +36,7 @@ use crate::reply::{Source, TakeReply};
 use crate::take_failure::TakeFailure;
 use crate::worker::Worker;
 use base::time::{Clock, Micros, Timestamp};
-use directory::{Directory, NodeId};
+use directory::Directory;
 use hash_tags::{HashTags, TagIndex};
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::Verdict;
@@ -45,11 +45,6 @@ pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
 /// How long a start waits for the topology and the connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
-/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection without an
-/// address.
-const PAUSE: Duration = Duration::from_millis(3);
-/// The maximum number of redirections of one request.
-const REDIRECTIONS: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -140,77 +135,6 @@ impl Cluster {
         let mut charges = plan.charges().map(|charge| tags.of(&charge.key));
         let first = charges.next().unwrap_or(TagIndex(0));
         charges.all(|tag| tag == first).then_some(first)
-    }
-
-    /// Charges buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
-    async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
-        let directory = &self.nodes.directory;
-        let mut to = directory.owner(tag);
-        let mut redirected = false;
-        for _ in 0..REDIRECTIONS {
-            let node = to.and_then(|id| self.nodes.get(id));
-            let Take { worker, plan, caller, waiting } = take;
-            let taken = match &node {
-                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting).await,
-                None => Err(StoreError::Unreachable),
-            };
-            let now = self.nodes.clock.now();
-            let error = match taken {
-                Err(error) if error.is_redirection() => error,
-                // A node that was found just now is being connected to.
-                Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
-                    self.wait_for_node(take, to).await?;
-                    StoreError::Unreachable
-                }
-                other => return other,
-            };
-            if self.left(take) == Micros(0) {
-                return Err(StoreError::Timeout);
-            }
-            redirected = true;
-            to = match error {
-                StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
-                StoreError::TryAgain => {
-                    self.pause(take).await;
-                    to
-                }
-                StoreError::SlotMoved if directory.owner(tag) == to => {
-                    self.pause(take).await;
-                    directory.owner(tag)
-                }
-                _ => directory.owner(tag),
-            };
-        }
-        Err(StoreError::Unreachable)
-    }
-
-    /// Waits until a node can be used.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot before the request's deadline.
-    async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
-        loop {
-            let node = to.and_then(|id| self.nodes.get(id));
-            if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
-                return Ok(());
-            }
-            if self.left(take) == Micros(0) {
-                return Err(StoreError::Unreachable);
-            }
-            self.pause(take).await;
-        }
-    }
-
-    async fn pause(&self, take: &Take<'_>) {
-        tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
-    }
-
-    /// The time that the request may still wait.
-    fn left(&self, take: &Take<'_>) -> Micros {
-        let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
-        let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
-        until.map_or(left, |until| left.min(until.since(now)))
     }
 
     pub fn announce(&self, configuration: &str) {

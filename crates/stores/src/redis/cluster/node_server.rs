@@ -7,7 +7,6 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::directory::{Directory, NodeId};
 use super::hash_tags::TagIndex;
-use super::slots::redirection;
 use crate::error::{Fault, StoreError};
 use crate::events::{EventSink, RunningGateway};
 use crate::redis::codec::Call;
@@ -129,22 +128,6 @@ impl NodeServer {
         Ok(replies)
     }
 
-    /// Translates an error for this hash tag into a fault, and notes the node to which the tag has moved.
-    pub fn explain(&self, tag: TagIndex, error: &RedisError) -> Fault {
-        let address = || error.redirect_node().and_then(|(address, _)| redirection(address, &self.address));
-        let fault = Fault::from(error.clone());
-        match (fault.error, address()) {
-            (StoreError::SlotMoved, Some(address)) => self.directory.moved(tag, address),
-            (StoreError::SlotMoving, Some(address)) => self.directory.moving(tag, Some(address), self.clock.now()),
-            (StoreError::TryAgain, _) => self.directory.moving(tag, None, self.clock.now()),
-            (StoreError::SlotMoved | StoreError::ClusterDown | StoreError::Replica, _) => {
-                self.directory.outdated.notify_one();
-            }
-            _ => {}
-        }
-        Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
-    }
-
     async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
         // The probe needs a key that this node has.
         let target = Target::Address { address: self.address.clone(), database: 0 };
@@ -208,7 +191,8 @@ impl Transport for NodeServer {
         }
         let part = |(call, reply): (&TagCall<'_>, Result<Value, RedisError>)| {
             let wrong = |error| Fault::new(error, "the script was answered with something else");
-            let reply = reply.map_err(|error| self.explain(call.tag, &error));
+            let reply =
+                reply.map_err(|error| self.directory.redirected(call.tag, &error, &self.address, self.clock.now()));
             PartReply { plans: call.plans, reply: reply.and_then(|reply| call.call.settle(&reply).map_err(wrong)) }
         };
         Ok(calls.iter().zip(replies).map(part).collect())

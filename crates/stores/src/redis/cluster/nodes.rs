@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::directory::{Directory, NodeId};
 use super::health::Health;
 use super::node_server::NodeServer;
-use super::slots::redirection;
+use super::redirection;
 use super::topology::{Occasion, Topology, fault_of, order, read_topology};
 use crate::breaker::Breaker;
 use crate::error::{Fault, StoreError};
@@ -249,7 +249,7 @@ impl Nodes {
             }
             let (named, _) = error.redirect_node()?;
             knows = true;
-            if let Some(address) = redirection(named, &server.address).filter(|address| *address != known) {
+            if let Some(address) = redirection::address(named, &server.address).filter(|address| *address != known) {
                 self.directory.moved(tag, address);
             }
         }

@@ -38,18 +38,6 @@ pub fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     Some(read)
 }
 
-/// The address in a redirection: `host:port`, in which an IPv6 address has no brackets. `None` for a node that should be named
-/// by its host name and has none.
-pub fn redirection(text: &str, asked: &HostPort) -> Option<HostPort> {
-    let (host, port) = text.rsplit_once(':')?;
-    let host = match host {
-        "?" => return None,
-        "" => asked.host.clone(),
-        host => host.to_owned(),
-    };
-    Some(HostPort { host, port: port.parse().ok()? })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,17 +62,5 @@ mod tests {
         assert_eq!(read, [at("10.0.0.1", 7000), at("seed", 7001), at("seed", 7002)]);
         assert_eq!(slot_ranges(&Value::Array(vec![range(0, 70_000, Value::Nil, 1)]), &asked), None);
         assert_eq!(slot_ranges(&Value::Int(1), &asked), None);
-    }
-
-    #[test]
-    fn redirections_name_a_node() {
-        let asked = HostPort { host: "seed".to_owned(), port: 1 };
-        let at = |host: &str, port| Some(HostPort { host: host.to_owned(), port });
-        assert_eq!(redirection("10.0.0.1:7000", &asked), at("10.0.0.1", 7000));
-        assert_eq!(redirection(":7000", &asked), at("seed", 7000));
-        assert_eq!(redirection("::1:7000", &asked), at("::1", 7000));
-        assert_eq!(redirection("10.0.0.1", &asked), None);
-        assert_eq!(redirection("a:b", &asked), None);
-        assert_eq!(redirection("?:7000", &asked), None);
     }
 }

@@ -82,7 +82,7 @@ impl Nodes {
             Err(_) => return UndoResult::Again,
         }
         let Err(error) = reply else { return UndoResult::Done };
-        let fault = node.remote.transport.explain(charged.tag, &error);
+        let fault = self.directory.redirected(charged.tag, &error, &node.remote.transport.address, self.clock.now());
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 

@@ -1,0 +1,139 @@
+//! Redirections of a cluster, MOVED, ASK and TRYAGAIN: reads where they point, notes it in the directory, and follows them.
+//! Each proves that the call did not run.
+
+use std::time::Duration;
+
+use redis::RedisError;
+
+use super::directory::{Directory, NodeId};
+use super::hash_tags::TagIndex;
+use super::{Cluster, Take};
+use crate::error::{Fault, StoreError};
+use crate::remote::WaitPeriod;
+use crate::reply::TakeReply;
+use base::host_port::HostPort;
+use base::time::{Micros, Timestamp};
+
+/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection that does
+/// not say where to.
+const PAUSE: Duration = Duration::from_millis(3);
+/// The maximum number of redirections of one request.
+const REDIRECTIONS: usize = 16;
+
+/// The address in a redirection: `host:port`, in which an IPv6 address has no brackets. `None` for a node that should be named
+/// by its host name and has none.
+pub fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = match host {
+        "?" => return None,
+        "" => asked.host.clone(),
+        host => host.to_owned(),
+    };
+    Some(HostPort { host, port: port.parse().ok()? })
+}
+
+impl Directory {
+    /// What an error of the node `asked` for this hash tag means. Notes where the tag has gone.
+    pub fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
+        let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
+        let fault = Fault::from(error.clone());
+        match (fault.error, address()) {
+            (StoreError::SlotMoved, Some(address)) => self.moved(tag, address),
+            (StoreError::SlotMoving, Some(address)) => self.moving(tag, Some(address), now),
+            (StoreError::TryAgain, _) => self.moving(tag, None, now),
+            (StoreError::SlotMoved | StoreError::ClusterDown | StoreError::Replica, _) => self.outdated.notify_one(),
+            _ => {}
+        }
+        Fault { detail: format!("{asked}: {}", fault.detail), ..fault }
+    }
+}
+
+impl Cluster {
+    /// Takes from buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
+        let directory = &self.nodes.directory;
+        let mut to = directory.owner(tag);
+        let mut redirected = false;
+        for _ in 0..REDIRECTIONS {
+            let node = to.and_then(|id| self.nodes.get(id));
+            let Take { worker, plan, caller, waiting } = take;
+            let taken = match &node {
+                Some(node) => node.remote.query(*worker, plan, caller.clone(), *waiting).await,
+                None => Err(StoreError::Unreachable),
+            };
+            let now = self.nodes.clock.now();
+            let error = match taken {
+                Err(error) if error.is_redirection() => error,
+                // A node that was found just now is being connected to.
+                Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
+                    self.wait_for_node(take, to).await?;
+                    StoreError::Unreachable
+                }
+                other => return other,
+            };
+            if self.left(take) == Micros(0) {
+                return Err(StoreError::Timeout);
+            }
+            redirected = true;
+            to = match error {
+                StoreError::SlotMoving => directory.next_owner(tag).or_else(|| directory.owner(tag)),
+                StoreError::TryAgain => {
+                    self.pause(take).await;
+                    to
+                }
+                StoreError::SlotMoved if directory.owner(tag) == to => {
+                    self.pause(take).await;
+                    directory.owner(tag)
+                }
+                _ => directory.owner(tag),
+            };
+        }
+        Err(StoreError::Unreachable)
+    }
+
+    /// Waits until a node can be used.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot before the request's deadline.
+    async fn wait_for_node(&self, take: &Take<'_>, to: Option<NodeId>) -> Result<(), StoreError> {
+        loop {
+            let node = to.and_then(|id| self.nodes.get(id));
+            if node.is_some_and(|node| node.remote.usable(take.worker).is_ok()) {
+                return Ok(());
+            }
+            if self.left(take) == Micros(0) {
+                return Err(StoreError::Unreachable);
+            }
+            self.pause(take).await;
+        }
+    }
+
+    async fn pause(&self, take: &Take<'_>) {
+        tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
+    }
+
+    /// How long the request may still wait.
+    pub(super) fn left(&self, take: &Take<'_>) -> Micros {
+        let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
+        let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
+        until.map_or(left, |until| left.min(until.since(now)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirections_name_a_node() {
+        let asked = HostPort { host: "seed".to_owned(), port: 1 };
+        let at = |host: &str, port| Some(HostPort { host: host.to_owned(), port });
+        assert_eq!(address("10.0.0.1:7000", &asked), at("10.0.0.1", 7000));
+        assert_eq!(address(":7000", &asked), at("seed", 7000));
+        assert_eq!(address("::1:7000", &asked), at("::1", 7000));
+        assert_eq!(address("10.0.0.1", &asked), None);
+        assert_eq!(address("a:b", &asked), None);
+        assert_eq!(address("?:7000", &asked), None);
+    }
+}
