@@ -1,25 +1,16 @@
-//! Parses keys, rejects weak ones, and verifies signatures.
-//!
-//! Which algorithms a key can be used with follows from the key, never from a token (RFC 8725, sections 3.1 and 3.2): an
-//! RSA key verifies no HMAC, whatever a header says.
+//! Parses keys and sets of them, and verifies signatures. Which algorithms a key is for is in [`super::algorithm`].
 
 use std::fmt;
 use std::sync::Arc;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
-use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
-use ring::agreement::{self, EphemeralPrivateKey, agree_ephemeral};
-use ring::rand::SystemRandom;
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use ring::{hmac, signature};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::token::ALGORITHMS;
+use super::algorithm::{algorithm_name, algorithms_of, declared_algorithms, shortest_secret, unpadded};
 
-/// In bytes.
-const SHORTEST_MODULUS: usize = 2048 / 8;
-/// The longest modulus with which signatures can be verified, in bytes.
-const LONGEST_MODULUS: usize = 8192 / 8;
 /// The maximum number of keys in a set.
 const MAX_KEYS: usize = 256;
 /// The maximum number of keys that are tried for a token without a key id.
@@ -122,25 +113,8 @@ impl Key {
         }
         let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Unusable)?;
         let key = Key::new(common.key_id.clone(), key)?;
-        if !curve_fits(jwk, &key.algorithms) {
-            return Err(KeyError::WrongCurve);
-        }
-        // A key that names its algorithm is used for that one only.
-        let Some(declared) = common.key_algorithm else { return Ok(key) };
-        let algorithms: Vec<_> =
-            key.algorithms.iter().copied().filter(|own| KeyAlgorithm::from(*own) == declared).collect();
-        if !algorithms.is_empty() {
-            return Ok(Key { algorithms, ..key });
-        }
-        Err(match (&jwk.algorithm, key.key.kind()) {
-            (AlgorithmParameters::OctetKey(_), DecodingKeyKind::SecretOrDer(secret)) => {
-                let hmac = HMACS.into_iter().find(|hmac| KeyAlgorithm::from(*hmac) == declared);
-                let short = |algorithm| KeyError::ShortSecret { algorithm, found: secret.len() };
-                hmac.map_or(KeyError::Unusable, short)
-            }
-            (AlgorithmParameters::EllipticCurve(_) | AlgorithmParameters::OctetKeyPair(_), _) => KeyError::WrongCurve,
-            _ => KeyError::Unusable,
-        })
+        let algorithms = declared_algorithms(jwk, &key.key, key.algorithms)?;
+        Ok(Key { id: key.id, algorithms, key: key.key })
     }
 
     fn new(id: Option<String>, key: DecodingKey) -> Result<Key, KeyError> {
@@ -151,38 +125,7 @@ impl Key {
             }
             DecodingKeyKind::SecretOrDer(_) => key,
         };
-        let algorithms = match (key.family(), key.kind()) {
-            (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
-                let found = secret.len();
-                let long_enough = |algorithm: &Algorithm| shortest_secret(*algorithm) <= found;
-                let algorithms: Vec<_> = HMACS.into_iter().filter(long_enough).collect();
-                if algorithms.is_empty() {
-                    return Err(KeyError::ShortSecret { algorithm: Algorithm::HS256, found });
-                }
-                algorithms
-            }
-            (AlgorithmFamily::Rsa, kind) => {
-                let (modulus, exponent) = match kind {
-                    DecodingKeyKind::SecretOrDer(der) => der_numbers(der).ok_or(KeyError::Unusable)?,
-                    DecodingKeyKind::RsaModulusExponent { n, e } => (n.clone(), e.clone()),
-                };
-                if modulus.len() < SHORTEST_MODULUS {
-                    return Err(KeyError::ShortModulus(modulus.len()));
-                }
-                let odd = exponent.last().is_some_and(|last| last % 2 == 1) && exponent != [1];
-                if modulus.len() > LONGEST_MODULUS || !odd {
-                    return Err(KeyError::Unusable);
-                }
-                AlgorithmFamily::Rsa.algorithms().to_vec()
-            }
-            (AlgorithmFamily::Ec, DecodingKeyKind::SecretOrDer(point)) => match point.len() {
-                65 if is_on_curve(&agreement::ECDH_P256, point) => vec![Algorithm::ES256],
-                97 if is_on_curve(&agreement::ECDH_P384, point) => vec![Algorithm::ES384],
-                _ => return Err(KeyError::Unusable),
-            },
-            (AlgorithmFamily::Ed, DecodingKeyKind::SecretOrDer(point)) if point.len() == 32 => vec![Algorithm::EdDSA],
-            _ => return Err(KeyError::Unusable),
-        };
+        let algorithms = algorithms_of(&key)?;
         Ok(Key { id, algorithms, key })
     }
 
@@ -235,33 +178,6 @@ impl PartialEq for Key {
     }
 }
 
-const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
-
-/// The shortest secret for an algorithm: as long as its hash (RFC 7518, section 3.2). 0 for one without secrets.
-pub fn shortest_secret(algorithm: Algorithm) -> usize {
-    match algorithm {
-        Algorithm::HS256 => 32,
-        Algorithm::HS384 => 48,
-        Algorithm::HS512 => 64,
-        _ => 0,
-    }
-}
-
-/// Whether a JWK's `crv` is the curve of its point: the library tells curves apart by the length of the point alone.
-fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
-    let curve = match &jwk.algorithm {
-        AlgorithmParameters::EllipticCurve(parameters) => &parameters.curve,
-        AlgorithmParameters::OctetKeyPair(parameters) => &parameters.curve,
-        _ => return true,
-    };
-    match curve {
-        EllipticCurve::P256 => algorithms == [Algorithm::ES256],
-        EllipticCurve::P384 => algorithms == [Algorithm::ES384],
-        EllipticCurve::Ed25519 => algorithms == [Algorithm::EdDSA],
-        _ => false,
-    }
-}
-
 fn rsa_only(algorithm: Algorithm) -> Option<&'static signature::RsaParameters> {
     Some(match algorithm {
         Algorithm::RS256 => &signature::RSA_PKCS1_2048_8192_SHA256,
@@ -272,28 +188,6 @@ fn rsa_only(algorithm: Algorithm) -> Option<&'static signature::RsaParameters> {
         Algorithm::PS512 => &signature::RSA_PSS_2048_8192_SHA512,
         _ => return None,
     })
-}
-
-fn unpadded(number: &[u8]) -> &[u8] {
-    let zeros = number.iter().take_while(|byte| **byte == 0).count();
-    number.get(zeros..).unwrap_or_default()
-}
-
-/// The modulus and the exponent of an RSAPublicKey (RFC 8017, appendix A.1.1).
-fn der_numbers(der: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    let blocks = simple_asn1::from_der(der).ok()?;
-    let simple_asn1::ASN1Block::Sequence(_, members) = blocks.first()? else { return None };
-    let number = |index: usize| match members.get(index)? {
-        simple_asn1::ASN1Block::Integer(_, number) => Some(unpadded(&number.to_signed_bytes_be()).to_vec()),
-        _ => None,
-    };
-    Some((number(0)?, number(1)?))
-}
-
-/// Checks that a point is on the curve, by a key agreement with it.
-fn is_on_curve(curve: &'static agreement::Algorithm, point: &[u8]) -> bool {
-    let Ok(own) = EphemeralPrivateKey::generate(curve, &SystemRandom::new()) else { return false };
-    agree_ephemeral(own, &agreement::UnparsedPublicKey::new(curve, point), |_| ()).is_ok()
 }
 
 impl KeySet {
@@ -356,13 +250,9 @@ impl KeySet {
     }
 }
 
-/// The names of algorithms, for messages.
-pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
-    ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::algorithm::HMACS;
     use super::*;
 
     const X: &str = "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY";

@@ -3,6 +3,7 @@
 //! The configuration decides which algorithms, keys, issuers and audiences are accepted; a token only claims one of them.
 //! Verified tokens are cached for as long as they would verify again: until they expire, or their key is removed.
 
+pub mod algorithm;
 mod cache;
 mod error;
 mod issuer;

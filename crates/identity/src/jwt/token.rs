@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
+use super::algorithm::ALGORITHMS;
 use super::error::Invalid;
 use super::json;
 
@@ -16,22 +17,6 @@ pub const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// The longest key id, in bytes.
 const LONGEST_KEY_ID: usize = 256;
-
-/// The algorithms that a file may list, by their names in it and in tokens (RFC 7518; EdDSA in RFC 8037).
-pub const ALGORITHMS: [(&str, Algorithm); 12] = [
-    ("HS256", Algorithm::HS256),
-    ("HS384", Algorithm::HS384),
-    ("HS512", Algorithm::HS512),
-    ("RS256", Algorithm::RS256),
-    ("RS384", Algorithm::RS384),
-    ("RS512", Algorithm::RS512),
-    ("PS256", Algorithm::PS256),
-    ("PS384", Algorithm::PS384),
-    ("PS512", Algorithm::PS512),
-    ("ES256", Algorithm::ES256),
-    ("ES384", Algorithm::ES384),
-    ("EdDSA", Algorithm::EdDSA),
-];
 
 /// A parsed token, whose signature has not been verified.
 #[derive(Debug)]

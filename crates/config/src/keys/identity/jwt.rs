@@ -10,7 +10,7 @@ use crate::language::reader::{Field, Section, all};
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types::reference;
 use base::time::Micros;
-use identity::jwt::token::ALGORITHMS;
+use identity::jwt::algorithm::ALGORITHMS;
 use identity::jwt::{Issuer, OnInvalid, OnMissing, Settings};
 use request::attribute::Attribute;
 

@@ -9,7 +9,8 @@ use crate::language::reader::Field;
 use crate::language::suggest::listed;
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types::reference;
-use identity::jwt::keys::{Key, KeyError, KeySet, Origin, algorithm_name, shortest_secret};
+use identity::jwt::algorithm::{algorithm_name, shortest_secret};
+use identity::jwt::keys::{Key, KeyError, KeySet, Origin};
 use identity::jwt::{KeySource, jwks};
 
 const JWKS_URL_SHAPE: &str = "be an https URL (http only to this machine), without a user";
