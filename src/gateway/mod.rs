@@ -38,4 +38,3 @@ pub use server::http1::request_head;
 /// For `tests/fuzz`.
 #[cfg(feature = "test-hooks")]
 pub use server::http2::frame_counts;
-pub use state::token_auth;

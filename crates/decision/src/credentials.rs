@@ -6,31 +6,12 @@ use super::refusal::Refusal;
 use super::retry_after::{Jitter, retry_after};
 use base::time::Micros;
 use identity::api_keys::ApiKeyLookup;
-use identity::jwt::{Invalid, OnInvalid, OnMissing};
+use identity::jwt::{OnInvalid, OnMissing};
+use identity::token_auth::TokenStatus;
 use request::identity::KnownKey;
 
 /// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
 const KEYS_WAIT: Micros = Micros(3_000_000);
-
-/// The result of verifying the token of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenStatus {
-    Missing,
-    Valid,
-    /// It was verified before, and is still valid.
-    Cached,
-    /// It is not verified: its client has sent too many tokens that are invalid.
-    Limited {
-        wait: Micros,
-        /// A fixed number of the client's bucket, the `spread` of [`retry_after`].
-        spread: u32,
-    },
-    /// The keys of its issuer have never been fetched.
-    KeysUnavailable {
-        spread: u32,
-    },
-    Invalid(Invalid),
-}
 
 /// Decides by the token: the request goes on, with the token's claims if it is valid and without any otherwise.
 ///

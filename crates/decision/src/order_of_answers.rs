@@ -79,7 +79,7 @@ impl From<Answer> for RulesDecision {
 
 #[cfg(test)]
 mod tests {
-    use super::super::credentials::{TokenStatus, check_token};
+    use super::super::credentials::check_token;
     use super::super::reason::Reason;
     use super::super::refusing_limits;
     use super::super::retry_after::Jitter;
@@ -88,6 +88,7 @@ mod tests {
     use super::*;
     use base::time::{Micros, Timestamp};
     use identity::jwt::{Invalid, OnInvalid, OnMissing};
+    use identity::token_auth::TokenStatus;
     use ledger::algorithm::AlgorithmKind;
     use ledger::charge::settle;
     use ledger::cost::Cost;

@@ -19,3 +19,4 @@ pub mod client_ip;
 pub mod jwt;
 mod on_invalid;
 pub mod proxy_protocol;
+pub mod token_auth;

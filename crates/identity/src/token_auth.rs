@@ -8,12 +8,9 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
+use super::jwt;
+use super::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
 use base::time::{Clock, Micros};
-use decision::credentials::{TokenStatus, check_token};
-use decision::refusal::Refusal;
-use decision::retry_after::Jitter;
-use identity::jwt;
-use identity::jwt::{Invalid, OnInvalid, OnMissing, Settings, TokenError};
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::TokenBucket;
 use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
@@ -27,12 +24,32 @@ use stores::memory::Memory;
 /// The most client addresses with invalid tokens that are remembered.
 const ADDRESSES: usize = 100_000;
 
+/// What is known of the token of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenStatus {
+    Missing,
+    Valid,
+    /// It was verified before, and is still valid.
+    Cached,
+    /// It is not verified: its client has sent too many tokens that are invalid.
+    Limited {
+        wait: Micros,
+        /// Of the client's bucket, by which `Retry-After` is spread.
+        spread: u32,
+    },
+    /// The keys of its issuer have never been fetched.
+    KeysUnavailable {
+        spread: u32,
+    },
+    Invalid(Invalid),
+}
+
 /// Authenticates by the tokens of one configuration.
 #[derive(Debug)]
 pub struct TokenAuth {
     verifier: jwt::Verifier,
-    on_invalid: OnInvalid,
-    on_missing: OnMissing,
+    pub on_invalid: OnInvalid,
+    pub on_missing: OnMissing,
     invalid: InvalidLimit,
 }
 
@@ -57,23 +74,8 @@ impl TokenAuth {
         self.invalid.buckets.sweep();
     }
 
-    /// The claims of the request's token, if it has a valid one. `observe` receives the result of the verification.
-    ///
-    /// # Errors
-    /// Returns the refusal of a token that does not verify, or that is missing where one is required.
-    pub async fn authenticate(
-        &self,
-        request: &Request<'_>,
-        jitter: Jitter,
-        observe: impl Fn(TokenStatus),
-    ) -> Result<Option<Arc<Claims>>, Refusal> {
-        let (status, claims) = self.verify(request).await;
-        observe(status);
-        check_token(status, self.on_missing, self.on_invalid, jitter).map(|()| claims)
-    }
-
-    /// Verifies the token. The claims are `None` unless it is valid.
-    async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
+    /// What is known of the request's token; with its claims, if it is valid.
+    pub async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.cached(&token) {
             return (TokenStatus::Cached, Some(claims));

@@ -3,13 +3,13 @@
 //! All kinds of credentials are checked here, in their order, and only here; the verified ones form an [`Identity`]. An earlier
 //! check ensures that none of them is ambiguous (`RuleSet::with_unambiguous`).
 
-use crate::gateway::state::token_auth::TokenAuth;
 use crate::gateway::telemetry::labels::TokenResult;
 use crate::gateway::telemetry::metrics::Metrics;
-use decision::credentials::{TokenStatus, check_api_key};
+use decision::credentials::{check_api_key, check_token};
 use decision::refusal::Refusal;
 use decision::retry_after::Jitter;
 use identity::api_keys::{ApiKeyLookup, ApiKeys};
+use identity::token_auth::{TokenAuth, TokenStatus};
 use request::identity::Identity;
 use request::request::Request;
 
@@ -33,7 +33,10 @@ impl Authenticator<'_> {
     pub async fn authenticate(&self, request: &Request<'_>, observer: &impl Observer) -> Result<Identity, Refusal> {
         let mut identity = Identity::default();
         if let Some(tokens) = self.tokens {
-            identity.claims = tokens.authenticate(request, self.jitter, |status| observer.token(status)).await?;
+            let (status, claims) = tokens.verify(request).await;
+            observer.token(status);
+            check_token(status, tokens.on_missing, tokens.on_invalid, self.jitter)?;
+            identity.claims = claims;
         }
         if let Some(api_keys) = self.api_keys {
             let presented = api_keys.find(request);

@@ -4,7 +4,6 @@ pub mod destinations;
 pub mod lifecycle;
 pub mod readiness;
 pub mod snapshot;
-pub mod token_auth;
 
 use std::sync::Arc;
 

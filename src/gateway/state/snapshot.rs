@@ -6,7 +6,6 @@ use std::sync::Arc;
 use metrics::{Counter, Gauge};
 
 use super::destinations::Destinations;
-use super::token_auth::TokenAuth;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
@@ -14,6 +13,7 @@ use base::time::Clock;
 use config::{Config, ListSize};
 use decision::access_log_line::Kind;
 use identity::jwt::jwks::RemoteKeySet;
+use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
 use rules::rule_set::CompiledLimit;
 
