@@ -2,6 +2,7 @@
 
 mod algorithms_picture;
 mod book;
+mod dependencies;
 pub mod deploy;
 pub mod docs;
 mod guide;
