@@ -8,6 +8,7 @@ mod bootstrap;
 mod decision_api;
 pub mod echo;
 mod enforcement;
+mod forward;
 mod process;
 mod proxy;
 mod response;

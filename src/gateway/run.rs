@@ -13,6 +13,8 @@ use super::admin::Admin;
 use super::admin::server::AdminServer;
 use super::bootstrap::{BoundGateway, ListenAddress};
 use super::decision_api::{DecisionApi, SharedParts};
+use super::forward::Forwarder;
+use super::forward::upstream_pool::UpstreamPool;
 use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
@@ -22,6 +24,7 @@ use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::ConnectionLimits;
 use super::server::decision_clients::DecisionClients;
 use super::server::http1::Http1Server;
+use super::server::http1::application::SessionApplication;
 use super::server::http2::Http2Server;
 use super::server::listener::{ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
@@ -111,6 +114,13 @@ fn http_threads(
         Arc::new(http_proxy(conf, proxy))
     };
     let proxies: Vec<_> = (0..count).map(proxy).collect();
+    let forwarder = |(thread, proxy): (usize, &Arc<HttpProxy<Proxy>>)| {
+        let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
+        let pool = Arc::new(UpstreamPool::new(conf, gateway.clock.clone()));
+        let (logs, proxy) = (Arc::clone(&logs), Arc::clone(proxy));
+        Arc::new(Forwarder { gateway, worker: Worker(thread), write_backpressure, logs, pool, proxy })
+    };
+    let forwarders: Vec<_> = (0..).zip(&proxies).map(forwarder).collect();
     let thread = |number| {
         let gateway = Arc::clone(gateway);
         Thread::new(format!("http {number}"), async move { gateway.store.run(Worker(number)).await })
@@ -148,12 +158,15 @@ fn http_threads(
         let life = &gateway.lifecycle;
         // There are more sockets than threads if they were inherited from a process with more threads.
         if listener.decide.is_some() {
-            let server = |number: usize| stages.before(&decision_apis[number % count]);
+            let server = |number: usize| {
+                let api = &decision_apis[number % count];
+                stages.before(&Arc::new(SessionApplication(Arc::clone(api))), api)
+            };
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
                 threads[number % count].listen(socket);
             }
         } else {
-            let server = |number: usize| stages.before(&proxies[number % count]);
+            let server = |number: usize| stages.before(&forwarders[number % count], &proxies[number % count]);
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
                 threads[number % count].listen(socket);
             }
@@ -192,8 +205,8 @@ struct Stages {
 }
 
 impl Stages {
-    /// These stages before this application.
-    fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A> {
+    /// These stages before an application of each protocol.
+    fn before<H, A>(&self, http1: &Arc<H>, http2: &Arc<A>) -> ConnectionServer<H, A> {
         let (state, write_backpressure) = (&self.state, &self.write_backpressure);
         ConnectionServer {
             state: state.clone(),
@@ -204,13 +217,13 @@ impl Stages {
             decision_clients: self.decision_clients.clone(),
             tls: self.tls.clone(),
             http1: Http1Server {
-                app: Arc::clone(app),
+                app: Arc::clone(http1),
                 state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
             http2: self.gauges.http2.clone().zip(self.http2_errors.clone()).map(|(gauge, errors)| Http2Stage {
                 server: Http2Server {
-                    app: Arc::clone(app),
+                    app: Arc::clone(http2),
                     state: state.clone(),
                     limits: Arc::clone(&self.limits),
                     write_backpressure: write_backpressure.clone(),

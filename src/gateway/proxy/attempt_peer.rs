@@ -29,7 +29,7 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
         let failed_at = |address: &EndpointAddress| exchange.failed.iter().any(|failed| failed.endpoint == *address);
         let turn = if exchange.failed.is_empty() { Turn::Next } else { Turn::Drawn };
         let choice = Choice { turn, key: exchange.balance_key };
-        upstream.select(choice, failed_at, window, || clock.now())
+        upstream.select(choice, failed_at, || clock.now())
     };
     let selected = match exchange.upstream() {
         Some(UpstreamOfRoute { upstream, .. }) => match select(upstream) {
@@ -41,10 +41,11 @@ pub async fn select(proxy: &Proxy, session: &mut Session, exchange: &mut Exchang
         },
         None => Err(UpstreamError::Unresolved),
     };
-    let Selection { mut peer, attempt, alternatives } = selected.map_err(|error| {
+    let Selection { attempt, alternatives } = selected.map_err(|error| {
         exchange.upstream_error = Some(error);
         Error::new_up(ErrorType::ConnectError)
     })?;
+    let mut peer = attempt.endpoint.peer(window);
     // A further attempt has the place of the one before.
     if exchange.upstream_connection.is_none()
         && let Some(upstream_connections) =

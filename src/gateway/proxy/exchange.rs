@@ -196,7 +196,7 @@ impl Exchange {
         // What follows is no body.
         self.body_left = None;
         if let Some(tunnel_cut) = self.connection.as_ref().and_then(ConnectionHandle::tunnel_cut) {
-            tunnel_cut.begin(cut);
+            tunnel_cut.begin(|| cut);
         }
         if let Some(timeout) = self.connection.as_ref().and_then(ConnectionHandle::read_timeout)
             && let Some(one) = self.upstream()

@@ -6,16 +6,16 @@
 
 mod attempt_peer;
 mod attempts;
-mod client_certificate;
+pub(in crate::gateway) mod client_certificate;
 mod delay;
-mod exchange;
+pub(in crate::gateway) mod exchange;
 mod fault_response;
 mod forwarded_headers;
 mod http10;
-mod own_responses;
-mod proxy_error;
-mod request_target;
-mod response_head;
+pub(in crate::gateway) mod own_responses;
+pub(in crate::gateway) mod proxy_error;
+pub(in crate::gateway) mod request_target;
+pub(in crate::gateway) mod response_head;
 mod rewrites;
 mod route_answers;
 mod route_overrides;
@@ -328,7 +328,7 @@ impl ProxyHttp for Proxy {
             header_changes::apply(&changes.response, response)?;
         }
         let rate_limits = exchange.fields.as_deref().map(|fields| fields.merge_with(response));
-        let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &response.headers));
+        let cors = exchange.cors().map(|answer| CorsFields::beside(answer, response));
         let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
         fields.add(response, exchange.pending_fields())
     }

@@ -11,6 +11,8 @@ use super::exchange::Exchange;
 use crate::gateway::enforcement::RequestPurpose;
 use crate::gateway::response::preflight;
 use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::state::destinations::Destination;
+use base::tls::identity::TlsIdentity;
 use config::Config;
 use decision::cors::CorsAnswer;
 use decision::error_pages::{ErrorPage, ErrorPages};
@@ -44,6 +46,31 @@ impl OwnResponses {
     }
 }
 
+impl OwnResponses {
+    /// What CORS says of the request.
+    pub fn cors(&self) -> Option<&CorsAnswer> {
+        self.cors.as_ref()
+    }
+
+    /// The operator's own text for a response of this status to the request with this head.
+    pub fn page(
+        &self,
+        head: &Parts,
+        tls: Option<&TlsIdentity>,
+        destination: Option<&Destination>,
+        status: u16,
+    ) -> Option<&ErrorPage> {
+        let pages = self.pages.as_ref()?;
+        let request = Request::new(head, self.client).with_scheme(self.scheme).with_tls(tls);
+        let request = request.with_listener(&self.listener);
+        let request = match destination {
+            Some(destination) => request.with_destination(destination.route.route(), destination.upstream_name()),
+            None => request,
+        };
+        pages.find(Some(&request), status).map(|(_, page)| page)
+    }
+}
+
 impl Exchange {
     /// What CORS says of the request.
     pub fn cors(&self) -> Option<&CorsAnswer> {
@@ -59,16 +86,8 @@ impl Exchange {
 
     /// The operator's own text for a response of this status to the request with this head.
     pub fn page(&self, head: &Parts, status: u16) -> Option<&ErrorPage> {
-        let own = self.own_responses.as_ref()?;
-        let pages = own.pages.as_ref()?;
-        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls);
-        let request = Request::new(head, own.client).with_scheme(own.scheme).with_tls(tls.map(|tls| tls.identity()));
-        let request = request.with_listener(&own.listener);
-        let request = match &self.destination {
-            Some(destination) => request.with_destination(destination.route.route(), destination.upstream_name()),
-            None => request,
-        };
-        pages.find(Some(&request), status).map(|(_, page)| page)
+        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls).map(|tls| tls.identity());
+        self.own_responses.as_ref()?.page(head, tls, self.destination.as_deref(), status)
     }
 }
 

@@ -23,7 +23,7 @@ impl RequestTarget<'_> {
         }
     }
 
-    fn parse(target: &[u8]) -> RequestTarget<'_> {
+    pub fn parse(target: &[u8]) -> RequestTarget<'_> {
         let target = match target.first() {
             Some(b'/' | b'*') => target,
             _ => below_authority(target),

@@ -89,7 +89,8 @@ pub fn sanitise_trailers(trailers: &mut HeaderMap) {
     }
 }
 
-fn is_no_trailer(name: &str) -> bool {
+/// Whether a trailer of this name, in lower case, is removed.
+pub fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = [OURS, "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 36] = [
         // Framing and the connection.

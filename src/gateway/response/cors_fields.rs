@@ -1,9 +1,8 @@
 //! Adds the fields of CORS to a response: all of them to our own, and to one of an upstream those that it lacks.
 
 use http::HeaderValue;
-use http::header::{ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, HeaderMap, VARY};
 
-use super::field_writer::FieldWriter;
+use super::field_writer::{FieldWriter, UpstreamFields};
 use decision::cors::{CorsAnswer, PreflightFields};
 
 /// The fields of CORS for one response.
@@ -35,11 +34,11 @@ impl<'a> CorsFields<'a> {
     }
 
     /// For a response with these fields. Where it allows an origin itself, it also says whether with credentials.
-    pub fn beside(answer: &'a CorsAnswer, fields: &HeaderMap) -> CorsFields<'a> {
-        let origin = Presence::of(fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN));
+    pub fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
+        let origin = Presence::of(fields.first("access-control-allow-origin").is_some());
         let credentials = match origin {
             Presence::There => Presence::There,
-            Presence::Missing => Presence::of(fields.contains_key(ACCESS_CONTROL_ALLOW_CREDENTIALS)),
+            Presence::Missing => Presence::of(fields.first("access-control-allow-credentials").is_some()),
         };
         CorsFields { answer, origin, credentials, vary: Presence::of(varies_by_origin(fields)) }
     }
@@ -68,13 +67,17 @@ impl<'a> CorsFields<'a> {
     }
 }
 
-fn varies_by_origin(fields: &HeaderMap) -> bool {
-    let options = fields.get_all(VARY).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    options.map(<[u8]>::trim_ascii).any(|option| option == b"*" || option.eq_ignore_ascii_case(b"origin"))
+fn varies_by_origin(fields: &impl UpstreamFields) -> bool {
+    fields.any_value("vary", |value| {
+        let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        options.any(|option| option == b"*" || option.eq_ignore_ascii_case(b"origin"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderMap;
+
     use super::*;
     use crate::gateway::response::pending_fields::RawFields;
 

@@ -24,6 +24,56 @@ pub trait FieldWriter {
     }
 }
 
+/// The fields of an upstream's response, beside which ours are written.
+pub trait UpstreamFields {
+    /// Whether any name, in lower case, is one that `wanted` looks for.
+    fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool;
+
+    /// The first field of this name, which is in any spelling.
+    fn first(&self, name: &str) -> Option<&[u8]>;
+
+    fn remove(&mut self, name: &'static str);
+
+    /// Whether a value of this field, which is in any spelling, is one that `wanted` looks for.
+    fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool;
+}
+
+impl UpstreamFields for HeaderMap {
+    fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.keys().any(|name| wanted(name.as_str().as_bytes()))
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.get(name).map(HeaderValue::as_bytes)
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        HeaderMap::remove(self, name);
+    }
+
+    fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.get_all(name).iter().any(|value| wanted(value.as_bytes()))
+    }
+}
+
+impl UpstreamFields for ResponseHeader {
+    fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.headers.any_name(wanted)
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.headers.first(name)
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        self.remove_header(name);
+    }
+
+    fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.headers.any_value(name, wanted)
+    }
+}
+
 impl FieldWriter for RawFields {
     type Error = Infallible;
 

@@ -22,8 +22,21 @@ pub async fn write(
     reuse: Reuse,
 ) -> pingora::Result<()> {
     prepare_connection(session, reuse);
+    let header = header(answer, request_id, pending)?;
+    session.write_response_header(Box::new(header), true).await
+}
+
+/// The header of the answer.
+///
+/// # Errors
+/// If the fields cannot be written.
+pub fn header(
+    answer: &CorsAnswer,
+    request_id: &HeaderValue,
+    pending: Option<&PendingFields>,
+) -> pingora::Result<ResponseHeader> {
     let mut header = ResponseHeader::build(204, Some(8))?;
     let cors = Some(CorsFields::all(answer));
     ResponseFields { request_id, problem: None, rate_limits: None, cors }.add(&mut header, pending)?;
-    session.write_response_header(Box::new(header), true).await
+    Ok(header)
 }

@@ -143,7 +143,11 @@ impl<'a> ProblemResponse<'a> {
         Ok((header, body))
     }
 
-    fn header(
+    /// The header of the same response, and its body, without the fields of the connection.
+    ///
+    /// # Errors
+    /// If the fields cannot be written.
+    pub fn header(
         &self,
         head: &Parts,
         request_id: &HeaderValue,

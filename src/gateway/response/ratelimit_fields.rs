@@ -5,10 +5,9 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderName, HeaderValue};
-use pingora::http::ResponseHeader;
+use http::HeaderValue;
 
-use super::field_writer::FieldWriter;
+use super::field_writer::{FieldWriter, UpstreamFields};
 use base::time::Timestamp;
 use config::HeaderFormat;
 use decision::ratelimit_numbers;
@@ -110,7 +109,7 @@ impl RateLimitFields {
 
     /// The fields for a response of the upstream. What the upstream says of its own limits is never dropped or loosened: our
     /// lists are appended to its lists, and of two triples the stricter stays.
-    pub fn merge_with(&self, header: &mut ResponseHeader) -> MergedRateLimitFields<'_> {
+    pub fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
         MergedRateLimitFields { fields: self, legacy, x_ratelimit }
@@ -152,30 +151,29 @@ impl MergedRateLimitFields<'_> {
 }
 
 /// Whether the response gets our triple. If the upstream has one, it does if ours is stricter, and the upstream's is removed.
-fn replaces_upstream(triple: Triple, header: &mut ResponseHeader, names: TripleNames) -> bool {
+fn replaces_upstream(triple: Triple, header: &mut impl UpstreamFields, names: TripleNames) -> bool {
     // Searched by the beginning of a name: most responses have none of these, and this is the quickest way to see it.
-    let of_upstream = |name: &HeaderName| {
-        let name = name.as_str();
-        name.starts_with("ratelimit-") || name.starts_with("x-ratelimit-")
-    };
-    let present = header.headers.keys().any(of_upstream) && names.iter().any(|name| header.headers.contains_key(*name));
+    let begins =
+        |name: &[u8], prefix: &[u8]| name.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
+    let of_upstream = |name: &[u8]| begins(name, b"ratelimit-") || begins(name, b"x-ratelimit-");
+    let present = header.any_name(of_upstream) && names.iter().any(|name| header.first(name).is_some());
     if !present {
         return true;
     }
     let stricter = is_stricter_than(triple, header, names);
     if stricter {
         for name in names {
-            header.remove_header(name);
+            header.remove(name);
         }
     }
     stricter
 }
 
 /// Whether our triple is stricter than the upstream's. One whose remaining amount cannot be read is not ours to replace.
-fn is_stricter_than(triple: Triple, header: &ResponseHeader, [limit, remaining, _]: TripleNames) -> bool {
+fn is_stricter_than(triple: Triple, header: &impl UpstreamFields, [limit, remaining, _]: TripleNames) -> bool {
     // Some servers write `100, 100;w=60`: the first number is the one in force.
     let number = |name: &str| {
-        let value = header.headers.get(name)?.to_str().ok()?.trim();
+        let value = std::str::from_utf8(header.first(name)?).ok()?.trim();
         let digits = value.find(|character: char| !character.is_ascii_digit()).unwrap_or(value.len());
         value.get(..digits)?.parse::<u64>().ok()
     };
@@ -223,6 +221,8 @@ fn value(text: String) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use super::super::pending_fields::RawFields;
+    use pingora::http::ResponseHeader;
+
     use super::*;
     use base::time::{Clock, Micros, Timestamp};
     use decision::test_rules::{bucket, head, limit, policy, request, rule_set, token_bucket};

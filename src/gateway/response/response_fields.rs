@@ -63,7 +63,9 @@ impl ResponseFields<'_> {
         }
     }
 
-    fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
+    /// # Errors
+    /// If the writer has no room for them.
+    pub fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
         if self.problem.is_some() {
             writer.field("Cache-Control", &HeaderValue::from_static("no-store"))?;
         }

@@ -38,9 +38,7 @@ pub async fn redirect(
     location: HeaderValue,
     fields: AnswerFields<'_>,
 ) -> pingora::Result<()> {
-    let mut header = ResponseHeader::build(code, Some(3))?;
-    header.insert_header(LOCATION, location)?;
-    write(session, header, Bytes::new(), fields).await
+    write(session, redirection(code, location)?, Bytes::new(), fields).await
 }
 
 /// Answers the request.
@@ -48,6 +46,24 @@ pub async fn redirect(
 /// # Errors
 /// If the client has gone.
 pub async fn respond(session: &mut Session, respond: &Respond, fields: AnswerFields<'_>) -> pingora::Result<()> {
+    write(session, response(respond)?, respond.body.clone(), fields).await
+}
+
+/// The header of a redirection, without what every answer has.
+///
+/// # Errors
+/// If the status is not one of HTTP.
+pub fn redirection(code: u16, location: HeaderValue) -> pingora::Result<ResponseHeader> {
+    let mut header = ResponseHeader::build(code, Some(3))?;
+    header.insert_header(LOCATION, location)?;
+    Ok(header)
+}
+
+/// The header of a fixed response, without what every answer has.
+///
+/// # Errors
+/// If the status is not one of HTTP.
+pub fn response(respond: &Respond) -> pingora::Result<ResponseHeader> {
     let mut header = ResponseHeader::build(respond.status, Some(4 + respond.headers.len()))?;
     if !respond.body.is_empty() {
         header.insert_header(CONTENT_TYPE, respond.content_type.clone())?;
@@ -55,28 +71,43 @@ pub async fn respond(session: &mut Session, respond: &Respond, fields: AnswerFie
     for (name, value) in &respond.headers {
         header.append_header(name.clone(), value.clone())?;
     }
-    write(session, header, respond.body.clone(), fields).await
+    Ok(header)
+}
+
+/// Adds what every answer has.
+///
+/// # Errors
+/// If there are too many fields.
+pub fn complete(
+    header: &mut ResponseHeader,
+    body: &Bytes,
+    AnswerFields { request_id, rate_limits, pending, changes, cors, .. }: AnswerFields<'_>,
+) -> pingora::Result<()> {
+    if let Some(changes) = changes {
+        header_changes::apply(changes, header)?;
+    }
+    if has_length(header) {
+        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+    }
+    let rate_limits = rate_limits.map(RateLimitFields::unmerged);
+    let cors = cors.map(|answer| CorsFields::beside(answer, header));
+    ResponseFields { request_id, problem: None, rate_limits, cors }.add(header, pending)
+}
+
+/// Responses with the other statuses end with their head, and must not have a length (RFC 9110, section 8.6).
+pub fn has_length(header: &ResponseHeader) -> bool {
+    !matches!(header.status.as_u16(), 204 | 304)
 }
 
 async fn write(
     session: &mut Session,
     mut header: ResponseHeader,
     body: Bytes,
-    AnswerFields { request_id, rate_limits, pending, changes, cors, reuse }: AnswerFields<'_>,
+    fields: AnswerFields<'_>,
 ) -> pingora::Result<()> {
-    prepare_connection(session, reuse);
-    if let Some(changes) = changes {
-        header_changes::apply(changes, &mut header)?;
-    }
-    // These end with their head, and must not have a length (RFC 9110, section 8.6).
-    let has_length = !matches!(header.status.as_u16(), 204 | 304);
-    if has_length {
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
-    }
-    let rate_limits = rate_limits.map(RateLimitFields::unmerged);
-    let cors = cors.map(|answer| CorsFields::beside(answer, &header.headers));
-    ResponseFields { request_id, problem: None, rate_limits, cors }.add(&mut header, pending)?;
-    let empty = body.is_empty() || !has_length || session.req_header().method == Method::HEAD;
+    prepare_connection(session, fields.reuse);
+    complete(&mut header, &body, fields)?;
+    let empty = body.is_empty() || !has_length(&header) || session.req_header().method == Method::HEAD;
     session.write_response_header(Box::new(header), empty).await?;
     if !empty {
         session.write_response_body(Some(body), true).await?;

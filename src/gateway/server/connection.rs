@@ -26,6 +26,7 @@ use super::connection_handle::ConnectionHandle;
 use super::connection_limits::{ConnectionLimit, ConnectionLimits, Purpose};
 use super::connections_per_client::ClientGuard;
 use super::decision_clients::DecisionClients;
+use super::http1::application::Http1Application;
 use super::http1::{Http1Server, early_response};
 use super::http2::Http2Server;
 use super::http2::preface::find_protocol;
@@ -38,7 +39,7 @@ use base::tls::server::Session;
 
 /// Serves the connections of one listener on one thread.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
-pub struct ConnectionServer<A> {
+pub struct ConnectionServer<H, A> {
     pub state: ServerState,
     /// The index of the listener in the configuration.
     pub listener: usize,
@@ -51,8 +52,8 @@ pub struct ConnectionServer<A> {
     pub decision_clients: Option<Arc<DecisionClients>>,
     /// The TLS stage, if connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
-    pub http1: Http1Server<A>,
-    /// The HTTP/2 stage, if HTTP/2 is spoken.
+    pub http1: Http1Server<H>,
+    /// Set where HTTP/2 is spoken.
     pub http2: Option<Http2Stage<A>>,
 }
 
@@ -67,7 +68,7 @@ pub struct Http2Stage<A> {
 }
 
 #[async_trait]
-impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A> {
+impl<H: Http1Application, A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<H, A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guard = match self.accept() {
             Ok(guard) => guard,
@@ -106,11 +107,11 @@ impl<A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<A>
     }
 
     async fn cleanup(&self) {
-        self.http1.app.http_cleanup().await;
+        self.http1.app.cleanup().await;
     }
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
+impl<H: Http1Application, A: HttpServerApp + Send + Sync + 'static> ConnectionServer<H, A> {
     /// Serves a connection in the protocol that its client speaks.
     async fn serve_either(
         &self,
@@ -148,7 +149,7 @@ impl<A: HttpServerApp + Send + Sync + 'static> ConnectionServer<A> {
     }
 }
 
-impl<A> ConnectionServer<A> {
+impl<H, A> ConnectionServer<H, A> {
     fn accept(&self) -> Result<ConnectionGuard, ConnectionLimit> {
         let purpose = if self.decision_clients.is_some() { Purpose::Deciding } else { Purpose::Proxying };
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)

@@ -76,7 +76,6 @@ impl Drop for CountGuard {
 
 /// How a connection is counted.
 #[derive(Debug)]
-#[expect(dead_code, reason = "held until the connection is closed")]
 pub enum ConnectionSlot {
     Accepted(ConnectionGuard),
     Rejected(CountGuard),

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::connection::ConnectionServer;
 use super::connection_limits::ConnectionLimits;
 use super::http1::Http1Server;
+use super::http1::application::SessionApplication;
 use super::server_state::tests::state;
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
@@ -35,11 +36,14 @@ impl ServeHttp for Echo {
     }
 }
 
-/// The server of one listener, with an application other than the proxy, and its metrics.
-fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
+/// The server of one listener, with an application that is not the proxy, and the metrics that it counts in.
+fn server(config: &str) -> (Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, Metrics) {
     let (state, metrics) = state(config);
-    let http1 =
-        Http1Server { app: Arc::new(Echo), state: state.clone(), write_backpressure: WriteBackpressure::default() };
+    let http1 = Http1Server {
+        app: Arc::new(SessionApplication(Arc::new(Echo))),
+        state: state.clone(),
+        write_backpressure: WriteBackpressure::default(),
+    };
     let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
     (
         Arc::new(ConnectionServer {
@@ -57,8 +61,8 @@ fn server(config: &str) -> (Arc<ConnectionServer<Echo>>, Metrics) {
     )
 }
 
-/// The bytes that a client reads until the connection is closed, if it sends these parts of requests one after the other.
-async fn converse(server: &Arc<ConnectionServer<Echo>>, parts: &[&str]) -> String {
+/// What a client reads until the connection is closed, if it sends these parts of requests one after the other.
+async fn converse(server: &Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, parts: &[&str]) -> String {
     let (mut client, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);
     let server = Arc::clone(server);

@@ -1,4 +1,4 @@
-//! Cuts a tunnel when the process can wait for it no longer, so that its request ends with a line in the access log.
+//! Cuts a connection when the process can wait for it no longer, so that its request ends with a line in the access log.
 
 use std::fmt;
 use std::io;
@@ -8,29 +8,37 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 
-/// The cut of one connection, once that is a tunnel. Polled by the task of that connection only.
+use super::http1::poll_on_wake::PollOnWake;
+
+/// Waits for the cut of one connection. Polled by the task of that connection only.
 #[derive(Debug, Default)]
 pub struct TunnelCut(Mutex<Option<CutWait>>);
 
 struct CutWait {
+    woken: PollOnWake,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The receiver, held until the request has ended.
+    /// Held until the connection is closed.
     _receiver: Receiver<bool>,
 }
 
 impl TunnelCut {
-    /// Notes that the connection is a tunnel from now on. `receiver` becomes true when it must be cut, and is held as long as it
-    /// is open.
-    pub fn begin(&self, receiver: Receiver<bool>) {
-        let mut watch = receiver.clone();
-        let cut = Box::pin(async move { drop(watch.wait_for(|cut| *cut).await) });
-        *self.0.lock() = Some(CutWait { cut, _receiver: receiver });
+    /// The connection may be cut from now on. What `receiver` makes becomes true when it is to be cut, and is held as long as it is
+    /// open. Does nothing the second time.
+    pub fn begin(&self, receiver: impl FnOnce() -> Receiver<bool>) {
+        self.0.lock().get_or_insert_with(|| {
+            let receiver = receiver();
+            let mut watch = receiver.clone();
+            let cut = Box::pin(async move { drop(watch.wait_for(|cut| *cut).await) });
+            CutWait { woken: PollOnWake::default(), cut, _receiver: receiver }
+        });
     }
 
-    /// Ready when a tunnel is cut. Must not be polled again after that.
+    /// Ready when the connection is cut. Must not be polled again after that.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match &mut *self.0.lock() {
-            Some(waiting) => waiting.cut.as_mut().poll(cx).map(|()| ProcessExits.into()),
+            Some(CutWait { woken, cut, .. }) => {
+                woken.poll(cx, |cx| cut.as_mut().poll(cx)).map(|()| ProcessExits.into())
+            }
             None => Poll::Pending,
         }
     }

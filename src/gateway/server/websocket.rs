@@ -39,7 +39,23 @@ pub fn is_accepted(request: &RequestHeader, response: &ResponseHeader) -> bool {
         && accepted.next().is_none()
 }
 
-/// The value that accepts this key.
+/// The same of the head of a response of HTTP/1.1.
+pub fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
+    let Some(key) = request.get(SEC_WEBSOCKET_KEY) else { return false };
+    let lines = response.split(|byte| *byte == b'\n').skip(1);
+    let fields = lines.filter_map(|line| base::split::split_once(line, b':'));
+    let (mut upgrade, mut accepted) = (Upgrade::default(), Only::None);
+    for (name, value) in fields {
+        let value = value.trim_ascii();
+        upgrade.read(name, value);
+        if name.eq_ignore_ascii_case(b"sec-websocket-accept") {
+            accepted.note(value == accept(key.as_bytes()).as_bytes());
+        }
+    }
+    upgrade.is_to_websocket() && accepted == Only::Valid
+}
+
+/// What accepts this key.
 fn accept(key: &[u8]) -> String {
     let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key.trim_ascii());

@@ -9,7 +9,7 @@ use crate::gateway::telemetry::labels::NO_ROUTE;
 use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, UpstreamMetrics};
 use crate::gateway::upstream::Upstream;
 use base::time::Micros;
-use config::Config;
+use config::{Config, Protocol};
 use rules::route::UpstreamId;
 use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
@@ -64,6 +64,8 @@ pub struct Destinations {
     upstreams: Vec<UpstreamOfRoute>,
     /// Whether any route has a timeout for whole requests.
     pub have_total_timeouts: bool,
+    /// Whether any upstream speaks HTTP/2.
+    pub have_http2_upstreams: bool,
 }
 
 impl Destinations {
@@ -125,7 +127,8 @@ impl Destinations {
         };
         let have_total_timeouts = upstreams.iter().any(|one| one.upstream.total_timeout().is_some())
             || config.routes.routes().iter().any(is_bounded);
-        Destinations { by_route, unrouted, decided, upstreams, have_total_timeouts }
+        let have_http2_upstreams = config.upstreams.iter().any(|one| one.protocol != Protocol::Http1);
+        Destinations { by_route, unrouted, decided, upstreams, have_total_timeouts, have_http2_upstreams }
     }
 
     /// The destination of a chosen route.

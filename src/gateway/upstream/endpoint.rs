@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use pingora::upstreams::peer::{HttpPeer, PeerOptions};
+use pingora::upstreams::peer::{HttpPeer, Peer, PeerOptions};
 
 use super::Window;
 use super::endpoint_counts::{Availability, EndpointCounts};
@@ -48,7 +48,9 @@ pub struct Endpoint {
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
-    /// The condition, which is kept when the configuration or the addresses of the name change.
+    /// What connections that may serve each other's requests have in common, for either of them.
+    pool_keys: [u64; 2],
+    /// Kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
 }
 
@@ -107,7 +109,9 @@ impl Endpoint {
         }
         // In a pool of its own: a narrow connection is not reused for a wide one.
         narrow.group_key |= 1;
-        Ok(Endpoint { hash: endpoint_hash(&address), address, host, scheme, weight, peer, narrow, condition })
+        let pool_keys = [peer.reuse_hash(), narrow.reuse_hash()];
+        let hash = endpoint_hash(&address);
+        Ok(Endpoint { hash, address, host, scheme, weight, peer, narrow, pool_keys, condition })
     }
 
     /// The peer for Pingora to connect to.
@@ -116,6 +120,20 @@ impl Endpoint {
             Window::Whole => self.peer.clone(),
             Window::Narrow => self.narrow.clone(),
         })
+    }
+
+    /// The same for all connections that may serve each other's requests.
+    pub fn pool_key(&self, window: Window) -> u64 {
+        let [whole, narrow] = self.pool_keys;
+        match window {
+            Window::Whole => whole,
+            Window::Narrow => narrow,
+        }
+    }
+
+    /// How it is connected to, and how long it may take.
+    pub fn options(&self) -> &PeerOptions {
+        &self.peer.options
     }
 
     pub fn in_flight(&self) -> u32 {

@@ -172,7 +172,7 @@ async fn keep_resolving_with(
 mod tests {
     use parking_lot::Mutex;
 
-    use super::super::{Choice, Turn, Window};
+    use super::super::{Choice, Turn};
     use super::*;
     use base::time::{Micros, Timestamp};
     use config::{Balance, Retries, UpstreamTimeouts};
@@ -205,9 +205,7 @@ mod tests {
     /// The last bytes of the addresses that so many requests go to, sorted.
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
-            let selected = upstream
-                .select(Choice { turn: Turn::Next, key: None }, |_| false, Window::Whole, || Timestamp(1))
-                .ok()?;
+            let selected = upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, || Timestamp(1)).ok()?;
             match selected.attempt.endpoint.address.inet()?.ip() {
                 IpAddr::V4(address) => Some(address.octets()[3]),
                 IpAddr::V6(_) => None,

@@ -7,12 +7,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use pingora::upstreams::peer::HttpPeer;
-
 use super::endpoint::{Attempt, Endpoint};
 use super::failure::UpstreamError;
 use super::hashing::BalanceKey;
-use super::{Pool, Upstream, Window};
+use super::{Pool, Upstream};
 use base::endpoint_address::EndpointAddress;
 use base::time::Timestamp;
 use config::Balance;
@@ -20,7 +18,6 @@ use config::Balance;
 /// The selected endpoint of a request.
 #[derive(Debug)]
 pub struct Selection {
-    pub peer: Box<HttpPeer>,
     pub attempt: Attempt,
     pub alternatives: Alternatives,
 }
@@ -60,7 +57,6 @@ impl Upstream {
         &self,
         choice: Choice,
         failed_at: impl Fn(&EndpointAddress) -> bool,
-        window: Window,
         now: impl Fn() -> Timestamp + Copy,
     ) -> Result<Selection, UpstreamError> {
         let pool = self.pool.load();
@@ -85,7 +81,7 @@ impl Upstream {
             // Of several requests that see the last room at the same time, one gets it.
             Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy)?,
         };
-        Ok(Selection { peer: endpoint.peer(window), attempt, alternatives })
+        Ok(Selection { attempt, alternatives })
     }
 
     /// Whether the endpoint may have one more request.

@@ -187,6 +187,21 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     assert!((Duration::from_millis(300)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
+#[cfg(feature = "forward")]
+#[test]
+fn a_request_that_the_end_of_a_drain_cuts_has_a_line_in_the_access_log() {
+    let (upstream, _answer) = Upstream::answering_when_told();
+    let mut gateway = Gateway::start(&upstream, "access_log: {to: access.jsonl}\ndrain: {timeout: 300ms}");
+    let mut client = gateway.client();
+    client.write("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("the request arrives", || upstream.count() == 1);
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    let log = std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(log.trim()).unwrap_or_else(|error| panic!("{error}: {log}"));
+    assert_eq!((&line["kind"], &line["code"], &line["detail"]), (&"error".into(), &499.into(), &"shutdown".into()));
+}
+
 /// An upstream that accepts every upgrade, and then sends back what it gets.
 fn echo() -> Upstream {
     Upstream::answering(|_, stream| {

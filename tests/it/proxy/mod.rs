@@ -8,6 +8,8 @@ mod forwarding;
 mod http10;
 mod kept_connections;
 mod malformed_responses;
+#[cfg(feature = "forward")]
+mod messages;
 mod pipelining;
 mod request_heads;
 mod response_buffers;

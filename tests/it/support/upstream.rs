@@ -13,6 +13,7 @@ pub struct ReceivedRequest {
     pub line: String,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
     /// The number of its connection, counted from 0.
     pub connection: usize,
 }
@@ -114,13 +115,8 @@ fn read(reader: &mut impl BufRead, connection: usize) -> Option<ReceivedRequest>
     if line.is_empty() {
         return None;
     }
-    let mut seen =
-        ReceivedRequest { line: line.trim_end().to_owned(), fields: Vec::new(), body: Vec::new(), connection };
-    loop {
-        let line = read_line(reader)?;
-        let Some((name, value)) = line.trim_end().split_once(':') else { break };
-        seen.fields.push((name.to_owned(), value.trim().to_owned()));
-    }
+    let (line, fields) = (line.trim_end().to_owned(), read_fields(reader)?);
+    let mut seen = ReceivedRequest { line, fields, body: Vec::new(), trailers: Vec::new(), connection };
     if let Some(length) = seen.field("content-length") {
         seen.body = vec![0; length.parse().ok()?];
         reader.read_exact(&mut seen.body).ok()?;
@@ -129,15 +125,26 @@ fn read(reader: &mut impl BufRead, connection: usize) -> Option<ReceivedRequest>
             let mut size = String::new();
             reader.read_line(&mut size).ok()?;
             let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            if size == 0 {
+                seen.trailers = read_fields(reader)?;
+                break;
+            }
             let mut chunk = vec![0; size + 2];
             reader.read_exact(&mut chunk).ok()?;
             seen.body.extend_from_slice(&chunk[..size]);
-            if size == 0 {
-                break;
-            }
         }
     }
     Some(seen)
+}
+
+/// Fields up to an empty line.
+fn read_fields(reader: &mut impl BufRead) -> Option<Vec<(String, String)>> {
+    let mut fields = Vec::new();
+    loop {
+        let line = read_line(reader)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { return Some(fields) };
+        fields.push((name.to_owned(), value.trim().to_owned()));
+    }
 }
 
 /// A line of a head, which need not be UTF-8.

@@ -149,6 +149,20 @@ impl DownstreamStream {
         if whole { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
+    /// The next read reaches the socket: another waker has been registered with it.
+    pub(super) fn rearm(&mut self) {
+        self.readable.rearm();
+    }
+
+    /// A part of the body has arrived in time.
+    pub(super) fn body_arrived(&mut self) {
+        self.body_deadline = None;
+    }
+
+    pub(super) fn body_deadline(&mut self) -> &mut Option<Pin<Box<Sleep>>> {
+        &mut self.body_deadline
+    }
+
     /// Marks what the client sends as not to be read, whether or not it has begun to send.
     pub fn interrupt(&mut self) {
         self.framing = BodyFraming::Length(1);
@@ -294,7 +308,11 @@ impl DownstreamStream {
     }
 }
 
-fn poll_deadline(deadline: &mut Option<Pin<Box<Sleep>>>, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+pub(super) fn poll_deadline(
+    deadline: &mut Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
     deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout))).as_mut().poll(cx)
 }
 

@@ -5,8 +5,10 @@
 //! in [`Http1Server::serve`] is what keeps a connection open for its next request. The application that answers is a type
 //! parameter.
 
-mod downstream_stream;
+pub mod application;
+pub mod downstream_stream;
 pub mod early_response;
+pub mod exchange_io;
 mod head_reader;
 mod lingering_close;
 #[cfg(test)]
@@ -25,9 +27,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use pingora::apps::HttpServerApp;
 use pingora::protocols::Stream;
-use pingora::protocols::http::ServerSession;
 use pingora::server::ShutdownWatch;
 
 use super::connection_guard::{ConnectionGuard, ConnectionSlot};
@@ -35,6 +35,7 @@ use super::connection_handle::ConnectionHandle;
 use super::connections_per_client::ClientGuard;
 use super::server_state::ServerState;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
+use application::{Http1Application, ReceivedRequest};
 use downstream_stream::DownstreamStream;
 use head_reader::{NextHead, read_head};
 use request_body::BodyFraming;
@@ -48,7 +49,7 @@ pub struct Http1Server<A> {
     pub write_backpressure: WriteBackpressure,
 }
 
-impl<A: HttpServerApp> Http1Server<A> {
+impl<A: Http1Application> Http1Server<A> {
     /// Serves the requests of a connection, until it is closed. `prefix` has been read of it already.
     pub async fn serve(
         &self,
@@ -85,17 +86,10 @@ impl<A: HttpServerApp> Http1Server<A> {
                 NextHead::Closed => return,
             };
             let framing = BodyFraming::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
-            let prefix = stream.begin(head.length, framing, bounds.body_timeout.into());
-            let handle = stream.handle();
-            let mut session = ServerSession::new_http1(stream);
-            session.set_connection_user_context(Some(Box::new(handle)));
-            // A complete head: Pingora does not read for it, and sets no timer.
-            session.set_pipelined_prefix(prefix);
-            let Some(reused) = self.app.process_new_http(session, shutdown).await else { return };
-            let (inner, _) = reused.consume();
-            stream = match inner.into_any().downcast::<DownstreamStream>() {
-                Ok(stream) if stream.is_between_requests() => stream,
-                _ => return,
+            let request = ReceivedRequest { head, framing, client_timeout: bounds.body_timeout.into() };
+            stream = match self.app.serve(stream, request, shutdown).await {
+                Some(stream) => stream,
+                None => return,
             };
         }
     }

@@ -113,6 +113,22 @@ impl BodyFraming {
         }
     }
 
+    /// Takes the next part of the body off the beginning of `bytes`: all of it is of one kind.
+    ///
+    /// # Errors
+    /// If the body is invalid or too long.
+    pub fn next_part(&mut self, bytes: &[u8]) -> Result<Part, BodyError> {
+        let BodyFraming::Chunked(chunks) = self else {
+            let Advance { forwarded, .. } = self.advance(bytes)?;
+            return Ok(Part { kind: PartKind::Data, length: forwarded });
+        };
+        let part = chunks.next_part(bytes)?;
+        if chunks.at == At::End {
+            *self = BodyFraming::Nothing;
+        }
+        Ok(part)
+    }
+
     /// How many bytes can be read into a buffer of this size without reading any of a next request, as far as that is known.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
@@ -120,6 +136,23 @@ impl BodyFraming {
             _ => buffer,
         }
     }
+}
+
+/// A part of a body as it arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub kind: PartKind,
+    pub length: usize,
+}
+
+/// What the bytes of a part are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    Data,
+    /// Sizes of chunks, and what is around them.
+    Framing,
+    /// Lines of trailers, and the empty line after the last.
+    Trailers,
 }
 
 /// What belongs to a request at the start of some bytes.
@@ -149,6 +182,15 @@ pub struct Chunks {
     data: u64,
     extensions: u32,
     trailers: u32,
+    extension_budget: ExtensionBudget,
+}
+
+/// For what the bytes of extensions are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExtensionBudget {
+    Body,
+    /// Servers that add them do so to every chunk of a response, which may last as long as it wants.
+    Chunk,
 }
 
 /// What is expected next.
@@ -169,9 +211,45 @@ enum At {
     End,
 }
 
+impl At {
+    fn is_trailer(self) -> bool {
+        matches!(self, At::TrailerStart | At::TrailerName | At::TrailerValue | At::TrailerLf | At::EndLf)
+    }
+}
+
 impl Chunks {
     fn new(most: u64) -> Chunks {
-        Chunks { at: At::FirstDigit, data: most, extensions: MOST_EXTENSIONS, trailers: MOST_TRAILERS }
+        let (extensions, trailers) = (MOST_EXTENSIONS, MOST_TRAILERS);
+        Chunks { at: At::FirstDigit, data: most, extensions, trailers, extension_budget: ExtensionBudget::Body }
+    }
+
+    /// For a response, which may be of any length.
+    pub fn of_response() -> Chunks {
+        Chunks { extension_budget: ExtensionBudget::Chunk, ..Chunks::new(u64::MAX) }
+    }
+
+    fn next_part(&mut self, bytes: &[u8]) -> Result<Part, BodyError> {
+        if let At::Data { left } = self.at {
+            let taken = at_most(bytes.len(), left);
+            let left = left - taken as u64;
+            self.at = if left == 0 { At::DataCr } else { At::Data { left } };
+            return Ok(Part { kind: PartKind::Data, length: taken });
+        }
+        let kind = if self.at.is_trailer() { PartKind::Trailers } else { PartKind::Framing };
+        let mut length = 0;
+        for byte in bytes {
+            if self.at == (At::Digit { size: 0 }) && *byte == b'0' {
+                self.extensions = self.extensions.checked_sub(1).ok_or(BodyError::Framing)?;
+            }
+            self.step(*byte)?;
+            length += 1;
+            let ends =
+                matches!(self.at, At::Data { .. } | At::End) || self.at.is_trailer() != (kind == PartKind::Trailers);
+            if ends {
+                break;
+            }
+        }
+        Ok(Part { kind, length })
     }
 
     fn advance(&mut self, bytes: &[u8]) -> Result<Advance, BodyError> {
@@ -217,7 +295,11 @@ impl Chunks {
             }
             (At::SizeLf { size: 0 }, b'\n') => At::TrailerStart,
             (At::SizeLf { size }, b'\n') => {
-                self.data = self.data.checked_sub(size).ok_or(BodyError::TooLong)?;
+                if self.extension_budget == ExtensionBudget::Chunk {
+                    self.extensions = MOST_EXTENSIONS;
+                } else {
+                    self.data = self.data.checked_sub(size).ok_or(BodyError::TooLong)?;
+                }
                 At::Data { left: size }
             }
             (At::DataCr, b'\r') => At::DataLf,

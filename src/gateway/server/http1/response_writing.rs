@@ -85,6 +85,17 @@ impl DownstreamStream {
         written: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
+        let held = self.largest_part + READ_AHEAD_PARTS * self.largest_part.min(LONGEST_PART);
+        self.poll_backpressure_of(written, held, cx)
+    }
+
+    /// The same, where so many bytes are held for the client.
+    pub(super) fn poll_backpressure_of<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        held: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.write_stall = None;
             self.upstream_timer.restart();
@@ -100,7 +111,6 @@ impl DownstreamStream {
         }
         let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
         let timeout = tunnel.map_or(self.client_timeout, Duration::from);
-        let held = self.largest_part + READ_AHEAD_PARTS * self.largest_part.min(LONGEST_PART);
         let end = ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, (timeout, held), cx));
         self.end = Some(End::Stalled);
         Poll::Ready(Err(match end {

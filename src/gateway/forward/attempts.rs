@@ -1,0 +1,260 @@
+//! Tries endpoints one after the other, and decides what happens when one fails: whether it is ejected, and whether the request
+//! is sent to another one.
+//!
+//! One decision and one charge cover all attempts. A request body that was begun is never sent twice.
+
+use std::time::Duration;
+
+use pingora::protocols::Stream;
+
+use super::exchange::Exchange;
+use super::fault::{Fault, Stage, UpstreamFault};
+use crate::gateway::proxy::exchange::FailedAttempt;
+use crate::gateway::proxy::proxy_error::{describe, upstream_error};
+use crate::gateway::state::destinations::UpstreamOfRoute;
+use crate::gateway::telemetry::events::EventKind;
+use crate::gateway::telemetry::labels::UpstreamError;
+use crate::gateway::upstream::endpoint::Attempt;
+use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Selection, Turn, Upstream, Window};
+use base::endpoint_address::EndpointAddress;
+use base::time::{Micros, Timestamp};
+
+/// What an attempt has at least, if it is made at all.
+const LEAST: Micros = Micros(1000);
+
+/// The attempts of one request.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// When the request has to have ended, once it has been sent, if its whole time is bounded.
+    pub deadline: Option<Timestamp>,
+    /// Whether it has been sent a second time because the connection to the upstream had been closed.
+    repeated: bool,
+}
+
+/// A connection to the endpoint of an attempt.
+#[derive(Debug)]
+pub struct Connected {
+    pub stream: Stream,
+    pub reuse: ConnectionUse,
+    pub key: u64,
+    pub idle_timeout: Micros,
+    pub read_timeout: Micros,
+    pub write_timeout: Micros,
+}
+
+/// Whether a connection had served another request before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionUse {
+    First,
+    Again,
+}
+
+/// Whether a request may be sent once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeatable {
+    Yes,
+    No,
+}
+
+impl Attempts {
+    /// Selects an endpoint, and connects to it. An endpoint that cannot be connected to is followed by another one.
+    ///
+    /// # Errors
+    /// If none is left.
+    pub async fn connect(&mut self, exchange: &mut Exchange<'_>) -> Result<Connected, Fault> {
+        loop {
+            let attempt = select(exchange).await?;
+            let endpoint = std::sync::Arc::clone(&attempt.endpoint);
+            exchange.report.attempt = Some(attempt);
+            let forwarder = exchange.forwarder;
+            let now = forwarder.gateway.clock.now();
+            let timeouts = exchange.overrides().map(|overrides| overrides.timeouts).unwrap_or_default();
+            let options = endpoint.options();
+            let of = |timeout: Option<Duration>| timeout.map_or(Micros(u64::MAX / 2), Micros::from);
+            let (mut read, mut write) = (
+                timeouts.read.unwrap_or(of(options.read_timeout)),
+                timeouts.write.unwrap_or(of(options.write_timeout)),
+            );
+            let mut connect = timeouts.connect.unwrap_or(of(options.total_connection_timeout));
+            if let Some(total) = exchange.total_timeout() {
+                let deadline = *self.deadline.get_or_insert(now.plus(total));
+                let left = deadline.since(now).max(LEAST);
+                (read, write, connect) = (read.min(left), write.min(left), connect.min(left));
+            }
+            let window = match forwarder.write_backpressure.is_above_threshold() {
+                true => Window::Narrow,
+                false => Window::Whole,
+            };
+            let key = endpoint.pool_key(window);
+            let connected = |stream, reuse| Connected {
+                stream,
+                reuse,
+                key,
+                idle_timeout: of(options.idle_timeout),
+                read_timeout: read,
+                write_timeout: write,
+            };
+            if let Some(stream) = forwarder.pool.take(key, now) {
+                exchange.report.forwarded = Some(now);
+                return Ok(connected(stream, ConnectionUse::Again));
+            }
+            let mut peer = endpoint.peer(window);
+            let connect = Duration::from(connect);
+            peer.options.connection_timeout = Some(connect);
+            peer.options.total_connection_timeout = Some(connect);
+            // What is rare is on the heap, so that it does not enlarge every request's task.
+            match Box::pin(forwarder.pool.connect(&peer)).await {
+                Ok(stream) => {
+                    exchange.report.forwarded = Some(forwarder.gateway.clock.now());
+                    return Ok(connected(stream, ConnectionUse::First));
+                }
+                Err(error) => {
+                    let fault = UpstreamFault::new(upstream_error(&error), describe(&error), Stage::Connecting);
+                    if !self.fail(exchange, fault.error, Repeatable::Yes) {
+                        return Err(fault.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The endpoint of the last attempt has failed. Returns whether the request is sent to another one.
+    fn fail(&self, exchange: &mut Exchange<'_>, error: UpstreamError, repeatable: Repeatable) -> bool {
+        let gateway = &exchange.forwarder.gateway;
+        let expired = self.has_expired(gateway.clock.now());
+        // An endpoint that had only the rest of a request's time is not to blame.
+        if !expired || exchange.report.failed.is_empty() {
+            note_failure(exchange, EndpointFailure::Error(error));
+        }
+        let count = exchange.report.failed.len() + 1;
+        let retry = repeatable == Repeatable::Yes
+            && !expired
+            && may_retry(exchange, |upstream, max| upstream.retry(count, max));
+        if retry {
+            exchange.count_retry(error);
+            let failed_after = gateway.clock.now().since(exchange.started);
+            exchange.trace.next_attempt();
+            let endpoint = exchange.report.attempt.take().map(|attempt| attempt.endpoint.address.clone());
+            exchange.report.failed.extend(endpoint.map(|endpoint| FailedAttempt { endpoint, error, failed_after }));
+        }
+        retry
+    }
+
+    /// An attempt has failed before its response began, on a connection that was made. Returns whether another one follows.
+    ///
+    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
+    /// sent once more, to whichever endpoint, if the upstream has retries and its budget allows one. The upstream may have seen
+    /// it twice; it is counted as an error of the upstream, but not as a failure of the endpoint. One that fails a second time,
+    /// or that cannot be repeated, has failed as on a new connection.
+    pub fn fail_before_response(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        fault: &UpstreamFault,
+        reuse: ConnectionUse,
+        body_bytes: usize,
+    ) -> bool {
+        let repeatable = match exchange.head.method.is_idempotent() && body_bytes == 0 {
+            true => Repeatable::Yes,
+            false => Repeatable::No,
+        };
+        let was_closed = fault.error == UpstreamError::Closed && fault.stage == Stage::Sent;
+        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
+        if was_closed
+            && !expired
+            && reuse == ConnectionUse::Again
+            && repeatable == Repeatable::Yes
+            && !self.repeated
+            && may_retry(exchange, Upstream::repeat)
+        {
+            self.repeated = true;
+            // Its place at the endpoint is free for the second time.
+            exchange.report.attempt = None;
+            exchange.count_upstream_error(fault.error);
+            exchange.count_retry(fault.error);
+            return true;
+        }
+        let repeatable = match fault.error {
+            UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout => Repeatable::No,
+            _ => repeatable,
+        };
+        let error = if expired && fault.is_timeout() { UpstreamError::TotalTimeout } else { fault.error };
+        self.fail(exchange, error, repeatable)
+    }
+
+    /// A response that had begun has ended early.
+    pub fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
+        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
+        // A response that has begun may take its time, as far as the endpoint is concerned.
+        if !(expired && fault.is_timeout()) {
+            self.fail(exchange, fault.error, Repeatable::No);
+        }
+    }
+
+    fn has_expired(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+/// The endpoint that is tried next.
+async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
+    let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else {
+        return Err(Fault::unconnected(UpstreamError::Unresolved));
+    };
+    let clock = &exchange.forwarder.gateway.clock;
+    let failed = &exchange.report.failed;
+    // First without waiting, which is enough for every request but the first few.
+    let select = || {
+        let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
+        let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };
+        upstream.select(Choice { turn, key: exchange.balance_key }, failed_at, || clock.now())
+    };
+    let selected = match select() {
+        Err(UpstreamError::Unresolved) => {
+            Box::pin(upstream.first_lookups()).await;
+            select()
+        }
+        selected => selected,
+    };
+    let Selection { attempt, .. } = selected.map_err(Fault::unconnected)?;
+    Ok(attempt)
+}
+
+/// Asks the upstream for a retry of a request, whose route may say how many there may be, and counts one that is over the budget.
+fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
+    let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
+    let retry = ask(upstream, exchange.overrides().and_then(|overrides| overrides.retries));
+    if retry == Retry::OverBudget {
+        metrics.retries_over_budget.increment(1);
+    }
+    retry == Retry::Yes
+}
+
+/// The endpoint of the last attempt has answered with this status.
+pub fn answered(exchange: &Exchange<'_>, status: u16) {
+    if matches!(status, 502..=504) {
+        return note_failure(exchange, EndpointFailure::Status);
+    }
+    let (Some(UpstreamOfRoute { upstream, .. }), Some(attempt)) = (exchange.upstream(), &exchange.report.attempt)
+    else {
+        return;
+    };
+    if upstream.succeeded(&attempt.endpoint, || exchange.forwarder.gateway.clock.now()) {
+        log::info!(upstream = upstream.name(), endpoint:% = attempt.endpoint.address; "endpoint is used again");
+    }
+}
+
+fn note_failure(exchange: &Exchange<'_>, failure: EndpointFailure) {
+    let gateway = &exchange.forwarder.gateway;
+    let (Some(UpstreamOfRoute { upstream, metrics, .. }), Some(attempt)) =
+        (exchange.upstream(), &exchange.report.attempt)
+    else {
+        return;
+    };
+    attempt.count_failure(failure);
+    if upstream.failed(&attempt.endpoint, gateway.clock.now()) {
+        let (name, address) = (upstream.name(), &attempt.endpoint.address);
+        metrics.ejections.increment(1);
+        log::warn!(upstream = name, endpoint:% = address, last = failure.name(); "endpoint ejected");
+        gateway.events.note(EventKind::EndpointEjected, &format!("{address} of {name}"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Decodes what arrives of a response, and codes it for the client.
+
+use bytes::{Buf, BytesMut};
+
+use super::chunked::{Coding, chunk};
+use super::client::BUFFER;
+use super::fault::{Stage, UpstreamFault};
+use super::http1_response_head::ResponseHeadParser;
+use super::trailers;
+use crate::gateway::server::http1::request_body::{BodyFraming, Chunks, PartKind};
+use crate::gateway::telemetry::labels::UpstreamError;
+
+/// The way of the response.
+#[derive(Debug)]
+pub struct Download {
+    pub input: BytesMut,
+    pub parser: ResponseHeadParser,
+    pub out: Vec<u8>,
+    pub written: usize,
+    pub body: ResponseFraming,
+    coding: Coding,
+    trailers: Vec<u8>,
+    pub flushed: bool,
+    /// Of the body, without its coding.
+    pub bytes: usize,
+}
+
+/// What is left of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseFraming {
+    Nothing,
+    Length(u64),
+    Chunked(Chunks),
+    UntilClose,
+}
+
+impl Default for Download {
+    fn default() -> Download {
+        Download {
+            input: BytesMut::new(),
+            parser: ResponseHeadParser::default(),
+            out: Vec::new(),
+            written: 0,
+            body: ResponseFraming::Nothing,
+            coding: Coding::Plain,
+            trailers: Vec::new(),
+            flushed: true,
+            bytes: 0,
+        }
+    }
+}
+
+impl Download {
+    /// A head has been handled, and what follows is this.
+    pub fn expect_body(&mut self, body: ResponseFraming, coding: Coding) {
+        (self.body, self.coding) = (body, coding);
+    }
+
+    /// A head has been handled, and another one follows.
+    pub fn expect_head(&mut self) {
+        self.parser = ResponseHeadParser::default();
+    }
+
+    /// Whether the response has ended, and nothing behind it has arrived.
+    pub fn is_clean(&self) -> bool {
+        self.body == ResponseFraming::Nothing && self.input.is_empty()
+    }
+
+    /// Moves what has been read of the body to what is to be written.
+    ///
+    /// # Errors
+    /// If it is invalid.
+    pub fn decode(&mut self) -> Result<(), UpstreamFault> {
+        while self.out.len() < BUFFER && !self.input.is_empty() && self.body != ResponseFraming::Nothing {
+            let (kind, length, next) = match self.body {
+                ResponseFraming::Nothing => return Ok(()),
+                ResponseFraming::UntilClose => (PartKind::Data, self.input.len(), ResponseFraming::UntilClose),
+                ResponseFraming::Length(left) => {
+                    let length = usize::try_from(left).map_or(self.input.len(), |left| left.min(self.input.len()));
+                    (PartKind::Data, length, ResponseFraming::length(left - length as u64))
+                }
+                ResponseFraming::Chunked(chunks) => {
+                    let mut framing = BodyFraming::Chunked(chunks);
+                    let part = framing.next_part(&self.input).map_err(|error| {
+                        let detail = format!("InvalidBody: {}", error.detail());
+                        UpstreamFault::new(UpstreamError::InvalidAnswer, detail, Stage::Answering)
+                    })?;
+                    let next = match framing {
+                        BodyFraming::Chunked(chunks) => ResponseFraming::Chunked(chunks),
+                        _ => ResponseFraming::Nothing,
+                    };
+                    (part.kind, part.length, next)
+                }
+            };
+            let part = self.input.get(..length).unwrap_or_default();
+            match (kind, self.coding) {
+                (PartKind::Data, Coding::Plain) => self.out.extend_from_slice(part),
+                (PartKind::Data, Coding::Chunked) => chunk(part, &mut self.out),
+                (PartKind::Trailers, _) => self.trailers.extend_from_slice(part),
+                (PartKind::Framing, _) => {}
+            }
+            if kind == PartKind::Data {
+                self.bytes += length;
+            }
+            self.input.advance(length);
+            self.body = next;
+            self.end_if_done();
+        }
+        Ok(())
+    }
+
+    /// Ends the body for the client, if it has ended.
+    pub fn end_if_done(&mut self) {
+        if self.body == ResponseFraming::Nothing && self.coding == Coding::Chunked {
+            trailers::end_response(&self.trailers, &mut self.out);
+            self.coding = Coding::Plain;
+        }
+    }
+}
+
+impl ResponseFraming {
+    pub fn length(left: u64) -> ResponseFraming {
+        if left == 0 { ResponseFraming::Nothing } else { ResponseFraming::Length(left) }
+    }
+}

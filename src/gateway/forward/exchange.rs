@@ -1,0 +1,284 @@
+//! Holds what is known of one request and its response, from the head to the end, which is reached once on every way out.
+//!
+//! An [`Exchange`] gathers what is reported of a request. The states of its way hold it and pass it on; dropping it, wherever
+//! that happens, is the end: there it is counted and logged, and nowhere else.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+
+use super::fault::Fault;
+use super::forwarder::Forwarder;
+use crate::gateway::enforcement::RequestPurpose;
+use crate::gateway::enforcement::request_record::RequestRecord;
+use crate::gateway::proxy::exchange::FailedAttempt;
+use crate::gateway::proxy::own_responses::OwnResponses;
+use crate::gateway::response::ratelimit_fields::RateLimitFields;
+use crate::gateway::server::client_socket::ClientSocket;
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
+use crate::gateway::telemetry::access_log::request_end::RequestEnd;
+use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+use crate::gateway::telemetry::trace::{EndedRequest, RequestTrace, UpstreamCall};
+use crate::gateway::upstream::BalanceKey;
+use crate::gateway::upstream::endpoint::Attempt;
+use base::endpoint_address::EndpointAddress;
+use base::time::{Micros, Timestamp};
+use base::tls::client_certificate::ClientCertificate;
+use decision::access_log_line::{Kind, LoggedAttempt};
+use decision::cors::CorsAnswer;
+use decision::error_pages::ErrorPage;
+use request::scheme::{Scheme, SchemeSource};
+use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Forwarding, Rewrite};
+use rules::route::overrides::Overrides;
+
+/// What is known and reported of one request.
+pub struct Exchange<'f> {
+    pub forwarder: &'f Forwarder,
+    pub head: Parts,
+    pub started: Timestamp,
+    pub request_id: HeaderValue,
+    pub peer: IpAddr,
+    /// Whether what the peer says of the client is believed.
+    pub trusted_peer: bool,
+    pub connection: ConnectionHandle,
+    pub socket: Option<Arc<ClientSocket>>,
+    /// Where the request goes, once that has been decided.
+    pub destination: Option<Arc<Destination>>,
+    /// For the response.
+    pub rate_limits: Option<Box<RateLimitFields>>,
+    pub own_responses: Option<Box<OwnResponses>>,
+    pub field_changes: Option<Box<FieldChanges>>,
+    /// What its endpoint is chosen by, if the upstream does so.
+    pub balance_key: Option<BalanceKey>,
+    pub record: Option<Box<RequestRecord>>,
+    pub trace: RequestTrace,
+    pub report: Report,
+}
+
+/// How the request went.
+#[derive(Debug)]
+pub struct Report {
+    /// Of the response that was begun.
+    pub code: Option<u16>,
+    pub origin: Origin,
+    /// Whether its route has answered it, in place of an upstream.
+    pub answered: bool,
+    /// Whether it has been let through to its upstream.
+    pub passed: bool,
+    /// The endpoint that the request was sent to last.
+    pub attempt: Option<Attempt>,
+    /// Where it has failed before.
+    pub failed: Vec<FailedAttempt>,
+    /// When it was sent to the upstream; `None` if it never was.
+    pub forwarded: Option<Timestamp>,
+    pub fault: Option<Fault>,
+    pub request_bytes: usize,
+    pub response_bytes: usize,
+}
+
+impl Default for Report {
+    fn default() -> Report {
+        Report {
+            code: None,
+            origin: Origin::Gateway,
+            answered: false,
+            passed: false,
+            attempt: None,
+            failed: Vec::new(),
+            forwarded: None,
+            fault: None,
+            request_bytes: 0,
+            response_bytes: 0,
+        }
+    }
+}
+
+impl Exchange<'_> {
+    pub fn scheme(&self) -> Scheme {
+        self.connection.scheme()
+    }
+
+    /// From what the scheme of the request is known.
+    pub fn scheme_source(&self) -> SchemeSource {
+        let scheme = self.scheme();
+        if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
+    }
+
+    pub fn cors(&self) -> Option<&CorsAnswer> {
+        self.own_responses.as_ref()?.cors()
+    }
+
+    pub fn purpose(&self) -> RequestPurpose {
+        match self.cors() {
+            Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
+            _ => RequestPurpose::Ordinary,
+        }
+    }
+
+    /// The operator's own text for a response of this status.
+    pub fn page(&self, status: u16) -> Option<&ErrorPage> {
+        let tls = self.connection.tls().map(|tls| tls.identity());
+        self.own_responses.as_ref()?.page(&self.head, tls, self.destination.as_deref(), status)
+    }
+
+    pub fn upstream(&self) -> Option<&UpstreamOfRoute> {
+        self.destination.as_ref()?.upstream.as_ref()
+    }
+
+    fn forwarding(&self) -> Option<&Forwarding> {
+        self.destination.as_ref()?.forwarding.as_deref()
+    }
+
+    /// What its route gives the upstream in place of what was sent.
+    pub fn rewrite(&self) -> Option<&Rewrite> {
+        Some(&self.forwarding()?.rewrite)
+    }
+
+    /// What its route says in place of the settings of its upstream.
+    pub fn overrides(&self) -> Option<&Overrides> {
+        Some(&self.forwarding()?.overrides)
+    }
+
+    /// The certificate of the client, if its route forwards that.
+    pub fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
+        match self.forwarding()?.client_certificate {
+            ForwardedCertificate::No => None,
+            ForwardedCertificate::Yes => self.connection.tls()?.identity().certificate.as_ref(),
+        }
+    }
+
+    /// How long the request may take as a whole.
+    pub fn total_timeout(&self) -> Option<Micros> {
+        match self.overrides().and_then(|overrides| overrides.timeouts.total) {
+            Some(own) => own.micros(),
+            None => self.upstream()?.upstream.total_timeout(),
+        }
+    }
+
+    pub fn count_upstream_error(&self, error: UpstreamError) {
+        if let Some(one) = self.upstream() {
+            one.metrics.count_error(error);
+        }
+    }
+
+    pub fn count_retry(&self, error: UpstreamError) {
+        if let Some(one) = self.upstream() {
+            one.metrics.count_retry(error);
+        }
+    }
+
+    /// The host that the request was sent to, or would have been sent to, with the port. A socket has only a path.
+    fn server(&self) -> Option<(Cow<'_, str>, Option<u16>)> {
+        let upstream = &self.upstream()?.upstream;
+        match &self.report.attempt {
+            Some(Attempt { endpoint, .. }) => Some(match &endpoint.address {
+                EndpointAddress::Inet(address) => (Cow::from(&endpoint.host), Some(address.port())),
+                EndpointAddress::Unix(path) => (path.to_string_lossy(), None),
+            }),
+            None => upstream.first_endpoint().map(|endpoint| match &endpoint.socket {
+                None => (Cow::from(&endpoint.host), Some(endpoint.port)),
+                Some(path) => (path.to_string_lossy(), None),
+            }),
+        }
+    }
+
+    /// Counts and logs why a request was not finished. Failures of the upstream are logged as often as the throttle admits.
+    fn report_fault(&self, fault: &Fault, code: u16) {
+        let Forwarder { gateway, logs, .. } = self.forwarder;
+        let (id, error) = (self.request_id.to_str().unwrap_or_default(), fault.detail());
+        match fault.upstream_error() {
+            Some(kind) => {
+                self.count_upstream_error(kind);
+                let Some(requests) = logs.upstream_failures.admit(gateway.clock.now()) else { return };
+                let upstream = self.upstream().map_or("", |one| one.upstream.name());
+                // A socket has no port.
+                let server = self.server().map_or_else(String::new, |(host, port)| match port {
+                    Some(port) => format!("{host}:{port}"),
+                    None => host.into_owned(),
+                });
+                let kind = kind.name();
+                log::warn!(upstream, server, kind, code, requests, request_id = id, error; "upstream failed");
+            }
+            None => log::debug!(code, request_id = id, error; "request not finished"),
+        }
+    }
+
+    /// The attempts before the last one, for the access log.
+    fn failed_attempts(&self) -> Vec<LoggedAttempt<'static>> {
+        let logged = |failed: &FailedAttempt| LoggedAttempt {
+            endpoint: failed.endpoint.clone(),
+            error: failed.error.name().into(),
+            failed_us: failed.failed_after,
+        };
+        self.report.failed.iter().map(logged).collect()
+    }
+}
+
+/// The end of every request.
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        let gateway = &self.forwarder.gateway;
+        let now = gateway.clock.now();
+        let Report { code, forwarded, request_bytes, response_bytes, answered, .. } = self.report;
+        let code = code.unwrap_or_else(|| {
+            // The client has gone: the code that nginx logs for it. If the upstream saw the request, it counts as the
+            // upstream's.
+            self.report.origin = if forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
+            499
+        });
+        let origin = self.report.origin;
+        let destination = match &self.destination {
+            Some(destination) => Arc::clone(destination),
+            // It failed before anything was decided about it.
+            None => Arc::clone(gateway.snapshot.load().destinations.unrouted()),
+        };
+        let route = &destination.route;
+        route.count_response(self.head.method.as_str(), code, origin);
+        let duration = now.since(self.started);
+        route.duration(origin).record(duration.seconds());
+        let upstream = forwarded.map(|forwarded| now.since(forwarded));
+        if let (Some(upstream), Some(one)) = (upstream, &destination.upstream) {
+            one.metrics.duration.record(upstream.seconds());
+            if let Some(attempt) = &self.report.attempt {
+                attempt.add_duration(upstream);
+            }
+        }
+        if let Some(fault) = &self.report.fault {
+            self.report_fault(fault, code);
+        }
+        let Some(record) = &self.record else { return };
+        let fault = self.report.fault.as_ref();
+        let whole = fault.is_none() && (origin == Origin::Upstream || answered);
+        let end = RequestEnd {
+            kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
+            request_id: &self.request_id,
+            route: route.route(),
+            method: self.head.method.as_str(),
+            code,
+            origin,
+            duration,
+            upstream,
+            endpoint: self.report.attempt.as_ref().map(|attempt| &attempt.endpoint.address),
+            failed_attempts: self.failed_attempts(),
+            request_bytes,
+            response_bytes,
+            detail: fault.and_then(Fault::logged_detail),
+        };
+        record.write(&end, &self.head, &gateway.clock);
+        gateway.tracer.end(&self.trace, || EndedRequest {
+            line: record.line(&end, &self.head, end.began(&gateway.clock)),
+            scheme: self.scheme().name(),
+            server: self.socket.as_ref().and_then(|socket| socket.0.local_addr()?.as_inet().copied()),
+            upstream: self.server().filter(|_| self.report.passed).map(|(host, port)| UpstreamCall {
+                host,
+                port,
+                status: self.report.code.filter(|_| origin == Origin::Upstream),
+                error: fault.and_then(Fault::upstream_error),
+            }),
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! Names why an exchange failed, whose fault that is, and which response it gets.
+
+use super::http1_response_head::InvalidHead;
+use crate::gateway::server::http1::BodyError;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::telemetry::labels::UpstreamError;
+use decision::refusal::Refusal;
+
+/// Why an exchange failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Client(ClientFault),
+    Upstream(UpstreamFault),
+    /// Something of the gateway's own: a response with this status.
+    Own(u16, &'static str),
+}
+
+/// How an attempt failed at its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamFault {
+    pub error: UpstreamError,
+    /// For the log: without bytes of the upstream's.
+    pub detail: String,
+    pub stage: Stage,
+}
+
+/// How far an attempt had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No byte of the request has been sent.
+    Connecting,
+    /// No byte of a response has arrived.
+    Sent,
+    /// The upstream has begun to answer.
+    Answering,
+}
+
+impl UpstreamFault {
+    pub fn new(error: UpstreamError, detail: impl Into<String>, stage: Stage) -> UpstreamFault {
+        UpstreamFault { error, detail: detail.into(), stage }
+    }
+
+    /// The upstream has closed the connection, or it broke.
+    pub fn closed(error: Option<&std::io::Error>, stage: Stage) -> UpstreamFault {
+        let detail = error.map_or_else(|| "ConnectionClosed".to_owned(), |error| format!("ReadError: {error}"));
+        let is_tls = error.and_then(std::io::Error::get_ref).is_some_and(|cause| cause.is::<rustls::Error>());
+        UpstreamFault::new(if is_tls { UpstreamError::Tls } else { UpstreamError::Closed }, detail, stage)
+    }
+
+    pub fn is_timeout(&self) -> bool {
+        matches!(self.error, UpstreamError::ReadTimeout | UpstreamError::WriteTimeout | UpstreamError::TotalTimeout)
+    }
+}
+
+impl From<InvalidHead> for UpstreamFault {
+    fn from(InvalidHead(detail): InvalidHead) -> UpstreamFault {
+        UpstreamFault::new(UpstreamError::InvalidAnswer, format!("InvalidHTTPHeader: {detail}"), Stage::Answering)
+    }
+}
+
+impl From<ClientFault> for Fault {
+    fn from(fault: ClientFault) -> Fault {
+        Fault::Client(fault)
+    }
+}
+
+impl From<UpstreamFault> for Fault {
+    fn from(fault: UpstreamFault) -> Fault {
+        Fault::Upstream(fault)
+    }
+}
+
+impl Fault {
+    /// An upstream that was not connected to.
+    pub fn unconnected(error: UpstreamError) -> Fault {
+        UpstreamFault::new(error, "ConnectError", Stage::Connecting).into()
+    }
+
+    /// The status of the response, if the request still gets one.
+    pub fn status(&self) -> Option<u16> {
+        match self {
+            Fault::Client(ClientFault::Body(error)) => Some(error.status()),
+            // Handled where it is known who was waited for.
+            Fault::Client(ClientFault::Expired) => Some(504),
+            Fault::Client(ClientFault::Gone | ClientFault::Stalled | ClientFault::BuffersFull | ClientFault::Cut) => {
+                None
+            }
+            Fault::Own(status, _) => Some(*status),
+            Fault::Upstream(fault) => Some(match fault.error {
+                UpstreamError::Busy => 503,
+                UpstreamError::ConnectTimeout
+                | UpstreamError::ReadTimeout
+                | UpstreamError::WriteTimeout
+                | UpstreamError::TotalTimeout => 504,
+                _ => 502,
+            }),
+        }
+    }
+
+    /// How the upstream has failed, if it has.
+    pub fn upstream_error(&self) -> Option<UpstreamError> {
+        match self {
+            Fault::Upstream(fault) => Some(fault.error),
+            Fault::Client(_) | Fault::Own(..) => None,
+        }
+    }
+
+    /// What the response refuses, if it is no fault.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match (self.status(), self.upstream_error()) {
+            (_, Some(UpstreamError::Busy)) => Some(Refusal::upstream_busy()),
+            (Some(status @ (400 | 408 | 413)), _) => Some(Refusal::bad_request(status)),
+            _ => None,
+        }
+    }
+
+    /// What the access log says of a response that the gateway has not finished.
+    pub fn logged_detail(&self) -> Option<&'static str> {
+        match self {
+            Fault::Client(ClientFault::Cut) => Some("shutdown"),
+            Fault::Client(ClientFault::BuffersFull) => Some("response_buffers"),
+            _ => None,
+        }
+    }
+
+    /// For the log: without bytes of the peer's.
+    pub fn detail(&self) -> &str {
+        match self {
+            Fault::Upstream(fault) => &fault.detail,
+            Fault::Own(_, detail) => detail,
+            Fault::Client(fault) => match fault {
+                ClientFault::Gone => "client closed the connection",
+                ClientFault::Stalled => "client does not read",
+                ClientFault::BuffersFull => "client does not read, and too much is held",
+                ClientFault::Body(error) => error.detail(),
+                ClientFault::Expired => "request took too long",
+                ClientFault::Cut => "the process exits",
+            },
+        }
+    }
+
+    /// The body is longer than the route allows.
+    pub const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
+    /// The client has sent nothing more of the body for as long as the upstream would wait.
+    pub const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
+}

@@ -1,0 +1,79 @@
+//! Says which fields of a message end here, and which only the gateway may write.
+
+/// Whether a field is of the connection alone (RFC 9110, section 7.6.1), or of another that it asks for.
+pub fn is_hop_by_hop(name: &[u8]) -> bool {
+    let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
+    match name.len() {
+        2 => is(b"te"),
+        7 => is(b"upgrade") || is(b"trailer"),
+        10 => is(b"connection") || is(b"keep-alive"),
+        14 => is(b"http2-settings"),
+        16 => is(b"proxy-connection"),
+        17 => is(b"transfer-encoding"),
+        18 => is(b"proxy-authenticate"),
+        19 => is(b"proxy-authorization"),
+        _ => false,
+    }
+}
+
+/// What an upstream may take for a field that only the gateway or a trusted peer writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// It is never forwarded.
+    Always,
+    /// It is not forwarded if the peer is not trusted.
+    OfUntrusted,
+    No,
+}
+
+/// Fields that no other spelling may imitate.
+const OURS: [&[u8]; 8] = [
+    b"x-real-ip",
+    b"x-forwarded-for",
+    b"x-forwarded-proto",
+    b"x-forwarded-host",
+    b"x-forwarded-port",
+    b"x-forwarded-prefix",
+    b"x-forwarded-client-cert",
+    b"x-request-id",
+];
+
+/// Where names become variables, `X_Real_IP` is `X-Real-IP`: such a name is removed, also if a trusted peer sent it.
+pub fn forgery(name: &[u8]) -> Forgery {
+    let begins = |prefix: &[u8]| begins_with(name, prefix);
+    if name.iter().any(|byte| matches!(byte, b'_' | b'.')) {
+        let fold = |byte: &u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte.to_ascii_lowercase() };
+        let folded: Vec<u8> = name.iter().map(fold).collect();
+        let ours = folded.starts_with(b"x-tollgate-") || folded.starts_with(b"ratelimit") || OURS.contains(&&*folded);
+        return if ours { Forgery::Always } else { Forgery::No };
+    }
+    let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
+    match name.first() {
+        Some(b'x' | b'X') => {
+            // What a client says of its certificate, or another proxy of a client's, was not verified here.
+            if begins(b"x-tollgate-") || is(b"x-forwarded-client-cert") {
+                Forgery::Always
+            } else if is(b"x-real-ip") || is(b"x-forwarded-port") || is(b"x-forwarded-prefix") {
+                Forgery::OfUntrusted
+            } else {
+                Forgery::No
+            }
+        }
+        Some(b'r' | b'R') if begins(b"ratelimit") => Forgery::Always,
+        Some(b'f' | b'F') if is(b"forwarded") => Forgery::OfUntrusted,
+        _ => Forgery::No,
+    }
+}
+
+/// Whether a name begins with these bytes, which are in lower case, in any spelling.
+pub fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+}
+
+/// The options of `Connection` but those that nearly every message has, and no field.
+pub fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    options.filter(|option| {
+        !option.is_empty() && !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
+    })
+}

@@ -1,0 +1,205 @@
+//! A request that has been let through: sends it to its upstream, and the response to its client.
+
+use std::future::poll_fn;
+
+use http::Method;
+
+use super::attempts::{Attempts, Connected, answered};
+use super::chunked::Coding;
+use super::client::Client;
+use super::download::{Download, ResponseFraming};
+use super::exchange::Exchange;
+use super::fault::{Fault, UpstreamFault};
+use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::own_response::is_http11;
+use super::request_head::{self, ReceivedHead};
+use super::response_head::{self, ClientFraming, FinalHead, Reuse};
+use super::transfer::{Timeouts, Transfer};
+use super::upload::Upload;
+use crate::gateway::server::http1::request_body::Chunks;
+use crate::gateway::server::http1::request_head::{Body, Size};
+use crate::gateway::server::websocket;
+use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+
+/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
+const MOST_INTERIM: u8 = 32;
+
+/// What becomes of the client's connection after the response.
+pub type Ended = Result<Reuse, Fault>;
+
+/// Sends the request and its response. After an error the response may have been begun: then `exchange` has its code.
+pub async fn forward(
+    client: &mut Client,
+    exchange: &mut Exchange<'_>,
+    head: ReceivedHead<'_>,
+    body_left: Option<u64>,
+) -> Ended {
+    let mut attempts = Attempts::default();
+    let bounds = exchange.forwarder.gateway.snapshot.load().config.bounds;
+    let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: 0 };
+    let expects_continue = exchange.head.headers.contains_key(http::header::EXPECT);
+    let coding = if head.body == Body::Chunked { Coding::Chunked } else { Coding::Plain };
+    let has_body = matches!(head.body, Body::Chunked | Body::Length(_));
+    loop {
+        let Connected { stream, reuse, key, idle_timeout, read_timeout, write_timeout } =
+            attempts.connect(exchange).await?;
+        if let Some(deadline) = attempts.deadline {
+            client.stream.set_deadline(deadline);
+        }
+        client.stream.restart_upstream_wait();
+        let mut out = Vec::new();
+        request_head::write(head, exchange, &mut out)?;
+        let mut transfer = Transfer {
+            client: &mut *client,
+            upstream: stream,
+            upload: Upload::new(out, coding, has_body, body_left),
+            download: Download::default(),
+            timeouts: Timeouts { read: read_timeout, write: write_timeout },
+            size,
+            expects_continue,
+        };
+        let response = final_head(&mut transfer, exchange).await;
+        exchange.report.request_bytes = transfer.upload.bytes;
+        let response = match response {
+            Ok(response) => response,
+            Err(Fault::Upstream(fault)) => {
+                let body_bytes = transfer.upload.bytes;
+                if attempts.fail_before_response(exchange, &fault, reuse, body_bytes) {
+                    continue;
+                }
+                return Err(fault.into());
+            }
+            Err(fault) => return Err(fault),
+        };
+        let begun = begin_response(&mut transfer, exchange, response);
+        let ended = match begun {
+            Ok(reuse) => {
+                let ended = poll_fn(|cx| transfer.poll_body(cx)).await;
+                ended.map(|()| reuse)
+            }
+            Err(fault) => Err(fault),
+        };
+        exchange.report.request_bytes = transfer.upload.bytes;
+        exchange.report.response_bytes = transfer.download.bytes;
+        let Transfer { upstream, upload, download, .. } = transfer;
+        return match ended {
+            Ok(reuse) => {
+                let is_kept = response.persistence == Persistence::Kept && response.body != ResponseBody::UntilClose;
+                if is_kept && upload.is_sent() && download.is_clean() && response.status != 101 {
+                    let now = exchange.forwarder.gateway.clock.now();
+                    exchange.forwarder.pool.put(key, upstream, idle_timeout, now);
+                }
+                Ok(if upload.is_sent() { reuse } else { Reuse::Closed })
+            }
+            Err(fault) => {
+                if let Fault::Upstream(fault) = &fault {
+                    if exchange.report.code.is_none() {
+                        attempts.fail_before_response(exchange, fault, reuse, usize::MAX);
+                    } else {
+                        attempts.fail_while_answering(exchange, fault);
+                    }
+                }
+                Err(fault)
+            }
+        };
+    }
+}
+
+/// Passes interim responses on until the final head has arrived.
+async fn final_head(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) -> Result<ResponseHead, Fault> {
+    let mut interim = 0;
+    loop {
+        let head = poll_fn(|cx| transfer.poll_head(cx)).await?;
+        if !(100..200).contains(&head.status) || head.status == 101 {
+            return Ok(head);
+        }
+        interim += 1;
+        if interim > MOST_INTERIM {
+            return Err(invalid("too many interim responses").into());
+        }
+        let bytes = transfer.download.input.split_to(head.length);
+        transfer.download.expect_head();
+        if is_http11(exchange) {
+            let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
+            response_head::write_interim(&bytes, head.status, reason, &mut transfer.download.out);
+            poll_fn(|cx| transfer.poll_out(cx)).await?;
+        }
+        transfer.client.stream.restart_upstream_wait();
+    }
+}
+
+/// Prepares the response for the client: its head is written with the first part of its body.
+fn begin_response(
+    transfer: &mut Transfer<'_>,
+    exchange: &mut Exchange<'_>,
+    head: ResponseHead,
+) -> Result<Reuse, Fault> {
+    let bytes = transfer.download.input.split_to(head.length);
+    let forwarder = exchange.forwarder;
+    let is_upgrade = head.status == 101;
+    if is_upgrade && !(transfer.client.is_tunnel && websocket::accepts(&exchange.head.headers, &bytes)) {
+        // That would make a tunnel of a connection on which the client sends requests.
+        return Err(invalid("an upgrade that nobody asked for").into());
+    }
+    if !is_upgrade
+        && std::mem::replace(&mut transfer.client.is_tunnel, false)
+        && !transfer.client.stream.refuse_tunnel()
+    {
+        transfer.client.reuse = Reuse::Closed;
+    }
+    let is_http11 = is_http11(exchange);
+    let has_body = exchange.head.method != Method::HEAD && !matches!(head.status, 204 | 304);
+    let (framing, body, coding) = match head.body {
+        _ if is_upgrade => (ClientFraming::Tunnel, ResponseFraming::UntilClose, Coding::Plain),
+        ResponseBody::Length(_) if head.status == 204 => {
+            (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain)
+        }
+        ResponseBody::Chunked if exchange.head.method == Method::HEAD && is_http11 && head.status != 204 => {
+            (ClientFraming::Chunked, ResponseFraming::Nothing, Coding::Plain)
+        }
+        ResponseBody::Chunked if !has_body => (ClientFraming::Nothing, ResponseFraming::Nothing, Coding::Plain),
+        _ if !has_body => (ClientFraming::AsReceived, ResponseFraming::Nothing, Coding::Plain),
+        ResponseBody::Length(length) => (ClientFraming::AsReceived, ResponseFraming::length(length), Coding::Plain),
+        ResponseBody::Chunked | ResponseBody::UntilClose => {
+            let body = match head.body {
+                ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
+                _ => ResponseFraming::UntilClose,
+            };
+            match is_http11 {
+                true => (ClientFraming::Chunked, body, Coding::Chunked),
+                false => (ClientFraming::UntilClose, body, Coding::Plain),
+            }
+        }
+    };
+    let is_read = transfer.client.stream.is_complete();
+    let closes = !is_read || framing == ClientFraming::UntilClose || forwarder.gateway.is_draining();
+    let reuse = if is_upgrade || closes { Reuse::Closed } else { transfer.client.reuse };
+    exchange.report.origin = Origin::Upstream;
+    exchange.report.code = Some(head.status);
+    answered(exchange, head.status);
+    let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
+    let written = FinalHead { bytes: &bytes, status: head.status, reason, framing, reuse };
+    response_head::write(written, exchange, &mut transfer.download.out);
+    transfer.download.expect_body(body, coding);
+    if is_upgrade {
+        open_tunnel(transfer, exchange);
+    }
+    Ok(reuse)
+}
+
+/// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
+fn open_tunnel(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) {
+    transfer.upload.open_tunnel();
+    if let Some(deadline) = exchange.connection.deadline() {
+        deadline.clear();
+    }
+    if let Some(one) = exchange.upstream() {
+        transfer.timeouts = Timeouts { read: one.stream_idle_timeout, write: one.stream_idle_timeout };
+        transfer.client.stream.set_client_timeout(one.stream_idle_timeout.into());
+    }
+}
+
+fn invalid(detail: &str) -> UpstreamFault {
+    let detail = format!("InvalidHTTPHeader: {detail}");
+    UpstreamFault::new(UpstreamError::InvalidAnswer, detail, super::fault::Stage::Answering)
+}

@@ -1,0 +1,317 @@
+//! Parses the head of an upstream's HTTP/1.x response as its bytes arrive, as strictly as those of requests are.
+//!
+//! A head that is accepted can be read in one way only: where the response ends is in its [`ResponseHead`], and depends on
+//! nothing else. The result never depends on how the bytes were split.
+
+use memchr::memchr;
+
+use crate::gateway::server::http1::request_head::{LONGEST_NAME, Size};
+use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing, is_token, is_value};
+
+/// A valid head: the first `length` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    pub length: usize,
+    pub status: u16,
+    /// Where the reason phrase begins, and ends before CRLF.
+    pub reason: (usize, usize),
+    pub body: ResponseBody,
+    pub persistence: Persistence,
+}
+
+/// What follows the head of a response, if the status and the method of its request allow a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseBody {
+    Length(u64),
+    Chunked,
+    /// Everything until the connection is closed.
+    UntilClose,
+}
+
+/// Whether another response may follow on the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    Kept,
+    Closed,
+}
+
+/// What is wrong with a head. Contains no bytes of the upstream's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidHead(pub &'static str);
+
+type Result<T> = std::result::Result<T, InvalidHead>;
+
+/// What has been read of one head. Every call gets all bytes since its first.
+#[derive(Debug, Default)]
+pub struct ResponseHeadParser {
+    /// Where the current line begins; 0 for the status line.
+    line: usize,
+    /// Up to here no further line end was found.
+    searched: usize,
+    status: u16,
+    reason: (usize, usize),
+    version: Version,
+    fields: usize,
+    length: Option<u64>,
+    chunked: bool,
+    close: bool,
+    keep_alive: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Version {
+    Http10,
+    #[default]
+    Http11,
+}
+
+impl ResponseHeadParser {
+    /// `None` if the head is not complete yet.
+    ///
+    /// # Errors
+    /// As soon as the bytes cannot become a valid head.
+    pub fn parse(&mut self, bytes: &[u8], size: &Size) -> Result<Option<ResponseHead>> {
+        loop {
+            let last = size.bytes.saturating_sub(1);
+            let found = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest));
+            let Some(found) = found else {
+                self.searched = bytes.len();
+                // Another protocol, or none, is noticed at once.
+                if self.line == 0 && !begins_as_http(bytes) {
+                    return Err(InvalidHead("no status line"));
+                }
+                return if bytes.len() > last { Err(InvalidHead("head too large")) } else { Ok(None) };
+            };
+            let end = self.searched + found;
+            if end > last {
+                return Err(InvalidHead("head too large"));
+            }
+            let begin = self.line;
+            let line = bytes.get(begin..end).and_then(|line| line.strip_suffix(b"\r"));
+            let line = line.ok_or(InvalidHead("line ends without CR"))?;
+            self.searched = end + 1;
+            self.line = end + 1;
+            if begin == 0 {
+                self.status_line(line)?;
+            } else if line.is_empty() {
+                return self.finish(end + 1).map(Some);
+            } else {
+                self.field(line, size)?;
+            }
+        }
+    }
+
+    fn status_line(&mut self, line: &[u8]) -> Result<()> {
+        let invalid = InvalidHead("bad status line");
+        let (version, rest) = line.split_at_checked(9).ok_or(invalid)?;
+        self.version = match version {
+            b"HTTP/1.1 " => Version::Http11,
+            b"HTTP/1.0 " => Version::Http10,
+            _ => return Err(invalid),
+        };
+        let (digits, reason) = rest.split_at_checked(3).ok_or(invalid)?;
+        if !matches!(digits, [b'1'..=b'9', b'0'..=b'9', b'0'..=b'9']) {
+            return Err(invalid);
+        }
+        self.status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
+        // Some servers leave out the space before a missing phrase.
+        let phrase = match reason {
+            [] => 12,
+            [b' ', phrase @ ..] if phrase.iter().all(|byte| is_value(*byte)) => 13,
+            _ => return Err(invalid),
+        };
+        self.reason = (phrase, line.len());
+        Ok(())
+    }
+
+    fn field(&mut self, line: &[u8], size: &Size) -> Result<()> {
+        self.fields += 1;
+        if self.fields > size.fields {
+            return Err(InvalidHead("too many fields"));
+        }
+        // A line that continues the one before it begins with a space, and so has no name.
+        let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(InvalidHead("field without a colon"))?;
+        let (name, value) = match line.split_at_checked(colon) {
+            Some((name @ [_, ..], [b':', value @ ..])) => (name, value),
+            _ => return Err(InvalidHead("bad field name")),
+        };
+        if colon > LONGEST_NAME {
+            return Err(InvalidHead("field name too long"));
+        }
+        // Without an early exit, which would keep the compiler from checking many bytes at once.
+        if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
+            return Err(InvalidHead("control byte in a field"));
+        }
+        let trimmed = value.trim_ascii();
+        match colon {
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                for option in trimmed.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                    self.close |= option.eq_ignore_ascii_case(b"close");
+                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = content_length(trimmed).ok_or(InvalidHead("bad Content-Length"))?;
+                if self.length.replace(length).is_some() {
+                    return Err(InvalidHead("repeated Content-Length"));
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                if self.chunked || !trimmed.eq_ignore_ascii_case(b"chunked") {
+                    return Err(InvalidHead("Transfer-Encoding other than chunked"));
+                }
+                self.chunked = true;
+            }
+            14 | 17 if is_disguised_framing(name) => {
+                return Err(InvalidHead("framing field in another spelling"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&self, length: usize) -> Result<ResponseHead> {
+        let http10 = self.version == Version::Http10;
+        if self.chunked && http10 {
+            return Err(InvalidHead("Transfer-Encoding in HTTP/1.0"));
+        }
+        let body = match (self.length, self.chunked) {
+            // The chunks count, also beside a length (RFC 9112, section 6.3), but what else believes the length must not
+            // follow on the connection.
+            (_, true) => ResponseBody::Chunked,
+            (Some(length), false) => ResponseBody::Length(length),
+            (None, false) => ResponseBody::UntilClose,
+        };
+        let ambiguous = self.length.is_some() && self.chunked;
+        let closes = self.close || ambiguous || (http10 && !self.keep_alive);
+        let persistence = if closes { Persistence::Closed } else { Persistence::Kept };
+        Ok(ResponseHead { length, status: self.status, reason: self.reason, body, persistence })
+    }
+}
+
+/// Whether these bytes are the beginning of a status line, as far as they go.
+fn begins_as_http(bytes: &[u8]) -> bool {
+    let begin: &[u8] = b"HTTP/1.";
+    bytes.iter().zip(begin).all(|(byte, wanted)| byte == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SIZE: Size = Size { bytes: 1024, fields: 5, target: 0 };
+
+    fn parse(head: impl AsRef<[u8]>) -> Result<Option<ResponseHead>> {
+        ResponseHeadParser::default().parse(head.as_ref(), &SIZE)
+    }
+
+    #[track_caller]
+    fn check(head: &str, status: u16, body: ResponseBody, persistence: Persistence) {
+        let found = parse(format!("{head}rest")).unwrap().unwrap();
+        assert_eq!((found.status, found.body, found.persistence), (status, body, persistence), "{head}");
+        assert_eq!(found.length, head.len(), "{head}");
+    }
+
+    #[test]
+    fn a_head_says_how_its_response_ends() {
+        use Persistence::{Closed, Kept};
+        use ResponseBody::{Chunked, Length, UntilClose};
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", 200, Length(2), Kept);
+        check("HTTP/1.1 200\r\ncontent-length:2\r\n\r\n", 200, Length(2), Kept);
+        check("HTTP/1.1 200 \r\nTransfer-Encoding: CHUNKED\r\n\r\n", 200, Chunked, Kept);
+        check("HTTP/1.1 404 Not \u{fc}\r\n\r\n", 404, UntilClose, Kept);
+        check("HTTP/1.1 200 OK\r\nConnection: x, CLOSE\r\nContent-Length: 0\r\n\r\n", 200, Length(0), Closed);
+        check("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", 200, Length(0), Closed);
+        check("HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\nContent-Length: 0\r\n\r\n", 200, Length(0), Kept);
+        check("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n", 200, Chunked, Closed);
+    }
+
+    #[test]
+    fn a_head_with_more_than_one_reading_is_invalid() {
+        for head in [
+            "\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+            "HTTP/2 200 OK\r\n\r\n",
+            "HTTP/1.2 200 OK\r\n\r\n",
+            "http/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1  200 OK\r\n\r\n",
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 2000 OK\r\n\r\n",
+            "HTTP/1.1 099 OK\r\n\r\n",
+            "HTTP/1.1 200 O\rK\r\n\r\n",
+            "HTTP/1.1 200 OK\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\r\n b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n: a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX : a\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nX: a\0b\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent_Length: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\na: 1\r\nb: 1\r\nc: 1\r\nd: 1\r\ne: 1\r\nf: 1\r\n\r\n",
+        ] {
+            assert!(parse(head).is_err(), "{head:?}");
+        }
+        let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(1100));
+        assert_eq!(parse(long), Err(InvalidHead("head too large")));
+        assert_eq!(parse("HTTP/1.1 200 OK\r\nX: a"), Ok(None));
+        assert_eq!(parse("\x15\x03"), Err(InvalidHead("no status line")));
+    }
+
+    fn piece() -> impl Strategy<Value = &'static str> {
+        prop::sample::select(vec![
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.0 ",
+            "204",
+            "X: y\r\n",
+            "Content-Length: 3\r\n",
+            "Content-Length",
+            ":",
+            " ",
+            "Transfer-Encoding: chunked\r\n",
+            "Connection: close\r\n",
+            "\r\n",
+            "\r",
+            "\n",
+            "\0",
+            "\u{e9}",
+            "a",
+            "\t",
+        ])
+    }
+
+    proptest! {
+        #[test]
+        fn the_result_does_not_depend_on_how_the_bytes_were_split(
+            pieces in prop::collection::vec(piece(), 1..12),
+            status_line in any::<bool>(),
+            step in 1usize..20,
+        ) {
+            let head = [if status_line { "HTTP/1.1 200 OK\r\n" } else { "" }, &pieces.concat()].concat();
+            let bytes = head.as_bytes();
+            let whole = parse(bytes);
+            let mut parser = ResponseHeadParser::default();
+            let mut parts = Ok(None);
+            for end in (step..bytes.len()).step_by(step).chain([bytes.len()]) {
+                parts = parser.parse(&bytes[..end], &SIZE);
+                if !matches!(parts, Ok(None)) {
+                    break;
+                }
+            }
+            match (&whole, &parts) {
+                (Err(_), Err(_)) => {}
+                _ => prop_assert_eq!(whole, parts),
+            }
+        }
+    }
+}

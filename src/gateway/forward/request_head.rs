@@ -1,0 +1,181 @@
+//! Writes the head of a request for an upstream of HTTP/1.1: what the client sent, less what ends here, and with what tells the
+//! upstream who the client is.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::exchange::Exchange;
+use super::fault::Fault;
+use super::field_names::{Forgery, forgery, is_hop_by_hop, options};
+use super::head_edit::{HeadEdit, Keep};
+use crate::gateway::proxy::client_certificate;
+use crate::gateway::proxy::request_target::RequestTarget;
+use crate::gateway::server::http1::request_head::Body;
+use request::attribute::is_alias;
+use request::request::address_text;
+use rules::route::forwarding::Rewrite;
+use rules::route::header_changes::ResolvedChanges;
+
+/// The head of a request as it came.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceivedHead<'h> {
+    pub bytes: &'h [u8],
+    pub body: Body,
+}
+
+/// Writes the head of one attempt.
+///
+/// # Errors
+/// If the path does not have the prefix that is replaced, which the rules have seen.
+pub fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    out.reserve(head.bytes.len() + 512);
+    out.extend_from_slice(exchange.head.method.as_str().as_bytes());
+    out.push(b' ');
+    let target = RequestTarget::parse(target(head.bytes));
+    match exchange.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
+        Some(replacement) => {
+            let path = replacement.replace(target.path).ok_or(Fault::Own(400, "the path has two readings"))?;
+            out.extend_from_slice(&path);
+        }
+        None => out.extend_from_slice(target.path),
+    }
+    out.extend_from_slice(target.query);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    edited(head, exchange).write(out);
+    Ok(())
+}
+
+/// The target in the request line of a valid head.
+pub fn target(head: &[u8]) -> &[u8] {
+    head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
+}
+
+fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>) -> HeadEdit<'h> {
+    let mut edit = HeadEdit::new(head.bytes);
+    let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
+    let is_nominated = |name: &[u8]| nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
+    // What a client says without naming it in `Connection` is not for this connection.
+    let wants_trailers = is_nominated(b"te")
+        && edit.values("te").any(|value| {
+            value.split(|byte| *byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+        });
+    let trusted = exchange.trusted_peer;
+    let (mut chain, mut has_proto, mut has_forwarded_host) = (Vec::new(), false, false);
+    edit.retain(|name, value| {
+        let dropped = match name.len() {
+            12 if name.eq_ignore_ascii_case(b"x-request-id") => true,
+            15 if name.eq_ignore_ascii_case(b"x-forwarded-for") => {
+                if trusted {
+                    chain.extend_from_slice(value);
+                    chain.extend_from_slice(b", ");
+                }
+                true
+            }
+            16 if name.eq_ignore_ascii_case(b"x-forwarded-host") => {
+                has_forwarded_host = trusted;
+                !trusted
+            }
+            17 if name.eq_ignore_ascii_case(b"x-forwarded-proto") => {
+                has_proto = trusted;
+                !trusted
+            }
+            _ => is_hop_by_hop(name),
+        };
+        let forged = || match forgery(name) {
+            Forgery::Always => true,
+            Forgery::OfUntrusted => !trusted,
+            Forgery::No => false,
+        };
+        if dropped || forged() || is_nominated(name) { Keep::No } else { Keep::Yes }
+    });
+    chain.extend_from_slice(address_text(exchange.peer).as_bytes());
+    edit.add("X-Forwarded-For", &chain);
+    if !has_proto {
+        edit.add("X-Forwarded-Proto", exchange.scheme().name().as_bytes());
+    }
+    let host = exchange.head.headers.get(http::header::HOST);
+    if let Some(host) = host.filter(|_| !has_forwarded_host) {
+        edit.add("X-Forwarded-Host", host.as_bytes());
+    }
+    edit.add("X-Request-Id", exchange.request_id.as_bytes());
+    add_trace(exchange, &mut edit);
+    if host.is_none()
+        && let Some(one) = exchange.upstream()
+    {
+        // Only HTTP/1.0 allows that, and it is forwarded as HTTP/1.1, which requires one.
+        edit.add("Host", one.upstream.authority().as_bytes());
+    }
+    if let Some(rewrite) = exchange.rewrite() {
+        rewrite_fields(rewrite, &mut edit, trusted);
+    }
+    if let Some(field) = exchange.forwarded_certificate().and_then(client_certificate::field) {
+        edit.set("X-Forwarded-Client-Cert", field.as_bytes());
+    }
+    if let Some(changes) = &exchange.field_changes {
+        apply(&changes.request, &mut edit);
+    }
+    match head.body {
+        Body::Chunked => edit.add("Transfer-Encoding", b"chunked"),
+        Body::Tunnel => {
+            edit.add("Connection", b"Upgrade");
+            edit.add("Upgrade", b"websocket");
+        }
+        Body::Nothing | Body::Length(_) => {}
+    }
+    if wants_trailers && head.body != Body::Tunnel {
+        edit.add("Connection", b"TE");
+        edit.add("TE", b"trailers");
+    }
+    edit
+}
+
+/// The context of a trace that is recorded takes the place of what was sent.
+fn add_trace(exchange: &Exchange<'_>, edit: &mut HeadEdit<'_>) {
+    if !exchange.trace.is_sampled() {
+        return;
+    }
+    const STATE: &str = "tracestate";
+    let mut fields = HeaderMap::new();
+    for value in exchange.head.headers.get_all(STATE) {
+        fields.append(STATE, value.clone());
+    }
+    exchange.trace.inject(&mut fields);
+    if !fields.contains_key(STATE) {
+        edit.remove(STATE);
+    }
+    if let Some(parent) = fields.get("traceparent") {
+        edit.set("traceparent", parent.as_bytes());
+    }
+}
+
+fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
+    if let Some(host) = &rewrite.host {
+        edit.set("Host", host.as_bytes());
+    }
+    if let Some(stripped) = &rewrite.stripped {
+        let prefix = {
+            let mut before = edit.values("x-forwarded-prefix");
+            match (before.next(), before.next()) {
+                // What a trusted peer has taken off before.
+                (Some(before), None) if trusted && before.starts_with(b"/") => {
+                    [before.strip_suffix(b"/").unwrap_or(before), stripped.as_bytes()].concat()
+                }
+                _ => stripped.as_bytes().to_vec(),
+            }
+        };
+        edit.set("X-Forwarded-Prefix", &prefix);
+    }
+}
+
+/// Makes the changes of a route. Names that become the same variable (`X_Tenant`, `X.Tenant`) are removed, too.
+fn apply(ResolvedChanges(changes): &ResolvedChanges, edit: &mut HeadEdit<'_>) {
+    edit.retain(|name, _| {
+        let Ok(name) = HeaderName::from_bytes(name) else { return Keep::Yes };
+        if changes.iter().any(|(ours, _)| is_alias(&name, ours)) { Keep::No } else { Keep::Yes }
+    });
+    for (name, value) in changes {
+        match value {
+            Some(value) => edit.set(name.as_str(), HeaderValue::as_bytes(value)),
+            None => edit.remove(name.as_str()),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Writes the head of an upstream's response for a client of HTTP/1.x: what the upstream sent, less what ends here, and with the
+//! gateway's own fields.
+
+use std::convert::Infallible;
+
+use http::{HeaderValue, StatusCode};
+use pingora::protocols::http::date::get_cached_date;
+
+use super::exchange::Exchange;
+use super::field_names::{begins_with, is_hop_by_hop, options};
+use super::head_edit::{HeadEdit, Keep};
+use crate::gateway::response::cors_fields::CorsFields;
+use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
+use crate::gateway::response::response_fields::ResponseFields;
+
+/// How the body is written for the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientFraming {
+    /// As the head says.
+    AsReceived,
+    Chunked,
+    /// Its end is that of the connection.
+    UntilClose,
+    /// The response ends with its head, which must not have a length.
+    Nothing,
+    /// The connection is a tunnel.
+    Tunnel,
+}
+
+/// Whether another request may follow on the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    Kept,
+    Closed,
+}
+
+/// The head of a final response.
+#[derive(Clone, Copy, Debug)]
+pub struct FinalHead<'h> {
+    pub bytes: &'h [u8],
+    pub status: u16,
+    /// With the space before it.
+    pub reason: &'h [u8],
+    pub framing: ClientFraming,
+    pub reuse: Reuse,
+}
+
+/// Writes the head of a final response, or that which accepts an upgrade.
+pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+    status_line(head.status, head.reason, out);
+    let mut edit = HeadEdit::new(head.bytes);
+    let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
+    // A length that nobody may believe any more.
+    let unframed = head.framing != ClientFraming::AsReceived;
+    let mut has_date = false;
+    edit.retain(|name, _| {
+        let dropped = match name.len() {
+            4 if name.eq_ignore_ascii_case(b"date") => {
+                has_date = true;
+                false
+            }
+            12 => name.eq_ignore_ascii_case(b"x-request-id"),
+            14 if name.eq_ignore_ascii_case(b"content-length") => return if unframed { Keep::No } else { Keep::Yes },
+            // What authenticates a proxy is between the upstream and the client, if anybody uses it.
+            18 if name.eq_ignore_ascii_case(b"proxy-authenticate") => false,
+            7 if name.eq_ignore_ascii_case(b"trailer") => head.framing != ClientFraming::Chunked,
+            _ => is_hop_by_hop(name) || begins_with(name, b"x-tollgate-"),
+        };
+        let is_nominated = || nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
+        if dropped || is_nominated() { Keep::No } else { Keep::Yes }
+    });
+    if let Some(changes) = &exchange.field_changes {
+        for (name, value) in &changes.response.0 {
+            match value {
+                Some(value) => edit.set(name.as_str(), value.as_bytes()),
+                None => edit.remove(name.as_str()),
+            }
+        }
+    }
+    if !has_date {
+        edit.add("Date", get_cached_date().as_bytes());
+    }
+    match head.framing {
+        ClientFraming::Chunked => edit.add("Transfer-Encoding", b"chunked"),
+        ClientFraming::Tunnel => {
+            edit.add("Upgrade", b"websocket");
+            edit.add("Connection", b"Upgrade");
+        }
+        ClientFraming::AsReceived | ClientFraming::UntilClose | ClientFraming::Nothing => {}
+    }
+    if head.framing != ClientFraming::Tunnel {
+        edit.add("Connection", connection(head.reuse));
+    }
+    let rate_limits = exchange.rate_limits.as_deref().map(|fields| fields.merge_with(&mut edit));
+    let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &edit));
+    let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
+    let Ok(()) = fields.write(&mut edit);
+    edit.write(out);
+}
+
+/// Writes the head of an interim response (1xx).
+pub fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
+    status_line(status, reason, out);
+    let mut edit = HeadEdit::new(bytes);
+    edit.retain(|name, _| {
+        let framing = name.eq_ignore_ascii_case(b"content-length");
+        if framing || is_hop_by_hop(name) || begins_with(name, b"x-tollgate-") { Keep::No } else { Keep::Yes }
+    });
+    edit.write(out);
+}
+
+pub fn connection(reuse: Reuse) -> &'static [u8] {
+    match reuse {
+        Reuse::Kept => b"keep-alive",
+        Reuse::Closed => b"close",
+    }
+}
+
+/// Writes a status line; a reason that is missing is the usual one.
+pub fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+    out.push(b' ');
+    let usual = || StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
+    out.extend_from_slice(if reason.is_empty() { usual().as_bytes() } else { reason });
+    out.extend_from_slice(b"\r\n");
+}
+
+impl FieldWriter for HeadEdit<'_> {
+    type Error = Infallible;
+
+    fn field(&mut self, name: &'static str, value: &HeaderValue) -> Result<(), Infallible> {
+        self.add(name, value.as_bytes());
+        Ok(())
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) -> Result<(), Infallible> {
+        self.add(name, itoa::Buffer::new().format(number).as_bytes());
+        Ok(())
+    }
+}
+
+impl UpstreamFields for HeadEdit<'_> {
+    fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.fields().any(|(name, _)| wanted(name))
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.values(name).next()
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        HeadEdit::remove(self, name);
+    }
+
+    fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.values(name).any(wanted)
+    }
+}

@@ -1,0 +1,239 @@
+//! Moves one request to its upstream and the response to its client, both at the same time, over HTTP/1.x.
+//!
+//! Memory is bounded: one buffer for received bytes and one for bytes to be written, in each direction, of [`BUFFER`] bytes. A side
+//! that does not read is not read from. Waits have ends: see [`Transfer::poll_waits`].
+
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, BytesMut};
+use pingora::protocols::Stream;
+
+use super::client::{BUFFER, Client};
+use super::download::{Download, ResponseFraming};
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::http1_response_head::ResponseHead;
+use super::upload::{Upload, UploadState, WaitsFor};
+use crate::gateway::server::http1::exchange_io::{ClientFault, poll_read_some};
+use crate::gateway::server::http1::request_head::Size;
+use crate::gateway::telemetry::labels::UpstreamError;
+use base::time::Micros;
+
+/// What is read at first of a response: most are shorter.
+const FIRST_READ: usize = 8 << 10;
+
+/// The time that an upstream has.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// To send something.
+    pub read: Micros,
+    /// To take something.
+    pub write: Micros,
+}
+
+/// One request and its response on their ways.
+#[derive(Debug)]
+pub struct Transfer<'t> {
+    pub client: &'t mut Client,
+    pub upstream: Stream,
+    pub upload: Upload,
+    pub download: Download,
+    pub timeouts: Timeouts,
+    pub size: Size,
+    /// Whether the client may be waiting for `100 Continue`.
+    pub expects_continue: bool,
+}
+
+impl Transfer<'_> {
+    /// The next head of the response, which is at the beginning of what has been read.
+    ///
+    /// # Errors
+    /// If the client or the upstream fails, or the head is invalid.
+    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
+        let head = ready!(self.poll_next_head(cx));
+        Poll::Ready(head.map_err(|fault| self.expired(fault, Stage::Sent)))
+    }
+
+    /// The rest of the response.
+    ///
+    /// # Errors
+    /// If the client or the upstream fails.
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let end = ready!(self.poll_rest(cx));
+        Poll::Ready(end.map_err(|fault| self.expired(fault, Stage::Answering)))
+    }
+
+    fn poll_next_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
+        self.poll_upload(cx)?;
+        loop {
+            match self.download.parser.parse(&self.download.input, &self.size) {
+                Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                Ok(None) => {}
+                Err(invalid) => return Poll::Ready(Err(UpstreamFault::from(invalid).into())),
+            }
+            let stage = if self.download.input.is_empty() { Stage::Sent } else { Stage::Answering };
+            match poll_fill(&mut self.upstream, &mut self.download.input, FIRST_READ, cx) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(UpstreamFault::closed(None, stage).into())),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(UpstreamFault::closed(Some(&error), stage).into())),
+                Poll::Pending => break,
+            }
+        }
+        self.poll_waits(cx, Stage::Sent).map(Err)
+    }
+
+    fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            self.poll_upload(cx)?;
+            self.download.decode()?;
+            match self.poll_write(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
+                Poll::Pending => {
+                    // It is the client that is waited for.
+                    return self.client.stream.poll_ends(cx).map(|fault| Err(fault.into()));
+                }
+            }
+            let is_idle_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
+            if self.download.body == ResponseFraming::Nothing || is_idle_tunnel {
+                ready!(self.poll_flush(cx))?;
+                return Poll::Ready(Ok(()));
+            }
+            if !self.download.input.is_empty() {
+                continue;
+            }
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(())) => self.client.stream.restart_upstream_wait(),
+                Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
+                Poll::Pending => {
+                    if let Poll::Ready(flushed) = self.poll_flush(cx) {
+                        flushed?;
+                    }
+                    return self.poll_waits(cx, Stage::Answering).map(Err);
+                }
+            }
+        }
+    }
+
+    /// Writes what is to be written of the response.
+    ///
+    /// # Errors
+    /// If the client has gone or does not read.
+    pub fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        ready!(self.poll_write(cx))?;
+        ready!(self.poll_flush(cx))?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads more of the body of a response: of one with a length directly to where it is written from.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
+        let Download { body, input, out, bytes, .. } = &mut self.download;
+        let read = match body {
+            ResponseFraming::Length(left) => {
+                let most = usize::try_from(*left).map_or(BUFFER, |left| left.min(BUFFER));
+                // A buffer that was filled was too small.
+                out.reserve(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
+                let spare = out.capacity().min(most);
+                let read = ready!(poll_read_some(&mut self.upstream, &mut (&mut *out).limit(spare), cx));
+                if let Ok(read) = read {
+                    *bytes += read;
+                    *body = if read == 0 { *body } else { ResponseFraming::length(*left - read as u64) };
+                }
+                read
+            }
+            _ => {
+                let most = if *bytes > FIRST_READ { BUFFER } else { FIRST_READ };
+                ready!(poll_fill(&mut self.upstream, input, most, cx))
+            }
+        };
+        match read {
+            Ok(1..) => Poll::Ready(Ok(())),
+            Ok(0) if self.download.body == ResponseFraming::UntilClose => {
+                self.download.body = ResponseFraming::Nothing;
+                self.download.end_if_done();
+                Poll::Ready(Ok(()))
+            }
+            // A tunnel ends in any way.
+            Err(_) if self.client.is_tunnel => {
+                self.download.body = ResponseFraming::Nothing;
+                Poll::Ready(Ok(()))
+            }
+            Ok(0) => Poll::Ready(Err(UpstreamFault::closed(None, Stage::Answering))),
+            Err(error) => Poll::Ready(Err(UpstreamFault::closed(Some(&error), Stage::Answering))),
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
+        let Download { input, out, written, flushed, .. } = &mut self.download;
+        let held = input.capacity() + out.capacity();
+        while let Some(rest) = out.get(*written..).filter(|rest| !rest.is_empty()) {
+            *written += ready!(self.client.stream.poll_write_response(rest, held, cx))?;
+            *flushed = false;
+        }
+        out.clear();
+        *written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
+        if !self.download.flushed {
+            ready!(self.client.stream.poll_flush_response(cx))?;
+            self.download.flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        self.upload.poll(self.client, &mut self.upstream, self.timeouts.write, cx)
+    }
+
+    /// Ready when the upstream has been waited for too long, or the client has gone meanwhile.
+    fn poll_waits(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Fault> {
+        if let Poll::Ready(fault) = self.client.stream.poll_ends(cx) {
+            return Poll::Ready(fault.into());
+        }
+        // Before a tunnel is open, nothing is read of it but to see this.
+        let is_closed_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
+        if (self.client.stream.is_complete() || is_closed_tunnel)
+            && let Poll::Ready(fault) = self.client.stream.poll_client_gone(cx)
+        {
+            return Poll::Ready(fault.into());
+        }
+        if self.upload.waits_for == WaitsFor::Upstream {
+            return Poll::Pending;
+        }
+        ready!(self.client.stream.poll_upstream_wait(self.timeouts.read, cx));
+        Poll::Ready(match self.is_waiting_for_client() {
+            // The upstream waited for the rest of the body, as the gateway did.
+            true => Fault::UPLOAD_STALLED,
+            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", stage).into(),
+        })
+    }
+
+    /// Whether the request is incomplete, and its client not waiting for the gateway.
+    fn is_waiting_for_client(&self) -> bool {
+        let may_wait = self.expects_continue && self.upload.bytes == 0;
+        self.upload.waits_for == WaitsFor::Client && !may_wait && !self.client.is_tunnel
+    }
+
+    /// Who was waited for when the request had taken too long.
+    fn expired(&self, fault: Fault, stage: Stage) -> Fault {
+        match fault {
+            Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,
+            Fault::Client(ClientFault::Expired) => {
+                UpstreamFault::new(UpstreamError::TotalTimeout, "TotalTimedout", stage).into()
+            }
+            other => other,
+        }
+    }
+}
+
+/// Reads once more into a buffer that is reused.
+fn poll_fill(
+    upstream: &mut Stream,
+    input: &mut BytesMut,
+    most: usize,
+    cx: &mut Context<'_>,
+) -> Poll<std::io::Result<usize>> {
+    input.reserve(most);
+    poll_read_some(upstream, &mut input.limit(most), cx)
+}

@@ -1,0 +1,194 @@
+//! Sends a request to its upstream: the head, and the body as it arrives from the client.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use pingora::protocols::Stream;
+use tokio::io::AsyncWrite;
+use tokio::time::Sleep;
+
+use super::chunked::{Coding, chunk};
+use super::client::{BUFFER, Client};
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::trailers;
+use crate::gateway::server::http1::exchange_io::BodyRead;
+use crate::gateway::telemetry::labels::UpstreamError;
+use base::time::Micros;
+
+/// The way of the request.
+#[derive(Debug)]
+pub struct Upload {
+    out: Vec<u8>,
+    written: usize,
+    flushed: bool,
+    pub state: UploadState,
+    coding: Coding,
+    data: Vec<u8>,
+    trailers: Vec<u8>,
+    /// How much of the body may still come, if its route bounds that.
+    pub body_left: Option<u64>,
+    pub waits_for: WaitsFor,
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Of the body, without its coding.
+    pub bytes: usize,
+}
+
+/// What is left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadState {
+    Body,
+    /// The end is among what is to be written.
+    Ended,
+    /// Everything has been sent, or nothing more is to be sent yet.
+    Idle,
+    /// The upstream takes nothing more. It may have answered.
+    Broken,
+}
+
+/// Who has to do something before the upload can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitsFor {
+    Nothing,
+    Client,
+    Upstream,
+}
+
+impl Upload {
+    /// `head` is what is sent first.
+    pub fn new(head: Vec<u8>, coding: Coding, has_body: bool, body_left: Option<u64>) -> Upload {
+        Upload {
+            out: head,
+            written: 0,
+            flushed: true,
+            state: if has_body { UploadState::Body } else { UploadState::Idle },
+            coding,
+            data: Vec::new(),
+            trailers: Vec::new(),
+            body_left,
+            waits_for: WaitsFor::Nothing,
+            deadline: None,
+            bytes: 0,
+        }
+    }
+
+    /// Whether the whole request has been sent.
+    pub fn is_sent(&self) -> bool {
+        matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
+    }
+
+    /// Everything that the client sends from now on belongs to the upstream.
+    pub fn open_tunnel(&mut self) {
+        self.state = UploadState::Body;
+        self.coding = Coding::Plain;
+        self.body_left = None;
+    }
+
+    /// Adds what has been read of the body to what is to be written.
+    fn encode(&mut self, read: BodyRead, before: usize) -> Result<(), Fault> {
+        let length = match self.coding {
+            Coding::Plain => self.out.len() - before,
+            Coding::Chunked => self.data.len(),
+        };
+        self.bytes += length;
+        if let Some(left) = &mut self.body_left {
+            let rest = left.checked_sub(u64::try_from(length).unwrap_or(u64::MAX));
+            *left = rest.ok_or(Fault::TOO_LONG)?;
+        }
+        if self.coding == Coding::Chunked {
+            chunk(&self.data, &mut self.out);
+            self.data.clear();
+        }
+        if read == BodyRead::End {
+            if self.coding == Coding::Chunked {
+                trailers::end_request(&self.trailers, &mut self.out);
+            }
+            self.state = UploadState::Ended;
+        }
+        Ok(())
+    }
+
+    /// Sends what there is of the request.
+    ///
+    /// # Errors
+    /// If the client does not send the rest, or the upstream takes nothing for too long. A connection that breaks is no error: the
+    /// upstream may have answered before.
+    pub fn poll(
+        &mut self,
+        client: &mut Client,
+        upstream: &mut Stream,
+        timeout: Micros,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        loop {
+            if self.state == UploadState::Broken {
+                return Ok(());
+            }
+            // What has arrived with the head goes out with it.
+            let combines = self.state == UploadState::Body && self.written == 0 && self.bytes == 0;
+            let all_written = self.written == self.out.len();
+            if (all_written && self.flushed) || (combines && !client.stream.unparsed().is_empty()) {
+                if self.written == self.out.len() {
+                    self.out.clear();
+                    self.written = 0;
+                }
+                match self.state {
+                    UploadState::Body => {}
+                    UploadState::Idle | UploadState::Broken => return Ok(()),
+                    UploadState::Ended => {
+                        self.state = UploadState::Idle;
+                        return Ok(());
+                    }
+                }
+                let before = self.out.len();
+                let target = if self.coding == Coding::Plain { &mut self.out } else { &mut self.data };
+                match client.stream.poll_body_part(target, BUFFER, &mut self.trailers, cx) {
+                    Poll::Ready(Ok(read)) => self.encode(read, before)?,
+                    Poll::Ready(Err(fault)) => {
+                        self.waits_for = WaitsFor::Client;
+                        return Err(fault.into());
+                    }
+                    Poll::Pending if self.out.is_empty() => {
+                        self.waits_for = WaitsFor::Client;
+                        return Ok(());
+                    }
+                    Poll::Pending => {}
+                }
+                continue;
+            }
+            let sent = match self.out.get(self.written..) {
+                Some(rest @ [_, ..]) => Pin::new(&mut *upstream).poll_write(cx, rest),
+                _ => Pin::new(&mut *upstream).poll_flush(cx).map_ok(|()| 0),
+            };
+            match sent {
+                Poll::Ready(Ok(count)) if count > 0 || all_written => {
+                    self.written += count;
+                    self.flushed = count == 0;
+                    self.deadline = None;
+                    self.waits_for = WaitsFor::Nothing;
+                    client.stream.restart_upstream_wait();
+                }
+                Poll::Ready(Ok(_)) => self.break_off("no more is taken"),
+                Poll::Ready(Err(error)) => self.break_off(&error.to_string()),
+                Poll::Pending => {
+                    self.waits_for = WaitsFor::Upstream;
+                    let timeout = Duration::from(timeout);
+                    let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+                    return match deadline.as_mut().poll(cx) {
+                        Poll::Ready(()) => {
+                            Err(UpstreamFault::new(UpstreamError::WriteTimeout, "WriteTimedout", Stage::Sent).into())
+                        }
+                        Poll::Pending => Ok(()),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The upstream takes no more of the request.
+    fn break_off(&mut self, error: &str) {
+        log::debug!(error; "upstream takes no more of the request");
+        self.state = UploadState::Broken;
+        self.waits_for = WaitsFor::Nothing;
+    }
+}
