@@ -73,7 +73,7 @@ fn heads_that_are_not_read_are_refused_as_the_proxy_expects_it() {
     let printed = String::from_utf8(output.stdout).unwrap();
     // An older curl prints no fields.
     assert!(printed.starts_with("403"), "{printed}");
-    gateway.expect("tollgate_http_requests_total", &["code=\"403\"", "origin=\"gateway\""], 6.0);
+    gateway.expect("tollgate_http_requests_total", &["code=\"403\"", "origin=\"gateway\""], 7.0);
 }
 
 #[test]
