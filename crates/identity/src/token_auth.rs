@@ -24,7 +24,7 @@ use stores::memory::Memory;
 /// The most client addresses with invalid tokens that are remembered.
 const ADDRESSES: usize = 100_000;
 
-/// What is known of the token of a request.
+/// The result of verifying the token of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenStatus {
     Missing,
@@ -34,7 +34,7 @@ pub enum TokenStatus {
     /// It is not verified: its client has sent too many tokens that are invalid.
     Limited {
         wait: Micros,
-        /// Of the client's bucket, by which `Retry-After` is spread.
+        /// A fixed number of the client's bucket, by which `Retry-After` is spread.
         spread: u32,
     },
     /// The keys of its issuer have never been fetched.
@@ -74,7 +74,7 @@ impl TokenAuth {
         self.invalid.buckets.sweep();
     }
 
-    /// What is known of the request's token; with its claims, if it is valid.
+    /// Verifies the token. The claims are `None` unless it is valid.
     pub async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.cached(&token) {

@@ -14,8 +14,8 @@ use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection that does
-/// not say where to.
+/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection without an
+/// address.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
@@ -33,7 +33,7 @@ pub fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
 }
 
 impl Directory {
-    /// What an error of the node `asked` for this hash tag means. Notes where the tag has gone.
+    /// Translates an error of the node `asked` for this hash tag into a fault, and notes the node to which the tag has moved.
     pub fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
         let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
         let fault = Fault::from(error.clone());
@@ -49,7 +49,7 @@ impl Directory {
 }
 
 impl Cluster {
-    /// Takes from buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    /// Charges buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
@@ -113,7 +113,7 @@ impl Cluster {
         tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
     }
 
-    /// How long the request may still wait.
+    /// The time that the request may still wait.
     pub(super) fn left(&self, take: &Take<'_>) -> Micros {
         let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
         let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));
