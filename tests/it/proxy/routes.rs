@@ -18,7 +18,9 @@ fn start(api: &Upstream, routes: &str, rest: &str) -> Gateway {
 
 fn log(gateway: &Gateway) -> Vec<Value> {
     let text = std::fs::read_to_string(gateway.file("access.log")).unwrap_or_default();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    // The last line may be half written.
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn token(claims: &Value) -> String {
