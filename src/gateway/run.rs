@@ -26,7 +26,7 @@ use super::server::decision_clients::DecisionClients;
 use super::server::http1::Http1Server;
 use super::server::http1::application::SessionApplication;
 use super::server::http2::Http2Server;
-use super::server::listener::{ListeningSockets, Thread};
+use super::server::listener::{FileFilter, ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
 use super::server::queued_connections::AcceptingSockets;
 use super::server::server_state::ServerState;
@@ -67,7 +67,7 @@ impl BoundGateway {
                 let admin = Admin { gateway: Arc::clone(&self.gateway), status: Arc::clone(&self.status) };
                 AdminServer::new(admin, most)
             };
-            for service in admin.services_of(&self.gateway.lifecycle, "admin", &accepting, app) {
+            for service in admin.services_of(&self.gateway.lifecycle, "admin", &accepting, None, app) {
                 server.add_service(service);
             }
         }
@@ -131,6 +131,7 @@ fn http_threads(
         metrics: Arc::clone(&gateway.metrics.http),
         clock: gateway.clock.clone(),
     };
+    let files = Arc::new(FileFilter { limits: Arc::clone(limits), clock: gateway.clock.clone() });
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
@@ -162,12 +163,12 @@ fn http_threads(
                 let api = &decision_apis[number % count];
                 stages.before(&Arc::new(SessionApplication(Arc::clone(api))), api)
             };
-            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
+            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
                 threads[number % count].listen(socket);
             }
         } else {
             let server = |number: usize| stages.before(&forwarders[number % count], &proxies[number % count]);
-            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, server)) {
+            for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
                 threads[number % count].listen(socket);
             }
         }

@@ -111,6 +111,14 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
+    /// Whether a file is left for the last of `uncounted` connections, which were accepted and are not counted as open yet,
+    /// while `rejecting` others are answered with 503.
+    pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
+        let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
+        let others = open.deciding.saturating_add(rejecting).saturating_add(uncounted);
+        connections.saturating_add(others) <= self.files.saturating_add(self.rejections)
+    }
+
     /// The maximum number of streams with a connection to the upstream of their own, besides these open connections.
     pub fn streams(self, proxying: usize, deciding: usize) -> usize {
         self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
@@ -155,6 +163,11 @@ mod tests {
         assert!(budget.admits_client(100, open(50, 8, 36)) && !budget.admits_client(100, open(50, 9, 0)));
         assert!(!budget.admits_client(100, open(50, 0, 45)));
         assert_eq!((budget.streams(50, 0), budget.streams(50, 40), budget.streams(80, 0)), (8, 4, 0));
+        // Beside 54 connections of clients, 36 reserved files and 32 rejections nothing is left.
+        assert_eq!(budget.rejections, 32);
+        assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37));
+        assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1));
         // As many as are kept always, and more as long as there are files.
         assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));
         assert!(budget.admits_proxy(100, open(22, 0, 100)) && !budget.admits_proxy(100, open(0, 0, 101)));

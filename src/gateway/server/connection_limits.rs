@@ -29,6 +29,8 @@ pub struct ConnectionLimits {
     clients: Arc<PerClientConnections>,
     /// The number of connections that are being answered with 503. They do not count as open.
     rejecting: Arc<AtomicUsize>,
+    /// The number of connections that were accepted and are not counted as open yet.
+    uncounted: AtomicUsize,
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
     fd_budget: FdBudget,
@@ -102,6 +104,7 @@ impl ConnectionLimits {
             streams: Arc::default(),
             clients: Arc::default(),
             rejecting: Arc::default(),
+            uncounted: AtomicUsize::new(0),
             handshakes: Arc::default(),
             fd_budget,
             rejections: LogThrottle::default(),
@@ -120,6 +123,24 @@ impl ConnectionLimits {
             streams: self.streams.load(Ordering::Acquire),
             deciding: self.deciding.load(Ordering::Acquire),
         }
+    }
+
+    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`]: a thread accepts up to 128
+    /// connections before the first of them is served. If no file would be left, it is not counted, and must be closed.
+    pub fn admit(&self, clock: &Clock) -> bool {
+        let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
+        let rejecting = self.rejecting.load(Ordering::Acquire);
+        let is_admitted = self.fd_budget.has_file_for_uncounted(self.open_files(), rejecting, uncounted);
+        if !is_admitted {
+            self.begin();
+            self.log_rejection(ConnectionLimit::Connections, clock);
+        }
+        is_admitted
+    }
+
+    /// No longer counts one connection as accepted only: it is counted as open next.
+    pub fn begin(&self) {
+        self.uncounted.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Counts a connection, in its listener's `gauge` too.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::IntoRawFd;
 use std::os::unix::net::UnixListener;
 use std::pin::{Pin, pin};
@@ -15,13 +15,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use pingora::apps::ServerApp;
-use pingora::listeners::{L4BufferSettings, ListenerConfig};
+use pingora::listeners::{ConnectionFilter, L4BufferSettings, ListenerConfig};
 use pingora::protocols::Stream;
 use pingora::server::{Fds, ListenFds, ShutdownWatch};
 use pingora::services::Service;
 use pingora::services::listening::Service as ListeningService;
 use tokio::sync::watch;
 
+use super::connection_limits::ConnectionLimits;
 use super::listening_socket::{ListeningSocket, local_stream};
 use super::queued_connections;
 use super::queued_connections::{AcceptingGuard, AcceptingSockets};
@@ -29,6 +30,7 @@ use super::socket_file;
 use crate::gateway::runtime::supervise;
 use crate::gateway::state::lifecycle::{AcceptPhase, Lifecycle};
 use base::endpoint_address::EndpointAddress;
+use base::time::Clock;
 
 /// The sockets of one address, one for each thread.
 #[derive(Debug)]
@@ -86,15 +88,17 @@ impl ListeningSockets {
         accepting: &AcceptingSockets,
         app: impl FnMut(usize) -> A,
     ) -> Vec<SocketService<A>> {
-        self.services_of(&Lifecycle::default(), name, accepting, app)
+        self.services_of(&Lifecycle::default(), name, accepting, None, app)
     }
 
-    /// One service for each socket, which accepts connections as long as `lifecycle` allows it.
+    /// One service for each socket, which accepts connections as long as `lifecycle` allows it, and closes those that
+    /// `filter` does not admit.
     pub fn services_of<A: ServerApp + Send + Sync + 'static>(
         self,
         lifecycle: &Lifecycle,
         name: &str,
         accepting: &AcceptingSockets,
+        filter: Option<&Arc<FileFilter>>,
         mut app: impl FnMut(usize) -> A,
     ) -> Vec<SocketService<A>> {
         let address = self.address.to_string();
@@ -105,6 +109,7 @@ impl ListeningSockets {
                 socket,
                 app: Arc::new(app(number)),
                 accepting: accepting.add(),
+                filter: filter.cloned(),
                 phase: lifecycle.accept_phase(),
                 accepts: lifecycle.accepting(),
             };
@@ -151,6 +156,7 @@ struct UnstartedSocket<A> {
     socket: ListeningSocket,
     app: Arc<A>,
     accepting: AcceptingGuard,
+    filter: Option<Arc<FileFilter>>,
     phase: watch::Receiver<AcceptPhase>,
     /// The channel of which this service holds a receiver while it accepts.
     accepts: watch::Sender<()>,
@@ -159,7 +165,8 @@ struct UnstartedSocket<A> {
 #[async_trait]
 impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
     async fn start_service(&mut self, table: Option<ListenFds>, shutdown: ShutdownWatch, per_fd: usize) {
-        let Some(UnstartedSocket { socket, app, accepting, mut phase, accepts }) = self.unstarted.get_mut().take()
+        let Some(UnstartedSocket { socket, app, accepting, filter, mut phase, accepts }) =
+            self.unstarted.get_mut().take()
         else {
             return;
         };
@@ -174,7 +181,8 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             if *phase.borrow() == AcceptPhase::Open {
                 match socket.duplicate() {
                     Ok(ListeningSocket::Tcp(socket)) => {
-                        let shared = SharedApp { app: Arc::clone(&app), shutdown: shutdown.clone() };
+                        let shared =
+                            SharedApp { app: Arc::clone(&app), filter: filter.clone(), shutdown: shutdown.clone() };
                         self.accept(socket, shared, table.as_ref(), &mut phase, &mut leaving, per_fd).await;
                     }
                     Ok(ListeningSocket::Unix(socket)) => {
@@ -222,7 +230,7 @@ impl<A> SocketService<A> {
     async fn accept<S: ServerApp + Send + Sync + 'static>(
         &self,
         socket: TcpListener,
-        app: S,
+        app: SharedApp<S>,
         table: Option<&ListenFds>,
         phase: &mut watch::Receiver<AcceptPhase>,
         leaving: &mut ShutdownWatch,
@@ -234,7 +242,11 @@ impl<A> SocketService<A> {
         }
         let mut own = Fds::new();
         own.add(self.address.clone(), fd);
+        let filter = app.filter.clone();
         let mut service = ListeningService::new(self.name.clone(), app);
+        if let Some(filter) = filter {
+            service.set_connection_filter(filter);
+        }
         // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
         let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
         service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
@@ -284,6 +296,8 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             Ok((connection, _)) => {
                 let (app, shutdown) = (Arc::clone(app), shutdown.clone());
                 tokio::spawn(ListeningService::handle_event(local_stream(connection), app, shutdown));
+                // So that it is counted before the next is accepted.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 log::warn!(error:% = error; "connections not accepted");
@@ -306,6 +320,7 @@ async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPh
 /// accepting ends earlier if the next process takes over, and they continue.
 struct SharedApp<A> {
     app: Arc<A>,
+    filter: Option<Arc<FileFilter>>,
     shutdown: ShutdownWatch,
 }
 
@@ -321,8 +336,29 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
         'w: 'f,
         Self: 'f,
     {
-        tokio::spawn(ListeningService::handle_event(stream, Arc::clone(&self.app), self.shutdown.clone()));
+        let (app, filter, shutdown) = (Arc::clone(&self.app), self.filter.clone(), self.shutdown.clone());
+        tokio::spawn(async move {
+            if let Some(filter) = filter {
+                filter.limits.begin();
+            }
+            ListeningService::handle_event(stream, app, shutdown).await;
+        });
         Box::pin(std::future::ready(None))
+    }
+}
+
+/// Closes a connection at once if all open files are taken. Decides without waiting: Pingora drops a connection whose filter
+/// waits when accepting ends.
+#[derive(Debug)]
+pub struct FileFilter {
+    pub limits: Arc<ConnectionLimits>,
+    pub clock: Clock,
+}
+
+#[async_trait]
+impl ConnectionFilter for FileFilter {
+    async fn should_accept(&self, _: Option<&SocketAddr>) -> bool {
+        self.limits.admit(&self.clock)
     }
 }
 

@@ -40,8 +40,7 @@ fn the_open_file_limit_bounds_the_connections() {
     eventually("the next client is served", || gateway.client().get("/", &[]).status == 200);
     assert!(closed.elapsed() < Duration::from_secs(2) + late.of_a_request(), "{:?}", closed.elapsed());
     let errors = gateway.errors();
-    // This many at once may take the last file for a moment, before any is rejected.
-    assert!(errors.matches("Too many open files").count() <= 4 && !errors.contains("panicked"), "{errors}");
+    assert!(!errors.contains("Too many open files") && !errors.contains("panicked"), "{errors}");
 }
 
 #[test]

@@ -24,15 +24,24 @@ fn ordered_promotion(group: &SentinelGroup, load: &Load) -> i64 {
     promotion_after(|| drop(group.sentinels[0].try_command(&["SENTINEL", "FAILOVER", "mymaster"])), group, 0, load)
 }
 
-/// Gives the order again while no other server is a master: sentinels give up if they have just not heard from the replica.
+/// Gives the order again while no other server is a master: sentinels give up if they have just not heard from the
+/// replica, and some undo a promotion of which they have not heard in time.
 #[track_caller]
 fn promotion_after(order: impl Fn(), group: &SentinelGroup, from: usize, load: &Load) -> i64 {
-    let deadline = now() + Duration::from_secs(20);
+    let deadline = now() + Duration::from_secs(40);
     let others = || (0..group.servers.len()).filter(move |index| *index != from);
     let (mut promoted, mut writes, mut named) = (None, None, None);
     let mut next_order = now();
     loop {
-        assert!(now() < deadline, "no sentinel has moved the master");
+        assert!(
+            now() < deadline,
+            "no sentinel has moved the master: promoted {promoted:?}, accepts writes {writes:?}, named {named:?}, roles {:?}",
+            group.servers.iter().map(Redis::role).collect::<Vec<_>>()
+        );
+        // Some sentinels undo a promotion.
+        if promoted.is_some() && others().all(|index| group.servers[index].role().starts_with("slave")) {
+            (promoted, writes, named) = (None, None, None);
+        }
         if promoted.is_none() && now() >= next_order {
             order();
             next_order = now() + Duration::from_secs(3);
