@@ -29,6 +29,17 @@ pub struct Attempts {
     pub deadline: Option<Timestamp>,
     /// Whether it has been sent a second time because the connection to the upstream had been closed.
     repeated: bool,
+    /// The kind of connection that the next attempt may use.
+    next: NextConnection,
+}
+
+/// Whether an attempt may use a connection that has served another request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum NextConnection {
+    #[default]
+    Any,
+    /// One that had been kept has failed, and the others may be as it was.
+    New,
 }
 
 /// A connection to the endpoint of an attempt.
@@ -37,6 +48,8 @@ pub struct Connected {
     pub stream: Stream,
     pub reuse: ConnectionUse,
     pub key: u64,
+    /// Since when the request has it.
+    pub since: Timestamp,
     pub idle_timeout: Micros,
     pub read_timeout: Micros,
     pub write_timeout: Micros,
@@ -86,17 +99,19 @@ impl Attempts {
                 false => Window::Whole,
             };
             let key = endpoint.pool_key(window);
-            let connected = |stream, reuse| Connected {
+            let connected = |stream, reuse, since| Connected {
                 stream,
                 reuse,
                 key,
+                since,
                 idle_timeout: of(options.idle_timeout),
                 read_timeout: read,
                 write_timeout: write,
             };
-            if let Some(stream) = forwarder.pool.take(key, now) {
-                exchange.report.forwarded = Some(now);
-                return Ok(connected(stream, ConnectionUse::Again));
+            if self.next == NextConnection::Any
+                && let Some(stream) = forwarder.pool.take(key, now)
+            {
+                return Ok(connected(stream, ConnectionUse::Again, now));
             }
             let mut peer = endpoint.peer(window);
             let connect = Duration::from(connect);
@@ -104,10 +119,7 @@ impl Attempts {
             peer.options.total_connection_timeout = Some(connect);
             // What is rare is on the heap, so that it does not enlarge every request's task.
             match Box::pin(forwarder.pool.connect(&peer)).await {
-                Ok(stream) => {
-                    exchange.report.forwarded = Some(forwarder.gateway.clock.now());
-                    return Ok(connected(stream, ConnectionUse::First));
-                }
+                Ok(stream) => return Ok(connected(stream, ConnectionUse::First, forwarder.gateway.clock.now())),
                 Err(error) => {
                     let fault = UpstreamFault::new(upstream_error(&error), describe(&error), Stage::Connecting);
                     if !self.fail(exchange, fault.error, Repeatable::Yes) {
@@ -143,40 +155,40 @@ impl Attempts {
     /// An attempt has failed before its response began, on a connection that was made. Returns whether another one follows.
     ///
     /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
-    /// sent once more, to whichever endpoint, if the upstream has retries and its budget allows one. The upstream may have seen
-    /// it twice; it is counted as an error of the upstream, but not as a failure of the endpoint. One that fails a second time,
+    /// sent once more, to whichever endpoint and on a new connection, if the upstream has retries and its budget allows one. The
+    /// upstream may have seen it twice; it is counted as an error of the upstream, but not as a failure of the endpoint. One that fails a second time,
     /// or that cannot be repeated, has failed as on a new connection.
     pub fn fail_before_response(
         &mut self,
         exchange: &mut Exchange<'_>,
         fault: &UpstreamFault,
-        reuse: ConnectionUse,
-        body_bytes: usize,
+        (reuse, key): (ConnectionUse, u64),
+        upload: Repeatable,
     ) -> bool {
-        let repeatable = match exchange.head.method.is_idempotent() && body_bytes == 0 {
-            true => Repeatable::Yes,
-            false => Repeatable::No,
-        };
+        // What an upstream has begun to answer, it has begun to do.
+        let is_repeatable = exchange.head.method.is_idempotent()
+            && upload == Repeatable::Yes
+            && fault.stage != Stage::Answering
+            && !matches!(fault.error, UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout);
+        let mut repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
         let was_closed = fault.error == UpstreamError::Closed && fault.stage == Stage::Sent;
-        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
-        if was_closed
-            && !expired
-            && reuse == ConnectionUse::Again
-            && repeatable == Repeatable::Yes
-            && !self.repeated
-            && may_retry(exchange, Upstream::repeat)
-        {
-            self.repeated = true;
-            // Its place at the endpoint is free for the second time.
-            exchange.report.attempt = None;
-            exchange.count_upstream_error(fault.error);
-            exchange.count_retry(fault.error);
-            return true;
+        if was_closed && reuse == ConnectionUse::Again {
+            self.next = NextConnection::New;
+            exchange.forwarder.pool.discard(key);
         }
-        let repeatable = match fault.error {
-            UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout => Repeatable::No,
-            _ => repeatable,
-        };
+        let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
+        if was_closed && !expired && reuse == ConnectionUse::Again && is_repeatable && !self.repeated {
+            if may_retry(exchange, Upstream::repeat) {
+                self.repeated = true;
+                // Its place at the endpoint is free for the second time.
+                exchange.report.attempt = None;
+                exchange.count_upstream_error(fault.error);
+                exchange.count_retry(fault.error);
+                return true;
+            }
+            // It was asked for once.
+            repeatable = Repeatable::No;
+        }
         let error = if expired && fault.is_timeout() { UpstreamError::TotalTimeout } else { fault.error };
         self.fail(exchange, error, repeatable)
     }

@@ -71,17 +71,20 @@ impl Download {
     /// # Errors
     /// If it is invalid.
     pub fn decode(&mut self) -> Result<(), UpstreamFault> {
-        while self.out.len() < BUFFER && !self.input.is_empty() && self.body != ResponseFraming::Nothing {
+        while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
+            // No more than can be written from one buffer, whatever was read into the other.
+            let Some(room @ 1..) = BUFFER.checked_sub(self.out.len()) else { return Ok(()) };
+            let input = self.input.get(..room).unwrap_or(&self.input);
             let (kind, length, next) = match self.body {
                 ResponseFraming::Nothing => return Ok(()),
-                ResponseFraming::UntilClose => (PartKind::Data, self.input.len(), ResponseFraming::UntilClose),
+                ResponseFraming::UntilClose => (PartKind::Data, input.len(), ResponseFraming::UntilClose),
                 ResponseFraming::Length(left) => {
-                    let length = usize::try_from(left).map_or(self.input.len(), |left| left.min(self.input.len()));
+                    let length = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
                     (PartKind::Data, length, ResponseFraming::length(left - length as u64))
                 }
                 ResponseFraming::Chunked(chunks) => {
                     let mut framing = BodyFraming::Chunked(chunks);
-                    let part = framing.next_part(&self.input).map_err(|error| {
+                    let part = framing.next_part(input).map_err(|error| {
                         let detail = format!("InvalidBody: {}", error.detail());
                         UpstreamFault::new(UpstreamError::InvalidAnswer, detail, Stage::Answering)
                     })?;
@@ -92,7 +95,7 @@ impl Download {
                     (part.kind, part.length, next)
                 }
             };
-            let part = self.input.get(..length).unwrap_or_default();
+            let part = input.get(..length).unwrap_or_default();
             match (kind, self.coding) {
                 (PartKind::Data, Coding::Plain) => self.out.extend_from_slice(part),
                 (PartKind::Data, Coding::Chunked) => chunk(part, &mut self.out),

@@ -105,6 +105,11 @@ impl Fault {
         }
     }
 
+    /// Whether nothing more of the exchange is to be waited for, its response either.
+    pub fn ends_exchange(&self) -> bool {
+        matches!(self, Fault::Client(ClientFault::Expired | ClientFault::Cut))
+    }
+
     /// What the response refuses, if it is no fault.
     pub fn refusal(&self) -> Option<Refusal> {
         match (self.status(), self.upstream_error()) {

@@ -2,20 +2,21 @@
 
 use std::future::poll_fn;
 
-use http::Method;
+use http::{HeaderName, Method};
 
-use super::attempts::{Attempts, Connected, answered};
+use super::attempts::{Attempts, Connected, Repeatable, answered};
 use super::chunked::Coding;
 use super::client::Client;
 use super::download::{Download, ResponseFraming};
 use super::exchange::Exchange;
-use super::fault::{Fault, UpstreamFault};
+use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
 use super::own_response::is_http11;
 use super::request_head::{self, ReceivedHead};
 use super::response_head::{self, ClientFraming, FinalHead, Reuse};
 use super::transfer::{Timeouts, Transfer};
 use super::upload::Upload;
+use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::server::websocket;
@@ -24,85 +25,119 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
 
+/// Fields of a response head: an upstream may set many cookies.
+const MOST_FIELDS: usize = 256;
+
 /// What becomes of the client's connection after the response.
 pub type Ended = Result<Reuse, Fault>;
+
+/// What bounds a request and its response, as the configuration said when the request arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// How long the body of the request may be, if its route bounds that.
+    pub body: Option<u64>,
+    /// Of the head of the response, in bytes.
+    pub header_bytes: usize,
+}
+
+/// A response whose head has been passed on.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    /// Whether the client's connection is kept after it.
+    reuse: Reuse,
+    client: ClientFraming,
+    /// Whether the connection to the upstream can be kept after it.
+    persistence: Persistence,
+}
 
 /// Sends the request and its response. After an error the response may have been begun: then `exchange` has its code.
 pub async fn forward(
     client: &mut Client,
     exchange: &mut Exchange<'_>,
     head: ReceivedHead<'_>,
-    body_left: Option<u64>,
+    bounds: Bounds,
 ) -> Ended {
     let mut attempts = Attempts::default();
-    let bounds = exchange.forwarder.gateway.snapshot.load().config.bounds;
-    let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: 0 };
+    let size = Size { bytes: bounds.header_bytes, fields: MOST_FIELDS, target: 0 };
     let expects_continue = exchange.head.headers.contains_key(http::header::EXPECT);
     let coding = if head.body == Body::Chunked { Coding::Chunked } else { Coding::Plain };
     let has_body = matches!(head.body, Body::Chunked | Body::Length(_));
+    if expects_continue {
+        client.stream.expect_body_later();
+    }
     loop {
-        let Connected { stream, reuse, key, idle_timeout, read_timeout, write_timeout } =
-            attempts.connect(exchange).await?;
+        let Connected { stream, reuse, key, since, idle_timeout, read_timeout, write_timeout } =
+            client.until_given_up(attempts.connect(exchange)).await??;
         if let Some(deadline) = attempts.deadline {
             client.stream.set_deadline(deadline);
         }
         client.stream.restart_upstream_wait();
         let mut out = Vec::new();
         request_head::write(head, exchange, &mut out)?;
+        let of_route = if coding == Coding::Chunked { changed_fields(exchange) } else { Vec::new() };
         let mut transfer = Transfer {
             client: &mut *client,
             upstream: stream,
-            upload: Upload::new(out, coding, has_body, body_left),
+            upload: Upload::new(out, coding, has_body, bounds.body, of_route),
             download: Download::default(),
             timeouts: Timeouts { read: read_timeout, write: write_timeout },
             size,
+            stage: Stage::Sent,
             expects_continue,
         };
         let response = final_head(&mut transfer, exchange).await;
         exchange.report.request_bytes = transfer.upload.bytes;
+        if transfer.upload.has_begun {
+            exchange.report.forwarded = Some(since);
+        }
         let response = match response {
             Ok(response) => response,
             Err(Fault::Upstream(fault)) => {
-                let body_bytes = transfer.upload.bytes;
-                if attempts.fail_before_response(exchange, &fault, reuse, body_bytes) {
+                if attempts.fail_before_response(exchange, &fault, (reuse, key), transfer.upload.repeatable()) {
                     continue;
                 }
                 return Err(fault.into());
             }
             Err(fault) => return Err(fault),
         };
-        let begun = begin_response(&mut transfer, exchange, response);
-        let ended = match begun {
-            Ok(reuse) => {
-                let ended = poll_fn(|cx| transfer.poll_body(cx)).await;
-                ended.map(|()| reuse)
+        let begun = match begin_response(&mut transfer, exchange, response) {
+            Ok(begun) => begun,
+            Err(fault) => {
+                if let Fault::Upstream(fault) = &fault {
+                    attempts.fail_before_response(exchange, fault, (reuse, key), Repeatable::No);
+                }
+                return Err(fault);
             }
-            Err(fault) => Err(fault),
         };
+        let ended = poll_fn(|cx| transfer.poll_body(cx)).await;
         exchange.report.request_bytes = transfer.upload.bytes;
         exchange.report.response_bytes = transfer.download.bytes;
         let Transfer { upstream, upload, download, .. } = transfer;
         return match ended {
-            Ok(reuse) => {
-                let is_kept = response.persistence == Persistence::Kept && response.body != ResponseBody::UntilClose;
-                if is_kept && upload.is_sent() && download.is_clean() && response.status != 101 {
+            Ok(()) => {
+                if begun.persistence == Persistence::Kept && upload.is_sent() && download.is_clean() {
                     let now = exchange.forwarder.gateway.clock.now();
                     exchange.forwarder.pool.put(key, upstream, idle_timeout, now);
                 }
-                Ok(if upload.is_sent() { reuse } else { Reuse::Closed })
+                Ok(begun.reuse)
             }
             Err(fault) => {
+                if begun.client == ClientFraming::UntilClose {
+                    client.stream.reset_at_close();
+                }
                 if let Fault::Upstream(fault) = &fault {
-                    if exchange.report.code.is_none() {
-                        attempts.fail_before_response(exchange, fault, reuse, usize::MAX);
-                    } else {
-                        attempts.fail_while_answering(exchange, fault);
-                    }
+                    attempts.fail_while_answering(exchange, fault);
                 }
                 Err(fault)
             }
         };
     }
+}
+
+/// The fields of the request that its route sets or removes.
+fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
+    let changes = exchange.field_changes.as_deref();
+    changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
 }
 
 /// Passes interim responses on until the final head has arrived.
@@ -122,7 +157,14 @@ async fn final_head(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) -> Res
         if is_http11(exchange) {
             let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
             response_head::write_interim(&bytes, head.status, reason, &mut transfer.download.out);
-            poll_fn(|cx| transfer.poll_out(cx)).await?;
+            poll_fn(|cx| transfer.poll_out(cx)).await.map_err(|fault| match fault {
+                // Behind half a head nothing else can be written.
+                Fault::Client(ClientFault::Expired) => ClientFault::Stalled.into(),
+                other => other,
+            })?;
+        }
+        if head.status == 100 {
+            transfer.client.stream.expect_body();
         }
         transfer.client.stream.restart_upstream_wait();
     }
@@ -133,7 +175,7 @@ fn begin_response(
     transfer: &mut Transfer<'_>,
     exchange: &mut Exchange<'_>,
     head: ResponseHead,
-) -> Result<Reuse, Fault> {
+) -> Result<Begun, Fault> {
     let bytes = transfer.download.input.split_to(head.length);
     let forwarder = exchange.forwarder;
     let is_upgrade = head.status == 101;
@@ -183,8 +225,13 @@ fn begin_response(
     transfer.download.expect_body(body, coding);
     if is_upgrade {
         open_tunnel(transfer, exchange);
+    } else {
+        transfer.client.stream.expect_no_body();
+        transfer.upload.note_answered();
     }
-    Ok(reuse)
+    // A response without a body ends with its head, whatever that says of a length.
+    let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
+    Ok(Begun { reuse, client: framing, persistence })
 }
 
 /// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
@@ -201,5 +248,5 @@ fn open_tunnel(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) {
 
 fn invalid(detail: &str) -> UpstreamFault {
     let detail = format!("InvalidHTTPHeader: {detail}");
-    UpstreamFault::new(UpstreamError::InvalidAnswer, detail, super::fault::Stage::Answering)
+    UpstreamFault::new(UpstreamError::InvalidAnswer, detail, Stage::Answering)
 }

@@ -6,6 +6,7 @@
 mod attempts;
 mod chunked;
 mod client;
+mod delay;
 mod download;
 mod exchange;
 mod fault;
@@ -38,11 +39,13 @@ impl Http1Application for Forwarder {
         request: ReceivedRequest,
         shutdown: &ShutdownWatch,
     ) -> Option<Box<DownstreamStream>> {
+        let snapshot = self.gateway.snapshot.load();
         // Without the feature all requests take the way through Pingora's proxy.
-        if !cfg!(feature = "forward") || self.gateway.snapshot.load().destinations.have_http2_upstreams {
+        if !cfg!(feature = "forward") || snapshot.destinations.have_http2_upstreams {
+            drop(snapshot);
             return Box::pin(serve_session(&self.proxy, stream, request, shutdown)).await;
         }
-        Box::pin(received::serve(self, stream, request)).await
+        Box::pin(received::serve(self, stream, request, snapshot)).await
     }
 
     async fn cleanup(&self) {

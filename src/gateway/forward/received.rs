@@ -2,26 +2,20 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::header::CONNECTION;
-use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Uri, Version};
-use metrics::Gauge;
 
 use super::client::Client;
+use super::delay::delay;
 use super::exchange::{Exchange, Report};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
-use super::forwarding::forward;
+use super::forwarding::{Bounds, forward};
 use super::head_edit::HeadEdit;
 use super::own_response::{self, OwnResponse, Rest};
 use super::request_head::{ReceivedHead, target};
 use super::response_head::Reuse;
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
-    Arrival, Decision, DecisionFindings, DelayedPass, Direction, Patience, PaymentRecord, RequestPurpose, decide,
+    Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide,
 };
 use crate::gateway::proxy::own_responses::OwnResponses;
 use crate::gateway::response::problem::ProblemResponse;
@@ -34,18 +28,20 @@ use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_body::BodyFraming;
 use crate::gateway::state::destinations::Destination;
+use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::labels::Origin;
 use crate::gateway::telemetry::trace::RequestTrace;
 use crate::gateway::upstream::BalanceKey;
-use base::time::{sleep, sleep_precisely};
+use arc_swap::Guard;
 use base::tls::server::Session as TlsSession;
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Uri, Version};
 use request::door::Door;
 use request::identity::Identity;
 use request::request::Request;
 use stores::Caller;
-
-/// How often the socket of a client whose request waits is asked whether it is still there.
-const CHECK: Duration = Duration::from_millis(500);
 
 /// What has been decided about a request.
 enum Decided {
@@ -54,11 +50,12 @@ enum Decided {
     Fault(Fault),
 }
 
-/// Serves one request. Returns its connection if another may follow on it.
+/// Serves one request under the configuration that it came in. Returns its connection if another may follow on it.
 pub async fn serve(
     forwarder: &Forwarder,
     mut stream: Box<DownstreamStream>,
     ReceivedRequest { head, framing, client_timeout }: ReceivedRequest,
+    snapshot: Guard<Arc<Snapshot>>,
 ) -> Option<Box<DownstreamStream>> {
     let bytes = stream.begin_exchange(head.length, framing, client_timeout).freeze();
     let parts = parts(&bytes);
@@ -76,19 +73,21 @@ pub async fn serve(
     };
     let mut exchange = begin(forwarder, parts, &client, connection);
     let received = ReceivedHead { bytes: &bytes, body: head.body };
+    let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
     let decided = match invalid {
-        Some(fault) => (Decided::Fault(fault), None),
-        None => decide_about(&mut client, &mut exchange, received).await,
+        Some(fault) => Decided::Fault(fault),
+        None => decide_about(&mut client, &mut exchange, received, snapshot).await,
     };
     let ended = match decided {
-        (Decided::Forward, body_left) => {
+        Decided::Forward => {
             exchange.report.passed = true;
-            forward(&mut client, &mut exchange, received, body_left).await
+            bounds.body = exchange.overrides().and_then(|overrides| overrides.body_bytes);
+            forward(&mut client, &mut exchange, received, bounds).await
         }
-        (Decided::Answer(response), _) => {
+        Decided::Answer(response) => {
             Ok(own_response::write(&mut client, &mut exchange, *response, Rest::Drained).await)
         }
-        (Decided::Fault(fault), _) => Err(fault),
+        Decided::Fault(fault) => Err(fault),
     };
     let reuse = match ended {
         Ok(reuse) => reuse,
@@ -157,15 +156,15 @@ fn begin<'f>(forwarder: &'f Forwarder, head: Parts, client: &Client, connection:
     }
 }
 
-/// Decides about a request. Returns also how long its body may be, if its route bounds that.
+/// Decides about a request.
 async fn decide_about(
     client: &mut Client,
     exchange: &mut Exchange<'_>,
     received: ReceivedHead<'_>,
-) -> (Decided, Option<u64>) {
+    snapshot: Guard<Arc<Snapshot>>,
+) -> Decided {
     let forwarder = exchange.forwarder;
     let gateway = &forwarder.gateway;
-    let snapshot = gateway.snapshot.load();
     supervise::fault_point(exchange.head.uri.path());
     exchange.trusted_peer = snapshot.config.client_ip.trusts(exchange.peer);
     if !exchange.trusted_peer
@@ -197,14 +196,15 @@ async fn decide_about(
     };
     let recorded = snapshot.access_log.is_some() || exchange.trace.is_sampled();
     let payment = if recorded { PaymentRecord::Keep } else { PaymentRecord::Discard };
-    let DecisionFindings { decision, identity, destination, payment } =
-        decide(gateway, &snapshot, &request, arrival, payment).await;
-    let mut body_left = None;
+    let findings = client.until_cut(decide(gateway, &snapshot, &request, arrival, payment)).await;
+    let DecisionFindings { decision, identity, destination, payment } = match findings {
+        Ok(findings) => findings,
+        Err(cut) => return Decided::Fault(cut.into()),
+    };
     if let Some(forwarding) = &destination.forwarding {
         let request = request.with_identity(&identity);
         let request = request.with_destination(destination.route.route(), destination.upstream_name());
         exchange.field_changes = forwarding.field_changes(&request);
-        body_left = forwarding.overrides.body_bytes;
     }
     exchange.balance_key = balance_key(&destination, &request, &identity);
     if recorded {
@@ -230,7 +230,7 @@ async fn decide_about(
     exchange.destination = Some(destination);
     // A request of an old configuration keeps what it needs of it, and not the whole.
     drop(snapshot);
-    let decided = match decision {
+    match decision {
         Decision::Pass(fields) => {
             exchange.rate_limits = fields;
             let_through(exchange, received)
@@ -261,8 +261,7 @@ async fn decide_about(
             }
         }
         Decision::Gone => Decided::Fault(ClientFault::Gone.into()),
-    };
-    (decided, body_left)
+    }
 }
 
 /// The request goes to its upstream, or its route has an answer in the place of one.
@@ -287,77 +286,6 @@ fn balance_key(destination: &Destination, request: &Request<'_>, identity: &Iden
     let request = request.with_destination(destination.route.route(), upstream.name());
     let value = attribute.resolve_for_match(&request.with_identity(identity));
     value.single().map(BalanceKey::new)
-}
-
-/// Delays a request until its moment has come.
-///
-/// # Errors
-/// If its client has left meanwhile. Its place is spent.
-async fn delay(
-    client: &mut Client,
-    exchange: &mut Exchange<'_>,
-    DelayedPass { delay, fields }: DelayedPass,
-) -> Result<(), Fault> {
-    exchange.rate_limits = Some(fields);
-    let gateway = &exchange.forwarder.gateway;
-    let metrics = &gateway.metrics.delays;
-    let _waiting = Waiting::new(&metrics.waiting);
-    let began = gateway.clock.now();
-    let elapsed = tokio::select! {
-        biased;
-        () = sleep_precisely(delay.into()) => true,
-        () = client_leaves(client, exchange) => false,
-    };
-    let waited = gateway.clock.now().since(began);
-    if let Some(record) = &mut exchange.record {
-        record.waited = Some(waited);
-    }
-    if !elapsed {
-        metrics.left.increment(1);
-        return Err(ClientFault::Gone.into());
-    }
-    metrics.waited.record(waited.seconds());
-    Ok(())
-}
-
-/// Ends when the client has closed its connection, or its side of it.
-///
-/// Of a complete request, the connection reports that. With a body that is still unread, or with further requests that have been
-/// sent ahead, what was read would hide it: then the socket is asked from time to time.
-async fn client_leaves(client: &mut Client, exchange: &Exchange<'_>) {
-    let asked = async {
-        loop {
-            sleep(CHECK).await;
-            if exchange.socket.as_ref().is_some_and(|socket| socket.has_left()) {
-                return;
-            }
-        }
-    };
-    let is_complete = client.stream.is_complete();
-    let closed = std::future::poll_fn(|cx| match is_complete {
-        true => client.stream.poll_client_gone(cx).map(drop),
-        false => std::task::Poll::Pending,
-    });
-    tokio::select! {
-        () = asked => {}
-        () = closed => {}
-    }
-}
-
-/// Counts a request as waiting, until it is dropped.
-struct Waiting<'m>(&'m Gauge);
-
-impl Waiting<'_> {
-    fn new(gauge: &Gauge) -> Waiting<'_> {
-        gauge.increment(1.0);
-        Waiting(gauge)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.decrement(1.0);
-    }
 }
 
 /// Answers a request that failed before its response began.

@@ -78,6 +78,8 @@ fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>) -> HeadEdit<'h> {
                 has_proto = trusted;
                 !trusted
             }
+            // It announces what follows the last chunk.
+            7 if name.eq_ignore_ascii_case(b"trailer") => head.body != Body::Chunked,
             _ => is_hop_by_hop(name),
         };
         let forged = || match forgery(name) {

@@ -59,7 +59,7 @@ pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
                 has_date = true;
                 false
             }
-            12 => name.eq_ignore_ascii_case(b"x-request-id"),
+            12 if name.eq_ignore_ascii_case(b"x-request-id") => true,
             14 if name.eq_ignore_ascii_case(b"content-length") => return if unframed { Keep::No } else { Keep::Yes },
             // What authenticates a proxy is between the upstream and the client, if anybody uses it.
             18 if name.eq_ignore_ascii_case(b"proxy-authenticate") => false,
@@ -102,9 +102,12 @@ pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
 pub fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
     status_line(status, reason, out);
     let mut edit = HeadEdit::new(bytes);
+    let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     edit.retain(|name, _| {
-        let framing = name.eq_ignore_ascii_case(b"content-length");
-        if framing || is_hop_by_hop(name) || begins_with(name, b"x-tollgate-") { Keep::No } else { Keep::Yes }
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        let is_ours = is(b"x-request-id") || begins_with(name, b"x-tollgate-");
+        let ends_here = is(b"content-length") || is_hop_by_hop(name) || nominated.iter().any(|option| is(option));
+        if is_ours || ends_here { Keep::No } else { Keep::Yes }
     });
     edit.write(out);
 }

@@ -1,7 +1,8 @@
 //! Moves one request to its upstream and the response to its client, both at the same time, over HTTP/1.x.
 //!
-//! Memory is bounded: one buffer for received bytes and one for bytes to be written, in each direction, of [`BUFFER`] bytes. A side
-//! that does not read is not read from. Waits have ends: see [`Transfer::poll_waits`].
+//! Memory is bounded: in each direction at most two buffers of [`BUFFER`] bytes, one for received bytes and one for bytes to be
+//! written, and beside them heads and trailers, which have bounds of their own. A side that does not read is not read from. Waits
+//! have ends: see [`Transfer::poll_waits`].
 
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +13,7 @@ use super::client::{BUFFER, Client};
 use super::download::{Download, ResponseFraming};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
-use super::upload::{Upload, UploadState, WaitsFor};
+use super::upload::{Upload, UploadPhase, UploadState, WaitsFor};
 use crate::gateway::server::http1::exchange_io::{ClientFault, poll_read_some};
 use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -39,6 +40,8 @@ pub struct Transfer<'t> {
     pub download: Download,
     pub timeouts: Timeouts,
     pub size: Size,
+    /// How far the attempt has come.
+    pub stage: Stage,
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
 }
@@ -50,7 +53,7 @@ impl Transfer<'_> {
     /// If the client or the upstream fails, or the head is invalid.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
         let head = ready!(self.poll_next_head(cx));
-        Poll::Ready(head.map_err(|fault| self.expired(fault, Stage::Sent)))
+        Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
 
     /// The rest of the response.
@@ -59,7 +62,7 @@ impl Transfer<'_> {
     /// If the client or the upstream fails.
     pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let end = ready!(self.poll_rest(cx));
-        Poll::Ready(end.map_err(|fault| self.expired(fault, Stage::Answering)))
+        Poll::Ready(end.map_err(|fault| self.at_stage(fault)))
     }
 
     fn poll_next_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
@@ -70,15 +73,16 @@ impl Transfer<'_> {
                 Ok(None) => {}
                 Err(invalid) => return Poll::Ready(Err(UpstreamFault::from(invalid).into())),
             }
-            let stage = if self.download.input.is_empty() { Stage::Sent } else { Stage::Answering };
             match poll_fill(&mut self.upstream, &mut self.download.input, FIRST_READ, cx) {
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(UpstreamFault::closed(None, stage).into())),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(UpstreamFault::closed(Some(&error), stage).into())),
+                Poll::Ready(Ok(1..)) => self.stage = Stage::Answering,
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(UpstreamFault::closed(None, self.stage).into())),
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(UpstreamFault::closed(Some(&error), self.stage).into()));
+                }
                 Poll::Pending => break,
             }
         }
-        self.poll_waits(cx, Stage::Sent).map(Err)
+        self.poll_waits(cx).map(Err)
     }
 
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -108,7 +112,7 @@ impl Transfer<'_> {
                     if let Poll::Ready(flushed) = self.poll_flush(cx) {
                         flushed?;
                     }
-                    return self.poll_waits(cx, Stage::Answering).map(Err);
+                    return self.poll_waits(cx).map(Err);
                 }
             }
         }
@@ -131,7 +135,7 @@ impl Transfer<'_> {
             ResponseFraming::Length(left) => {
                 let most = usize::try_from(*left).map_or(BUFFER, |left| left.min(BUFFER));
                 // A buffer that was filled was too small.
-                out.reserve(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
+                out.reserve_exact(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
                 let spare = out.capacity().min(most);
                 let read = ready!(poll_read_some(&mut self.upstream, &mut (&mut *out).limit(spare), cx));
                 if let Ok(read) = read {
@@ -187,25 +191,27 @@ impl Transfer<'_> {
     }
 
     /// Ready when the upstream has been waited for too long, or the client has gone meanwhile.
-    fn poll_waits(&mut self, cx: &mut Context<'_>, stage: Stage) -> Poll<Fault> {
+    fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         if let Poll::Ready(fault) = self.client.stream.poll_ends(cx) {
             return Poll::Ready(fault.into());
         }
         // Before a tunnel is open, nothing is read of it but to see this.
         let is_closed_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
-        if (self.client.stream.is_complete() || is_closed_tunnel)
+        // What the upstream does not take is not read. After the head of the response, a client may close its side.
+        let is_broken = self.upload.state == UploadState::Broken && self.upload.phase == UploadPhase::Asking;
+        if (self.client.stream.is_complete() || is_closed_tunnel || is_broken)
             && let Poll::Ready(fault) = self.client.stream.poll_client_gone(cx)
         {
             return Poll::Ready(fault.into());
         }
-        if self.upload.waits_for == WaitsFor::Upstream {
+        if self.upload.waits_for == WaitsFor::Upstream && self.upload.phase == UploadPhase::Asking {
             return Poll::Pending;
         }
         ready!(self.client.stream.poll_upstream_wait(self.timeouts.read, cx));
         Poll::Ready(match self.is_waiting_for_client() {
             // The upstream waited for the rest of the body, as the gateway did.
             true => Fault::UPLOAD_STALLED,
-            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", stage).into(),
+            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage).into(),
         })
     }
 
@@ -215,13 +221,14 @@ impl Transfer<'_> {
         self.upload.waits_for == WaitsFor::Client && !may_wait && !self.client.is_tunnel
     }
 
-    /// Who was waited for when the request had taken too long.
-    fn expired(&self, fault: Fault, stage: Stage) -> Fault {
+    /// Completes a fault by how far the attempt had come, and by who was waited for if the request had taken too long.
+    fn at_stage(&self, fault: Fault) -> Fault {
         match fault {
             Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,
             Fault::Client(ClientFault::Expired) => {
-                UpstreamFault::new(UpstreamError::TotalTimeout, "TotalTimedout", stage).into()
+                UpstreamFault::new(UpstreamError::TotalTimeout, "TotalTimedout", self.stage).into()
             }
+            Fault::Upstream(fault) => UpstreamFault { stage: self.stage, ..fault }.into(),
             other => other,
         }
     }

@@ -4,10 +4,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::HeaderName;
 use pingora::protocols::Stream;
 use tokio::io::AsyncWrite;
 use tokio::time::Sleep;
 
+use super::attempts::Repeatable;
 use super::chunked::{Coding, chunk};
 use super::client::{BUFFER, Client};
 use super::fault::{Fault, Stage, UpstreamFault};
@@ -26,6 +28,11 @@ pub struct Upload {
     coding: Coding,
     data: Vec<u8>,
     trailers: Vec<u8>,
+    /// Fields that the route sets or removes, and so no trailer may have.
+    of_route: Vec<HeaderName>,
+    pub phase: UploadPhase,
+    /// Whether the upstream has been sent a byte of the request.
+    pub has_begun: bool,
     /// How much of the body may still come, if its route bounds that.
     pub body_left: Option<u64>,
     pub waits_for: WaitsFor,
@@ -46,6 +53,15 @@ pub enum UploadState {
     Broken,
 }
 
+/// Whether the upstream has answered while the request was being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadPhase {
+    Asking,
+    /// The head of the response has been passed on. The rest of the request is sent as far as it arrives and is taken, and
+    /// nothing that happens to it ends the response.
+    Answered,
+}
+
 /// Who has to do something before the upload can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
@@ -56,7 +72,13 @@ pub enum WaitsFor {
 
 impl Upload {
     /// `head` is what is sent first.
-    pub fn new(head: Vec<u8>, coding: Coding, has_body: bool, body_left: Option<u64>) -> Upload {
+    pub fn new(
+        head: Vec<u8>,
+        coding: Coding,
+        has_body: bool,
+        body_left: Option<u64>,
+        of_route: Vec<HeaderName>,
+    ) -> Upload {
         Upload {
             out: head,
             written: 0,
@@ -65,6 +87,9 @@ impl Upload {
             coding,
             data: Vec::new(),
             trailers: Vec::new(),
+            of_route,
+            phase: UploadPhase::Asking,
+            has_begun: false,
             body_left,
             waits_for: WaitsFor::Nothing,
             deadline: None,
@@ -75,6 +100,17 @@ impl Upload {
     /// Whether the whole request has been sent.
     pub fn is_sent(&self) -> bool {
         matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
+    }
+
+    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
+    pub fn repeatable(&self) -> Repeatable {
+        if self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
+    }
+
+    /// The head of the response has been passed on.
+    pub fn note_answered(&mut self) {
+        self.phase = UploadPhase::Answered;
+        self.deadline = None;
     }
 
     /// Everything that the client sends from now on belongs to the upstream.
@@ -101,7 +137,7 @@ impl Upload {
         }
         if read == BodyRead::End {
             if self.coding == Coding::Chunked {
-                trailers::end_request(&self.trailers, &mut self.out);
+                trailers::end_request(&self.trailers, &self.of_route, &mut self.out);
             }
             self.state = UploadState::Ended;
         }
@@ -112,8 +148,25 @@ impl Upload {
     ///
     /// # Errors
     /// If the client does not send the rest, or the upstream takes nothing for too long. A connection that breaks is no error: the
-    /// upstream may have answered before.
+    /// upstream may have answered before. Once it has, only the end of the whole exchange is one.
     pub fn poll(
+        &mut self,
+        client: &mut Client,
+        upstream: &mut Stream,
+        timeout: Micros,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Fault> {
+        match self.poll_sending(client, upstream, timeout, cx) {
+            Err(fault) if self.phase == UploadPhase::Answered && !fault.ends_exchange() => {
+                client.stream.give_up_body();
+                self.break_off(fault.detail());
+                Ok(())
+            }
+            sent => sent,
+        }
+    }
+
+    fn poll_sending(
         &mut self,
         client: &mut Client,
         upstream: &mut Stream,
@@ -141,8 +194,12 @@ impl Upload {
                     }
                 }
                 let before = self.out.len();
-                let target = if self.coding == Coding::Plain { &mut self.out } else { &mut self.data };
-                match client.stream.poll_body_part(target, BUFFER, &mut self.trailers, cx) {
+                // A chunk is held twice, before and after it is coded.
+                let (target, most) = match self.coding {
+                    Coding::Plain => (&mut self.out, BUFFER),
+                    Coding::Chunked => (&mut self.data, BUFFER / 2),
+                };
+                match client.stream.poll_body_part(target, most, &mut self.trailers, cx) {
                     Poll::Ready(Ok(read)) => self.encode(read, before)?,
                     Poll::Ready(Err(fault)) => {
                         self.waits_for = WaitsFor::Client;
@@ -163,6 +220,7 @@ impl Upload {
             match sent {
                 Poll::Ready(Ok(count)) if count > 0 || all_written => {
                     self.written += count;
+                    self.has_begun |= count > 0;
                     self.flushed = count == 0;
                     self.deadline = None;
                     self.waits_for = WaitsFor::Nothing;
@@ -172,6 +230,9 @@ impl Upload {
                 Poll::Ready(Err(error)) => self.break_off(&error.to_string()),
                 Poll::Pending => {
                     self.waits_for = WaitsFor::Upstream;
+                    if self.phase == UploadPhase::Answered {
+                        return Ok(());
+                    }
                     let timeout = Duration::from(timeout);
                     let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                     return match deadline.as_mut().poll(cx) {

@@ -4,8 +4,10 @@
 //! nobody asked for, or when there are too many. No connection ever changes its thread.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -14,6 +16,7 @@ use pingora::connectors::{ConnectorOptions, TransportConnector};
 use pingora::protocols::Stream;
 use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
+use tokio::task::coop::unconstrained;
 
 use crate::gateway::server::http1::exchange_io::poll_read_some;
 use base::time::{Clock, Micros, Timestamp, sleep};
@@ -63,6 +66,14 @@ impl UpstreamPool {
         }
     }
 
+    /// Closes the idle connections of a key: one of them has been found closed when it was used, and the others are as old.
+    pub fn discard(&self, key: u64) {
+        let mut idle = self.idle.lock();
+        if let Some(stale) = idle.connections.remove(&key) {
+            idle.count -= stale.len();
+        }
+    }
+
     /// Connects to a server.
     ///
     /// # Errors
@@ -72,18 +83,17 @@ impl UpstreamPool {
     }
 
     /// Keeps a connection on which all responses have ended, for this long.
-    pub fn put(self: &Arc<Self>, key: u64, stream: Stream, idle_timeout: Micros, now: Timestamp) {
-        let mut idle = self.idle.lock();
-        let Idle { connections, count, is_swept } = &mut *idle;
-        let others = connections.entry(key).or_default();
-        if *count >= MOST {
-            if others.is_empty() {
-                return;
-            }
-            others.remove(0);
-            *count -= 1;
+    pub fn put(self: &Arc<Self>, key: u64, mut stream: Stream, idle_timeout: Micros, now: Timestamp) {
+        // More than a response had to have may have arrived with it.
+        if !is_unused(&mut stream) {
+            return;
         }
-        others.push(IdleConnection { stream, until: now.plus(idle_timeout) });
+        let mut idle = self.idle.lock();
+        if idle.count >= MOST {
+            idle.close_oldest();
+        }
+        let Idle { connections, count, is_swept } = &mut *idle;
+        connections.entry(key).or_default().push(IdleConnection { stream, until: now.plus(idle_timeout) });
         *count += 1;
         if !std::mem::replace(is_swept, true) {
             tokio::spawn(Arc::clone(self).sweep());
@@ -109,6 +119,21 @@ impl UpstreamPool {
     }
 }
 
+impl Idle {
+    /// Closes the connection that would be closed first anyway, so that no upstream keeps those of others out.
+    fn close_oldest(&mut self) {
+        let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
+        let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return };
+        if let Some(connections) = self.connections.get_mut(&key) {
+            connections.remove(0);
+            self.count -= 1;
+            if connections.is_empty() {
+                self.connections.remove(&key);
+            }
+        }
+    }
+}
+
 impl std::fmt::Debug for UpstreamPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UpstreamPool").field("idle", &self.idle.lock().count).finish_non_exhaustive()
@@ -116,8 +141,83 @@ impl std::fmt::Debug for UpstreamPool {
 }
 
 /// Whether the upstream has neither closed a connection nor sent anything that nobody has asked for.
+///
+/// Whatever the task has left of its turn: a `Pending` that only ends its turn would say nothing about the connection.
 fn is_unused(stream: &mut Stream) -> bool {
     let mut byte = [0; 1];
-    let read = poll_read_some(stream, &mut &mut byte[..], &mut Context::from_waker(Waker::noop()));
-    matches!(read, Poll::Pending)
+    let read = poll_fn(|cx| poll_read_some(stream, &mut &mut byte[..], cx));
+    pin!(unconstrained(read)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use pingora::protocols::l4::stream::Stream as L4Stream;
+    use tokio::net::TcpStream;
+    use tokio::task::coop;
+
+    use super::*;
+
+    const IDLE: Micros = Micros(1_000_000);
+    const NOW: Timestamp = Timestamp(1_000_000);
+
+    fn pool() -> Arc<UpstreamPool> {
+        Arc::new(UpstreamPool::new(&ServerConf::default(), Clock::manual(NOW)))
+    }
+
+    /// A connection, and the end of it that its server has.
+    async fn connection() -> (Stream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (Box::new(L4Stream::from(stream)), listener.accept().unwrap().0)
+    }
+
+    /// The runtime looks at its sockets.
+    async fn settle() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_unread_bytes_is_used_by_nobody_at_the_end_of_a_turn_either() {
+        let pool = pool();
+        let (stream, mut server) = connection().await;
+        pool.put(1, stream, IDLE, NOW);
+        server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+        settle().await;
+        while coop::has_budget_remaining() {
+            coop::consume_budget().await;
+        }
+        assert!(pool.take(1, NOW).is_none());
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_unread_bytes_is_not_kept() {
+        let pool = pool();
+        let (stream, mut server) = connection().await;
+        server.write_all(b"surplus").unwrap();
+        settle().await;
+        pool.put(1, stream, IDLE, NOW);
+        assert_eq!(pool.idle.lock().count, 0);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_connection_of_all_makes_room() {
+        let pool = pool();
+        let mut servers = Vec::new();
+        for number in 0..u64::try_from(MOST).unwrap() {
+            let (stream, server) = connection().await;
+            pool.put(1, stream, IDLE, NOW.plus(Micros(number)));
+            servers.push(server);
+        }
+        let (stream, server) = connection().await;
+        servers.push(server);
+        pool.put(2, stream, IDLE, NOW.plus(IDLE));
+        assert_eq!(pool.idle.lock().count, MOST);
+        assert!(pool.take(2, NOW).is_some());
+        pool.discard(1);
+        assert_eq!((pool.idle.lock().count, pool.take(1, NOW).is_none()), (0, true));
+    }
 }

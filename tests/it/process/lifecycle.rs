@@ -202,6 +202,47 @@ fn a_request_that_the_end_of_a_drain_cuts_has_a_line_in_the_access_log() {
     assert_eq!((&line["kind"], &line["code"], &line["detail"]), (&"error".into(), &499.into(), &"shutdown".into()));
 }
 
+#[cfg(feature = "forward")]
+#[test]
+fn a_request_that_waits_to_be_forwarded_when_a_drain_ends_has_a_line_in_the_access_log() {
+    let line = |gateway: &mut Gateway| {
+        gateway.signal("TERM");
+        assert_eq!(gateway.wait().0.code(), Some(0));
+        let log = std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
+        let last = log.lines().last().unwrap_or_default();
+        serde_json::from_str::<serde_json::Value>(last).unwrap_or_else(|error| panic!("{error}: {log}"))
+    };
+    let common = "access_log: {to: access.jsonl}\ndrain: {timeout: 300ms}\n";
+    let expected = |line: &serde_json::Value| {
+        assert_eq!((&line["kind"], &line["code"], &line["detail"]), (&"error".into(), &499.into(), &"shutdown".into()));
+    };
+    // In the queue of a limit.
+    let upstream = Upstream::start();
+    let queue = "algorithm: leaky_bucket, algorithm_config: {rate: 1/min, queue: 5, max_wait: 2min}";
+    let mut gateway = Gateway::start(&upstream, &format!("{common}rules: [{{name: line, limit_keys: [], {queue}}}]"));
+    assert_eq!(gateway.client().get("/", &[]).status, 200);
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    gateway.expect("rate_limiter_waiting", &[], 1.0);
+    expected(&line(&mut gateway));
+    assert_eq!(upstream.count(), 1);
+    // For a connection: the queue of the listener is full.
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    socket.listen(0).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+        waiting.push(stream);
+    }
+    let text = format!("{common}upstream_timeouts: {{connect: 60s}}");
+    let mut gateway = Gateway::before_url(&format!("http://{address}")).with(&text).start();
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it arrives", || gateway.metric("tollgate_http_connections", &[]) == 1.0);
+    expected(&line(&mut gateway));
+}
+
 /// An upstream that accepts every upgrade, and then sends back what it gets.
 fn echo() -> Upstream {
     Upstream::answering(|_, stream| {

@@ -57,6 +57,57 @@ fn trailers_pass_both_ways_but_for_those_that_belong_into_a_head() {
 }
 
 #[test]
+fn trailers_have_nothing_that_the_route_sets_or_removes() {
+    let upstream = Upstream::start();
+    let changes = "request_headers: {set: {X-Tenant: ours}, remove: [x-debug]}";
+    let text = format!(
+        "upstreams: {{api: {{endpoints: [\"http://{}\"]}}}}\nroutes: [{{name: all, upstream: api, {changes}}}]",
+        upstream.address
+    );
+    let gateway = Gateway::before_url("").with(&text).start();
+    let mut client = gateway.client();
+    client.write(
+        "POST / HTTP/1.1\r\nHost: a\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\nX-Tenant: other\r\n\
+         X-Sum: 1\r\nx_tenant: other\r\nX-Debug: 1\r\nX.Debug: 1\r\ntraceparent: x\r\nTraceState: x\r\n\r\n",
+    );
+    assert_eq!(client.response("POST").unwrap().status, 200);
+    let seen = upstream.last();
+    assert_eq!(seen.trailers, [("X-Sum".to_owned(), "1".to_owned())]);
+    assert_eq!((seen.field("x-tenant"), seen.field("trailer")), (Some("ours"), Some("X-Sum")));
+}
+
+#[test]
+fn the_gateways_own_fields_are_removed_however_long_their_names_are() {
+    let upstream = Upstream::answering(|_, stream| {
+        let _ = stream.write_all(
+            b"HTTP/1.1 103 Early Hints\r\nConnection: x-hop\r\nX-Hop: 1\r\nX-Request-Id: theirs\r\nX-Tollgate-A: 1\r\n\
+              Link: </a>\r\n\r\nHTTP/1.1 200 OK\r\nX-Tollgate-A: 1\r\nX-Tollgate-AB: 1\r\nX-Tollgate-: 1\r\n\
+              X-Request-Id: theirs\r\nX-Twelve-Let: 1\r\nContent-Length: 0\r\n\r\n",
+        );
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let mut client = gateway.client();
+    client.write("GET / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine\r\n\r\n");
+    let heads = client.until("\r\nX-Request-Id: mine\r\n\r\n");
+    assert!(
+        heads.starts_with("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nX-Twelve-Let: 1\r\n"),
+        "{heads}"
+    );
+    assert!(!heads.contains("Tollgate") && !heads.contains("theirs"), "{heads}");
+}
+
+#[test]
+fn a_response_may_have_more_fields_than_a_request() {
+    let upstream = Upstream::answering(|_, stream| {
+        let cookies: String = (0..200).map(|number| format!("Set-Cookie: c{number}=1\r\n")).collect();
+        let _ = write!(stream, "HTTP/1.1 200 OK\r\n{cookies}Content-Length: 0\r\n\r\n");
+    });
+    let gateway = Gateway::start(&upstream, "");
+    let response = gateway.client().get("/", &[]);
+    assert_eq!((response.status, response.fields.iter().filter(|(name, _)| name == "Set-Cookie").count()), (200, 200));
+}
+
+#[test]
 fn interim_responses_pass_as_they_come() {
     let (go_on, told) = mpsc::channel::<()>();
     let told = Mutex::new(told);

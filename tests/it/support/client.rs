@@ -163,11 +163,13 @@ impl Client {
         loop {
             let line = self.line()?;
             let size = usize::from_str_radix(line.trim(), 16).unwrap();
-            body.extend(self.take(size)?);
-            self.line()?;
             if size == 0 {
+                // Trailers.
+                while !self.line()?.trim().is_empty() {}
                 return Ok(body);
             }
+            body.extend(self.take(size)?);
+            self.line()?;
         }
     }
 

@@ -54,6 +54,7 @@ pub struct DownstreamStream {
     pub(super) head_done: bool,
     /// When the client has to have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
+    body_timeout: BodyTimeout,
     pub(super) write_backpressure: WriteBackpressure,
     pub(super) write_stall: Option<WriteStall>,
     /// The longest part of the response that was to be written.
@@ -72,8 +73,20 @@ pub(super) enum End {
     Stalled,
     /// The upstream has sent nothing for too long, or the request has taken longer than it may.
     UpstreamTimedOut,
-    /// A tunnel that the process does not wait for.
+    /// A request that the process does not wait for.
     Cut,
+    /// The response has ended early, which only a reset can tell the client.
+    Reset,
+}
+
+/// Whether the client has to send its body in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyTimeout {
+    Enforced,
+    /// The client may be waiting for `100 Continue`.
+    AfterFirstByte,
+    /// The request has been answered.
+    Lifted,
 }
 
 impl DownstreamStream {
@@ -96,6 +109,7 @@ impl DownstreamStream {
             head: Bytes::new(),
             head_done: false,
             body_deadline: None,
+            body_timeout: BodyTimeout::Enforced,
             write_backpressure,
             write_stall: None,
             largest_part: 0,
@@ -131,12 +145,7 @@ impl DownstreamStream {
     pub fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
-        self.head_done = false;
-        self.largest_part = 0;
-        self.upstream_timer.restart();
-        if let Some(deadline) = self.handle.deadline() {
-            deadline.clear();
-        }
+        self.restart();
         // While a complete request waits for its response, Pingora polls this stream for a client that closes it; and for what a
         // client sends that wants a tunnel.
         let complete = matches!(framing, BodyFraming::Nothing | BodyFraming::Tunnel);
@@ -149,6 +158,17 @@ impl DownstreamStream {
         if whole { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
+    /// What was of the request before is of none.
+    pub(super) fn restart(&mut self) {
+        self.head_done = false;
+        self.largest_part = 0;
+        self.set_body_timeout(BodyTimeout::Enforced);
+        self.upstream_timer.restart();
+        if let Some(deadline) = self.handle.deadline() {
+            deadline.clear();
+        }
+    }
+
     /// The next read reaches the socket: another waker has been registered with it.
     pub(super) fn rearm(&mut self) {
         self.readable.rearm();
@@ -157,6 +177,18 @@ impl DownstreamStream {
     /// A part of the body has arrived in time.
     pub(super) fn body_arrived(&mut self) {
         self.body_deadline = None;
+        if self.body_timeout == BodyTimeout::AfterFirstByte {
+            self.body_timeout = BodyTimeout::Enforced;
+        }
+    }
+
+    pub(super) fn set_body_timeout(&mut self, body_timeout: BodyTimeout) {
+        self.body_timeout = body_timeout;
+        self.body_deadline = None;
+    }
+
+    pub(super) fn body_timeout(&self) -> BodyTimeout {
+        self.body_timeout
     }
 
     pub(super) fn body_deadline(&mut self) -> &mut Option<Pin<Box<Sleep>>> {
@@ -176,7 +208,7 @@ impl DownstreamStream {
     /// Whether the client may still be sending what will not be read.
     fn is_interrupted(&self) -> bool {
         match self.end {
-            Some(End::Closed | End::Stalled | End::Cut) => false,
+            Some(End::Closed | End::Stalled | End::Cut | End::Reset) => false,
             Some(End::Invalid(_)) => true,
             Some(End::UpstreamTimedOut) | None => {
                 !self.unparsed.is_empty() || matches!(self.framing, BodyFraming::Length(_) | BodyFraming::Chunked(_))
@@ -257,6 +289,14 @@ impl DownstreamStream {
     /// Ready once the client has closed the connection, for which Pingora polls while it waits for the upstream; or once the
     /// upstream has been waited for too long, if the proxy has delegated that. Bytes that arrive are kept.
     pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Poll::Ready(closed) = self.poll_read_end(cx) {
+            return Poll::Ready(closed);
+        }
+        self.poll_upstream_timeouts(cx).map(Err)
+    }
+
+    /// Ready once the client has closed the connection. Bytes that arrive are kept.
+    pub(super) fn poll_read_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Nothing more is read once something is there: nothing else bounds how far a client sends ahead. What wakes the
         // session then is the upstream.
         if self.unparsed.is_empty()
@@ -266,7 +306,7 @@ impl DownstreamStream {
             self.end = Some(End::Closed);
             return Poll::Ready(Ok(()));
         }
-        self.poll_upstream_timeouts(cx).map(Err)
+        Poll::Pending
     }
 
     /// Ready once the upstream has been waited for too long.

@@ -10,9 +10,12 @@ use bytes::{Buf, BufMut, BytesMut};
 use pingora::protocols::SocketDigest;
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
-use super::downstream_stream::{DownstreamStream, End, poll_deadline};
+use super::downstream_stream::{BodyTimeout, DownstreamStream, End, poll_deadline};
+use super::lingering_close::reset_at_close;
 use super::request_body::{BodyError, BodyFraming, Part, PartKind};
 use crate::gateway::runtime::response_buffers::BuffersFull;
+use crate::gateway::server::tls::EncryptedStream;
+use crate::gateway::upstream::read_timeout::Offer;
 use base::time::{Micros, Timestamp};
 
 /// How many bytes of a body in chunks are read at once, before they are decoded.
@@ -47,9 +50,9 @@ impl DownstreamStream {
     pub fn begin_exchange(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
-        self.upstream_timer.restart();
-        if let Some(deadline) = self.handle.deadline() {
-            deadline.clear();
+        self.restart();
+        if let Some(read_timeout) = self.handle.read_timeout() {
+            read_timeout.begin(Offer::NotOffered);
         }
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
         let unparsed = self.unparsed();
@@ -160,13 +163,17 @@ impl DownstreamStream {
         ClientFault::Body(error)
     }
 
-    /// Ready once the client has sent nothing of its body for its timeout, or the request has taken too long.
+    /// Ready once the client has sent nothing of its body for its timeout, the request has taken too long, or the process waits for
+    /// it no longer.
     fn poll_body_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing == BodyFraming::Tunnel {
             return Poll::Pending;
         }
-        if self.poll_request_deadline(cx).is_ready() {
+        if self.poll_ends(cx).is_ready() {
             return Poll::Ready(());
+        }
+        if self.body_timeout() != BodyTimeout::Enforced {
+            return Poll::Pending;
         }
         let timeout = self.client_timeout;
         ready!(poll_deadline(self.body_deadline(), timeout, cx));
@@ -176,10 +183,47 @@ impl DownstreamStream {
 
     /// Ready once the client has closed the connection. Bytes that arrive are kept.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        match ready!(self.poll_closed(cx)) {
-            Ok(()) => Poll::Ready(ClientFault::Gone),
-            Err(_) => Poll::Ready(self.fault()),
+        self.poll_read_end(cx).map(|_| ClientFault::Gone)
+    }
+
+    /// Ready once a request that waits has no client, or the process waits for it no longer.
+    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        if self.end != Some(End::Cut) && self.poll_cut(cx).is_ready() {
+            return Poll::Ready(ClientFault::Cut);
         }
+        if self.is_complete() { self.poll_client_gone(cx) } else { Poll::Pending }
+    }
+
+    /// The client may wait for `100 Continue` before it sends its body.
+    pub fn expect_body_later(&mut self) {
+        self.set_body_timeout(BodyTimeout::AfterFirstByte);
+    }
+
+    /// From now on the client has to send its body in time.
+    pub fn expect_body(&mut self) {
+        self.set_body_timeout(BodyTimeout::Enforced);
+    }
+
+    /// The request is being answered: its client may send the rest, or may not.
+    pub fn expect_no_body(&mut self) {
+        self.set_body_timeout(BodyTimeout::Lifted);
+    }
+
+    /// Nothing more is read of the body, whatever was wrong with it. The connection closes after the response.
+    pub fn give_up_body(&mut self) {
+        self.end = None;
+    }
+
+    /// Closes the connection by a reset once it is dropped, without the end that TLS would announce: to a client that reads to the
+    /// end of the connection, anything else would make a response whole.
+    pub fn reset_at_close(&mut self) {
+        if let Some(encrypted) = (*self.inner).as_any().downcast_ref::<EncryptedStream>() {
+            encrypted.end_without_notice();
+        }
+        if let Err(error) = reset_at_close(&self.inner) {
+            log::debug!(error:%; "connection is not reset");
+        }
+        self.end = Some(End::Reset);
     }
 
     /// Ready once the request has taken longer than it may, or the process waits for it no longer.
@@ -238,7 +282,7 @@ impl DownstreamStream {
             Some(End::Stalled) => ClientFault::Stalled,
             Some(End::UpstreamTimedOut) => ClientFault::Expired,
             Some(End::Cut) => ClientFault::Cut,
-            Some(End::Closed) | None => ClientFault::Gone,
+            Some(End::Closed | End::Reset) | None => ClientFault::Gone,
         }
     }
 

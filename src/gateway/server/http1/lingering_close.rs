@@ -1,4 +1,5 @@
-//! Lingering close: closes a connection on which the client is still sending, so that it can read its response.
+//! Lingering close: closes a connection on which the client is still sending, so that it can read its response. And the opposite, a
+//! reset.
 //!
 //! Closing with bytes unread resets the connection, and a reset discards what the client has not read yet. So our side is
 //! closed first, and what arrives is read for a while and discarded (RFC 9112, section 9.6).
@@ -6,6 +7,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -32,6 +34,23 @@ pub async fn linger(mut stream: Stream) {
         Ok::<_, io::Error>(())
     };
     let _ = time::timeout(LONGEST, closing).await;
+}
+
+/// Has a connection be reset when it is closed, without what has not been sent yet.
+///
+/// # Errors
+/// If it is not one of TCP.
+pub fn reset_at_close(stream: &Stream) -> io::Result<()> {
+    socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
+}
+
+/// The socket of a stream. Pingora shows no more of it than the number, which newer versions of `socket2` do not take.
+struct Descriptor(RawFd);
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
 }
 
 /// Reads once, into a buffer that is not kept between reads.

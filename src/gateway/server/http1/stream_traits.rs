@@ -25,7 +25,7 @@ impl AsyncRead for DownstreamStream {
         let this = self.get_mut();
         match this.end {
             Some(End::Invalid(error)) => Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error))),
-            Some(End::Closed | End::Stalled | End::Cut) => Poll::Ready(Ok(())),
+            Some(End::Closed | End::Stalled | End::Cut | End::Reset) => Poll::Ready(Ok(())),
             Some(End::UpstreamTimedOut) => Poll::Ready(Err(UpstreamTimedOut.into())),
             None if this.framing == BodyFraming::Nothing => this.poll_closed(cx),
             None => this.poll_body(cx, buf),

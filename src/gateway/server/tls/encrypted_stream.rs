@@ -7,6 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
@@ -26,6 +27,8 @@ use base::http_protocol::HttpProtocol;
 pub struct EncryptedStream {
     pub(super) inner: TlsStream<Stream>,
     digest: Arc<SslDigest>,
+    /// Whether what was sent is not the whole of it.
+    is_truncated: AtomicBool,
 }
 
 impl EncryptedStream {
@@ -35,7 +38,12 @@ impl EncryptedStream {
         let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or_default();
         // Pingora looks for HTTP/2 without TLS on a stream that has none.
         let digest = Arc::new(SslDigest::new(suite, version, None, None, Vec::new()));
-        EncryptedStream { inner, digest }
+        EncryptedStream { inner, digest, is_truncated: AtomicBool::new(false) }
+    }
+
+    /// Sends no `close_notify` at the end, so that the client takes what it got for cut off.
+    pub fn end_without_notice(&self) {
+        self.is_truncated.store(true, Ordering::Relaxed);
     }
 }
 
@@ -54,6 +62,9 @@ forward_writes!(EncryptedStream, inner);
 impl Drop for EncryptedStream {
     /// Sends `close_notify`, as far as that needs no wait: a connection that ends without it may look cut off to its client.
     fn drop(&mut self) {
+        if *self.is_truncated.get_mut() {
+            return;
+        }
         let _ = Pin::new(&mut self.inner).poll_shutdown(&mut Context::from_waker(Waker::noop()));
     }
 }

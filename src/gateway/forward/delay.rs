@@ -1,0 +1,84 @@
+//! Has a request wait in the queue of a leaky bucket, as long as its client is there.
+
+use std::time::Duration;
+
+use metrics::Gauge;
+
+use super::client::Client;
+use super::exchange::Exchange;
+use super::fault::Fault;
+use crate::gateway::enforcement::DelayedPass;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use base::time::{sleep, sleep_precisely};
+use stores::Caller;
+
+/// How often the socket of a client whose request waits is asked whether it is still there.
+const CHECK: Duration = Duration::from_millis(500);
+
+/// Delays a request until its moment has come.
+///
+/// # Errors
+/// If its client has left meanwhile, or the process waits for it no longer. Its place is spent.
+pub async fn delay(
+    client: &mut Client,
+    exchange: &mut Exchange<'_>,
+    DelayedPass { delay, fields }: DelayedPass,
+) -> Result<(), Fault> {
+    exchange.rate_limits = Some(fields);
+    let gateway = &exchange.forwarder.gateway;
+    let metrics = &gateway.metrics.delays;
+    let _waiting = Waiting::new(&metrics.waiting);
+    let began = gateway.clock.now();
+    let elapsed = tokio::select! {
+        biased;
+        () = sleep_precisely(delay.into()) => Ok(()),
+        fault = client_leaves(client, exchange) => Err(fault),
+    };
+    let waited = gateway.clock.now().since(began);
+    if let Some(record) = &mut exchange.record {
+        record.waited = Some(waited);
+    }
+    if let Err(fault) = elapsed {
+        if fault == ClientFault::Gone {
+            metrics.left.increment(1);
+        }
+        return Err(fault.into());
+    }
+    metrics.waited.record(waited.seconds());
+    Ok(())
+}
+
+/// Ends when the client has closed its connection, or its side of it; or with the process.
+///
+/// Of a complete request, the connection reports that. With a body that is still unread, or with further requests that have been
+/// sent ahead, what was read would hide it: then the socket is asked from time to time.
+async fn client_leaves(client: &mut Client, exchange: &Exchange<'_>) -> ClientFault {
+    let asked = async {
+        loop {
+            sleep(CHECK).await;
+            if exchange.socket.as_ref().is_some_and(|socket| socket.has_left()) {
+                return ClientFault::Gone;
+            }
+        }
+    };
+    tokio::select! {
+        fault = asked => fault,
+        fault = std::future::poll_fn(|cx| client.stream.poll_given_up(cx)) => fault,
+    }
+}
+
+/// Counts a request as waiting, until it is dropped.
+struct Waiting<'m>(&'m Gauge);
+
+impl Waiting<'_> {
+    fn new(gauge: &Gauge) -> Waiting<'_> {
+        gauge.increment(1.0);
+        Waiting(gauge)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}

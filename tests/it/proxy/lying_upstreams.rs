@@ -1,0 +1,311 @@
+//! Upstreams that lie about where their responses end, in some 300 ways: no client ever gets a response of another request, nor two
+//! for one, and no connection is used again that is not where it should be.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::{Client, Gateway, Upstream};
+
+/// What must never reach a client.
+const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX-Smuggled: 1\r\n\r\nevil";
+
+/// What the upstream does, and what its client gets.
+#[derive(Clone, Debug)]
+struct Lie {
+    name: String,
+    method: &'static str,
+    /// What is sent at once, and what after the client has its response.
+    first: String,
+    later: String,
+    then: Then,
+    expected: Expected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    Stays,
+    Closes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// The true part of it, whole.
+    Whole(u16, &'static str),
+    /// 502, or a response that is visibly cut.
+    Failure,
+}
+
+/// Responses that are right, each with the method of its request and what its client gets.
+const RIGHT: [(&str, &str, Expected); 9] = [
+    ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Expected::Whole(200, "ok")),
+    ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", Expected::Whole(200, "")),
+    ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", Expected::Whole(200, "ok")),
+    ("GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: y\r\n\r\n", Expected::Whole(200, "")),
+    ("GET", "HTTP/1.1 204 No Content\r\n\r\n", Expected::Whole(204, "")),
+    ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", Expected::Whole(304, "")),
+    ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 63\r\n\r\n", Expected::Whole(200, "")),
+    ("HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", Expected::Whole(200, "")),
+    ("GET", "HTTP/1.1 103 Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Expected::Whole(200, "ok")),
+];
+
+/// What follows a right response, and belongs to none.
+fn surplus() -> [(&'static str, String); 9] {
+    [
+        ("a response", EVIL.to_owned()),
+        ("two responses", EVIL.repeat(2)),
+        ("an interim response and another", format!("HTTP/1.1 100 Continue\r\n\r\n{EVIL}")),
+        ("an empty line", "\r\n".to_owned()),
+        ("a last chunk", "0\r\n\r\n".to_owned()),
+        ("the beginning of a head", "HTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nX: ".to_owned()),
+        ("a body", "evil".to_owned()),
+        ("an upgrade", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\nevil".to_owned()),
+        ("a long body", "evil".repeat(50_000)),
+    ]
+}
+
+/// Heads that have more than one reading, or none.
+const WRONG_LINES: [&str; 34] = [
+    "Content-Length: 2\r\nContent-Length: 65",
+    "Content-Length: 2\r\nContent-Length: 2",
+    "Content-Length: 2, 65",
+    "Content-Length: 2,2",
+    "Content-Length: +2",
+    "Content-Length: -2",
+    "Content-Length: 0x2",
+    "Content-Length: 2 65",
+    "Content-Length: 2;",
+    "Content-Length:",
+    "Content-Length: 99999999999999999999",
+    "Content-Length: \"2\"",
+    "Content-Length : 2",
+    "Content-Length\t: 2",
+    " Content-Length: 2",
+    "Content_Length: 2",
+    "Content.Length: 2",
+    "X: y\r\n Content-Length: 2",
+    "X: y\r\n\tz",
+    ": 2",
+    "X",
+    "X Y: 2",
+    "X: a\rContent-Length: 2",
+    "X: a\nContent-Length: 2",
+    "X: a\0b",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: chunked, chunked",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: chunked;a=b",
+    "Transfer-Encoding: \"chunked\"",
+    "Transfer_Encoding: chunked",
+    "Transfer-Encoding:",
+];
+
+const WRONG_STATUS_LINES: [&str; 17] = [
+    "",
+    " ",
+    "HTTP/1.1",
+    "HTTP/1.1 ",
+    "HTTP/1.1  200 OK",
+    "HTTP/1.1 20 OK",
+    "HTTP/1.1 2000 OK",
+    "HTTP/1.1 099 OK",
+    "HTTP/1.1 2x0 OK",
+    "HTTP/1.1 +20 OK",
+    "HTTP/1.1\t200 OK",
+    "HTTP/1.2 200 OK",
+    "HTTP/2 200 OK",
+    "HTTP/11 200 OK",
+    "http/1.1 200 OK",
+    "ICY 200 OK",
+    "HTTP/1.1 200 O\rK",
+];
+
+const WRONG_CHUNKS: [&str; 24] = [
+    "\r\n",
+    "x\r\nevil\r\n0\r\n\r\n",
+    "-2\r\nok\r\n0\r\n\r\n",
+    "+2\r\nok\r\n0\r\n\r\n",
+    "0x2\r\nok\r\n0\r\n\r\n",
+    " 2\r\nok\r\n0\r\n\r\n",
+    "2 \r\nok\r\n0\r\n\r\n",
+    "2\nok\r\n0\r\n\r\n",
+    "2\r\nok\n0\r\n\r\n",
+    "2\r\nokk\r\n0\r\n\r\n",
+    "2\r\no\r\n0\r\n\r\n",
+    "2\r\nok0\r\n\r\n",
+    "2;a\nok\r\n0\r\n\r\n",
+    "2;a=\0\r\nok\r\n0\r\n\r\n",
+    ";a\r\n\r\n",
+    "100000000\r\nok\r\n0\r\n\r\n",
+    "10000000000000002\r\nok\r\n0\r\n\r\n",
+    "2\r\nok\r\n0\r\n\n",
+    "2\r\nok\r\n0\r\nX\r\n\r\n",
+    "2\r\nok\r\n0\r\n X: y\r\n\r\n",
+    "2\r\nok\r\n0\r\n: y\r\n\r\n",
+    "2\r\nok\r\n0\r\nX: a\rb\r\n\r\n",
+    "2\r\nok\r\n0\r\nX: y\n\r\n",
+    "2\r\nok\r\n",
+];
+
+/// Interim responses that are none.
+const WRONG_INTERIM: [&str; 7] = [
+    "HTTP/1.1 100 Continue\n\r\n",
+    "HTTP/1.1 100 Continue\r\nX\r\n\r\n",
+    "HTTP/1.1 103 Hints\r\nContent-Length: 4\r\n\r\nevil",
+    "HTTP/1.1 103 Hints\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nevil\r\n0\r\n\r\n",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+    "HTTP/1.1 99 Early\r\n\r\n",
+];
+
+fn lies() -> Vec<Lie> {
+    let mut lies = Vec::new();
+    let mut add = |name: String, method, first: String, later: String, then, expected| {
+        lies.push(Lie { name, method, first, later, then, expected });
+    };
+    for (method, right, expected) in RIGHT {
+        for (name, surplus) in surplus() {
+            let name = format!("{name} behind {method} {right:?}");
+            add(format!("at once: {name}"), method, format!("{right}{surplus}"), String::new(), Then::Stays, expected);
+            add(format!("later: {name}"), method, right.to_owned(), surplus, Then::Stays, expected);
+        }
+    }
+    let mut wrong = |name: &str, text: String| {
+        for then in [Then::Stays, Then::Closes] {
+            add(format!("{name}, {then:?}"), "GET", text.clone(), String::new(), then, Expected::Failure);
+        }
+    };
+    for lines in WRONG_LINES {
+        wrong(&format!("{lines:?}"), format!("HTTP/1.1 200 OK\r\n{lines}\r\n\r\n{EVIL}"));
+    }
+    for line in WRONG_STATUS_LINES {
+        wrong(&format!("{line:?}"), format!("{line}\r\nContent-Length: 2\r\n\r\nok{EVIL}"));
+    }
+    for interim in WRONG_INTERIM {
+        wrong(&format!("{interim:?}"), format!("{interim}{EVIL}"));
+    }
+    for chunks in WRONG_CHUNKS {
+        // What comes behind a missing end is no chunk either.
+        wrong(
+            &format!("chunks {chunks:?}"),
+            format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}{EVIL}"),
+        );
+    }
+    add(
+        "33 hints".into(),
+        "GET",
+        format!("{}{EVIL}", "HTTP/1.1 103 Hints\r\n\r\n".repeat(33)),
+        String::new(),
+        Then::Stays,
+        Expected::Failure,
+    );
+    add(
+        "less than its length".into(),
+        "GET",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok".into(),
+        String::new(),
+        Then::Closes,
+        Expected::Failure,
+    );
+    lies
+}
+
+/// A gateway with one thread, so that all its requests share the kept connections, and an upstream that lies at `/NUMBER`. The
+/// receiver gets a message when it has said the last word of a lie, for which the sender asks.
+fn gateway(lies: &Arc<Vec<Lie>>) -> (Gateway, std::sync::mpsc::Sender<()>, Receiver<()>) {
+    let ((go_on, told), (said, last)) = (channel::<()>(), channel());
+    let (told, said, lies) = (Mutex::new(told), Mutex::new(said), Arc::clone(lies));
+    let upstream = Upstream::answering(move |request, stream| {
+        let number = request.line.split(['/', ' ']).nth(2).and_then(|number| number.parse::<usize>().ok());
+        let Some(lie) = number.and_then(|number| lies.get(number)) else {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
+            return;
+        };
+        let _ = stream.write_all(lie.first.as_bytes());
+        if !lie.later.is_empty() {
+            let _ = told.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            let _ = stream.write_all(lie.later.as_bytes());
+            let _ = said.lock().unwrap().send(());
+        }
+        if lie.then == Then::Closes {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    });
+    (Gateway::start(&upstream, "threads: 1\nupstream_timeouts: {read: 5s}"), go_on, last)
+}
+
+fn is_good(client: &mut Client) -> Result<(), String> {
+    client.write_bytes(b"GET /good HTTP/1.1\r\nHost: a\r\n\r\n").map_err(|error| error.to_string())?;
+    match client.response("GET") {
+        Ok(response) if response.body == "good" && response.field("x-smuggled").is_none() => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// What is wrong with what the client of a lie gets, and those after it.
+fn try_lie(
+    number: usize,
+    lie: &Lie,
+    gateway: &Gateway,
+    go_on: &std::sync::mpsc::Sender<()>,
+    said: &Receiver<()>,
+) -> Result<(), String> {
+    let mut client = gateway.client();
+    // So that the lie is told on a kept connection.
+    is_good(&mut client)?;
+    client.write(&format!("{} /{number} HTTP/1.1\r\nHost: a\r\n\r\n", lie.method));
+    let response = client.response(lie.method);
+    if let Ok(response) = &response
+        && (response.field("x-smuggled").is_some() || response.body.contains("evil"))
+    {
+        return Err(format!("{response:?}"));
+    }
+    match (&response, lie.expected) {
+        (Ok(response), Expected::Whole(status, body)) if response.status == status && response.body == body => {}
+        (Ok(response), Expected::Failure) if response.status == 502 => {}
+        (Err(_), Expected::Failure) => {}
+        _ => return Err(format!("{response:?}")),
+    }
+    if !lie.later.is_empty() {
+        go_on.send(()).unwrap();
+        said.recv_timeout(Duration::from_secs(20)).map_err(|error| error.to_string())?;
+    }
+    is_good(&mut gateway.client()).map_err(|error| format!("the next client: {error}"))?;
+    if response.is_ok_and(|response| response.field("connection").as_deref() == Some("keep-alive")) {
+        is_good(&mut client).map_err(|error| format!("the next request: {error}"))?;
+    } else if !client.is_closed() {
+        return Err("more follows on its connection".to_owned());
+    }
+    Ok(())
+}
+
+#[test]
+fn no_lie_reaches_a_client_as_a_response() {
+    let lies = Arc::new(lies());
+    assert!(lies.len() >= 200, "{}", lies.len());
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let parts: Vec<_> = (0..4)
+            .map(|first| {
+                let lies = Arc::clone(&lies);
+                scope.spawn(move || {
+                    let (gateway, go_on, said) = gateway(&lies);
+                    let part = lies.iter().enumerate().skip(first).step_by(4);
+                    let wrong: Vec<String> = part
+                        .filter_map(|(number, lie)| {
+                            let error = try_lie(number, lie, &gateway, &go_on, &said).err()?;
+                            Some(format!("{}: {error}", lie.name))
+                        })
+                        .collect();
+                    gateway.expect("tollgate_http_connections", &[], 0.0);
+                    wrong
+                })
+            })
+            .collect();
+        parts.into_iter().flat_map(|part| part.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{} of {} are wrong:\n{}", wrong.len(), lies.len(), wrong.join("\n"));
+}
