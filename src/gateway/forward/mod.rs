@@ -40,8 +40,8 @@ impl Http1Application for Forwarder {
         shutdown: &ShutdownWatch,
     ) -> Option<Box<DownstreamStream>> {
         let snapshot = self.gateway.snapshot.load();
-        // Without the feature all requests take the way through Pingora's proxy.
-        if !cfg!(feature = "forward") || snapshot.destinations.have_http2_upstreams {
+        // Upstreams of HTTP/2 are reached through Pingora's proxy.
+        if snapshot.destinations.have_http2_upstreams {
             drop(snapshot);
             return Box::pin(serve_session(&self.proxy, stream, request, shutdown)).await;
         }

@@ -187,7 +187,6 @@ fn it_does_not_wait_longer_than_the_drain_timeout() {
     assert!((Duration::from_millis(300)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }
 
-#[cfg(feature = "forward")]
 #[test]
 fn a_request_that_the_end_of_a_drain_cuts_has_a_line_in_the_access_log() {
     let (upstream, _answer) = Upstream::answering_when_told();
@@ -202,7 +201,6 @@ fn a_request_that_the_end_of_a_drain_cuts_has_a_line_in_the_access_log() {
     assert_eq!((&line["kind"], &line["code"], &line["detail"]), (&"error".into(), &499.into(), &"shutdown".into()));
 }
 
-#[cfg(feature = "forward")]
 #[test]
 fn a_request_that_waits_to_be_forwarded_when_a_drain_ends_has_a_line_in_the_access_log() {
     let line = |gateway: &mut Gateway| {

@@ -7,10 +7,8 @@ mod fd_exhaustion;
 mod forwarding;
 mod http10;
 mod kept_connections;
-#[cfg(feature = "forward")]
 mod lying_upstreams;
 mod malformed_responses;
-#[cfg(feature = "forward")]
 mod messages;
 mod pipelining;
 mod request_heads;
@@ -19,11 +17,8 @@ mod responses;
 mod routes;
 mod slow_clients;
 mod total_timeouts;
-#[cfg(feature = "forward")]
 mod truncated_responses;
-#[cfg(feature = "forward")]
 mod uploads;
-#[cfg(feature = "forward")]
 mod upstream_connections;
 mod upstream_faults;
 mod upstream_health;
