@@ -127,7 +127,7 @@ pub struct ClaimedNumbers {
 
 impl ClaimedNumbers {
     /// The limit with these amounts in place of the request's numbers.
-    pub fn with(&self, mut amount: impl FnMut(&ClaimedNumber) -> Cost) -> Algorithm {
+    pub fn with<'n>(&'n self, mut amount: impl FnMut(&'n ClaimedNumber) -> Cost) -> Algorithm {
         let mut numbers = RequestNumbers::default();
         for number in &self.numbers {
             let of_request = match number.kind {

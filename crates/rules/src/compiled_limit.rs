@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::claimed_numbers::{ClaimedAmount, ClaimedNumbers};
+use super::claimed_numbers::ClaimedNumbers;
+use super::compiled_rule::Slot;
 use super::overrides::CompiledOverrides;
-use super::resolved::{Slot, Values};
 use super::rule::{Expose, Mode, OnStoreFailure, RefusalStatus};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
-use ledger::charge::LimitId;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 
@@ -123,7 +122,7 @@ pub enum CompiledPrice {
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,
     /// The slots of the numbers' attributes, in their order.
-    slots: Vec<Slot>,
+    pub slots: Vec<Slot>,
 }
 
 impl CompiledNumbers {
@@ -131,16 +130,5 @@ impl CompiledNumbers {
     pub fn compile(claimed: &ClaimedNumbers, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledNumbers {
         let slots = claimed.numbers.iter().map(|number| slot(&number.from)).collect();
         CompiledNumbers { claimed: claimed.clone(), slots }
-    }
-
-    /// The limit for this request. How each number was read is noted in `values`.
-    pub fn of_request(&self, limit: LimitId, values: &mut Values<'_, '_>) -> Algorithm {
-        let mut slots = self.slots.iter();
-        self.claimed.with(|number| {
-            let text = slots.next().and_then(|slot| values.of(*slot));
-            let ClaimedAmount { amount, result } = number.amount(text);
-            values.claims.push((limit, result));
-            amount
-        })
     }
 }

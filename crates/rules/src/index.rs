@@ -36,6 +36,13 @@ struct Group {
 /// Indexes into the list, in its order.
 pub type Indices = SmallVec<[u32; 16]>;
 
+/// The entries of a list that an index has found; without one, all of them.
+pub fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
+    let all = if found.is_some() { &[] } else { list };
+    let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
+    all.iter().chain(found)
+}
+
 impl Index {
     /// Builds an index. Each entry is its conditions: the slot of an attribute, and the expected value. `None` if the list is
     /// too short for an index to be worth it.

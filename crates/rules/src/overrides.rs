@@ -1,11 +1,10 @@
 //! Chooses the numbers of a limit by the values of its limit keys.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::resolved::{Slot, Values};
-use super::rule::{Fold, KeyPart, Override, OverrideNumbers, Rule};
+use super::compiled_rule::Slot;
+use super::rule::{Fold, Override, OverrideNumbers, Rule};
 use request::attribute::Attribute;
 
 /// The overrides of one limit; most have none.
@@ -18,13 +17,30 @@ pub struct CompiledOverrides {
 
 /// The overrides for the values of one alternative of a limit key.
 #[derive(Clone, Debug)]
-struct PartOverrides {
+pub struct PartOverrides {
     /// The index of the limit key, in the order of the bucket's identity.
-    key: usize,
+    pub key: usize,
     alternative: u8,
-    slot: Slot,
-    part: KeyPart,
+    pub slot: Slot,
+    fold: Fold,
     variants: HashMap<Arc<[u8]>, u32>,
+    /// The values of those overrides that stand in the rule itself, not in a file of their own.
+    in_rule: Vec<Arc<str>>,
+}
+
+impl PartOverrides {
+    /// The variant for a value; `None` without an override of it.
+    pub fn variant(&self, value: &[u8]) -> Option<u32> {
+        match self.fold {
+            Fold::Exact => self.variants.get(value).copied(),
+            Fold::Lower => self.variants.get(&value.to_ascii_lowercase()[..]).copied(),
+        }
+    }
+
+    /// The variant of the first value that this holds for. Values in a file of their own are left out: there may be many.
+    pub fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
+        self.variant(self.in_rule.iter().find(|value| is_it(value.as_bytes()))?.as_bytes())
+    }
 }
 
 impl CompiledOverrides {
@@ -33,17 +49,19 @@ impl CompiledOverrides {
         let mut compiled = Vec::new();
         for (key, limit_key) in rule.sorted_keys().into_iter().enumerate() {
             for (alternative, part) in (0u8..).zip(&limit_key.alternatives) {
-                let mut variants = HashMap::new();
+                let (mut variants, mut in_rule) = (HashMap::new(), Vec::new());
                 for (variant, one) in (1..).zip(overrides).filter(|(_, one)| *one.part == *part) {
                     variants.entry(Arc::clone(&one.value).into()).or_insert(variant);
+                    in_rule.extend((one.index != Override::IN_FILE).then(|| Arc::clone(&one.value)));
                 }
                 if !variants.is_empty() {
                     compiled.push(PartOverrides {
                         key,
                         alternative,
                         slot: slot(&part.attribute),
-                        part: part.clone(),
+                        fold: part.fold,
                         variants,
+                        in_rule,
                     });
                 }
             }
@@ -73,27 +91,8 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// The override for a value, folded, of this attribute; `None` without one.
-    pub fn of_value(&self, part: &KeyPart, value: &[u8]) -> Option<u32> {
-        let mut of_part = self.parts.iter().filter(|overrides| overrides.part == *part);
-        of_part.find_map(|overrides| overrides.variants.get(value).copied())
-    }
-
-    /// The variant for a request: the first override of the file that fits, or 0 without one. `picked` has the index of the
-    /// alternative that had a value, for each limit key.
-    pub fn variant(&self, picked: &[u8], values: &mut Values<'_, '_>) -> u32 {
-        let mut found = None;
-        for PartOverrides { key, alternative, slot, part, variants } in &self.parts {
-            if picked.get(*key) != Some(alternative) {
-                continue;
-            }
-            let Some(value) = values.of(*slot) else { continue };
-            let value = match part.fold {
-                Fold::Exact => Cow::Borrowed(value),
-                Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
-            };
-            found = found.into_iter().chain(variants.get(&value[..]).copied()).min();
-        }
-        found.unwrap_or(0)
+    /// The overrides for the alternatives that had a value. `alternative` returns the index of that alternative for a limit key.
+    pub fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
+        self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }
 }

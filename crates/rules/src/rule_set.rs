@@ -1,9 +1,6 @@
-//! Compiles policies, and determines what a request has to pay.
+//! Compiles policies, once per load of the file.
 //!
-//! Each attribute that any rule reads has one slot and is resolved at most once per request. Compiling happens once per
-//! load of the file; planning once per request, and cannot fail.
-
-use std::borrow::Cow;
+//! Each attribute that any rule reads has one slot, so that it is resolved at most once per request.
 
 use smallvec::SmallVec;
 
@@ -11,22 +8,20 @@ use super::ambiguity::{Ambiguity, AmbiguityCheck};
 use super::claimed_numbers::ClaimedNumbers;
 pub use super::compiled_limit::CompiledLimit;
 use super::compiled_limit::{CompiledNumbers, CompiledPrice, combine_meters};
-use super::denier::{Denier, DenierId, DenierIds};
+use super::compiled_rule::{
+    CompiledAction, CompiledCondition, CompiledKey, CompiledPolicy, CompiledRule, Slot, conditions_of,
+};
+use super::denier::{Denier, DenierId};
 use super::index::Index;
 use super::overrides::CompiledOverrides;
-use super::resolved::{CompiledCondition, Slot, Values};
 use super::rule::{
-    Action, Condition, Fold, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
+    Action, Condition, KeyPart, Limit, Mode, Otherwise, Override, OverrideNumbers, Policy, Price, Rule, RuleSource,
 };
 pub use super::ruling::{Answer, PolicyId, Ruling};
-use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
-use ledger::bucket_key::{Descriptor, KeySeed, LimitIdentity};
-use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
-use ledger::cost::requested_cost;
+use ledger::bucket_key::{KeySeed, LimitIdentity};
+use ledger::charge::LimitId;
 use request::attribute::Attribute;
-use request::identity::Claims;
-use request::matcher::Expectation;
 use request::request::Request;
 
 /// All rules of a file, compiled.
@@ -34,41 +29,13 @@ use request::request::Request;
 pub struct RuleSet {
     attributes: Vec<Attribute>,
     ambiguity: AmbiguityCheck,
-    exempt: Vec<Vec<CompiledCondition>>,
-    policies: Vec<CompiledPolicy>,
+    pub(super) exempt: Vec<Vec<CompiledCondition>>,
+    pub(super) policies: Vec<CompiledPolicy>,
     /// Finds policies by their own conditions.
-    index: Option<Index>,
+    pub(super) index: Option<Index>,
     limits: Vec<CompiledLimit>,
     deniers: Vec<Denier>,
     source: RuleSource,
-}
-
-#[derive(Clone, Debug)]
-struct CompiledPolicy {
-    id: PolicyId,
-    conditions: Vec<CompiledCondition>,
-    mode: Mode,
-    /// The denier for the policy's `otherwise`, if that is `deny`.
-    denies_unmatched: Option<DenierId>,
-    rules: Vec<CompiledRule>,
-    index: Option<Index>,
-}
-
-#[derive(Clone, Debug)]
-struct CompiledRule {
-    conditions: Vec<CompiledCondition>,
-    /// The limit keys in the order of their printed names, which is that of the bucket's identity.
-    keys: Vec<Vec<(Slot, Fold)>>,
-    mode: Mode,
-    action: CompiledAction,
-    until: Option<Timestamp>,
-}
-
-#[derive(Clone, Debug)]
-enum CompiledAction {
-    Allow,
-    Deny(DenierId),
-    Charge(Vec<LimitId>),
 }
 
 impl RuleSet {
@@ -78,7 +45,8 @@ impl RuleSet {
         let mut set = RuleSet::default();
         set.exempt = exempt.iter().map(|conditions| set.conditions(conditions)).collect();
         for (policy, id) in policies.iter().zip(0..) {
-            let rules: Vec<_> = policy.rules.iter().map(|rule| set.rule(policy, rule)).collect();
+            let rules: Vec<_> =
+                policy.rules.iter().enumerate().map(|(index, rule)| set.rule(policy, rule, index)).collect();
             let compiled = CompiledPolicy {
                 id: PolicyId(id),
                 conditions: set.conditions(&policy.conditions),
@@ -171,113 +139,6 @@ impl RuleSet {
         &self.source
     }
 
-    /// Determines what this request has to pay, or that it is exempt or denied. `at` is calendar time: rules may apply until a
-    /// date.
-    pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
-        let (mut unmatched, mut shadow_denials) = (SmallVec::new(), DenierIds::new());
-        let mut values = Values::new(&self.attributes, request, at);
-        let answer = self.answer(&mut values, &mut unmatched, &mut shadow_denials);
-        let is_unlimited = values.is_unlimited || matches!(answer, Answer::Exempt);
-        let claims = match &answer {
-            Answer::TooLarge(_) | Answer::Charge(_) => values.claims,
-            Answer::Denied(_) | Answer::Exempt => SmallVec::new(),
-        };
-        Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }
-    }
-
-    fn answer(
-        &self,
-        values: &mut Values<'_, '_>,
-        unmatched: &mut SmallVec<[PolicyId; 2]>,
-        shadow_denials: &mut DenierIds,
-    ) -> Answer {
-        let mut plan = Plan::default();
-        for policy in values.among(&self.policies, self.index.as_ref()) {
-            if !values.hold(&policy.conditions) {
-                continue;
-            }
-            match self.walk(policy, values, &mut plan, shadow_denials) {
-                PolicyResult::Decided => {}
-                PolicyResult::Denied(by) => {
-                    shadow_denials.clear();
-                    return Answer::Denied(by);
-                }
-                PolicyResult::Unmatched => unmatched.push(policy.id),
-            }
-        }
-        // Only now: a `deny` applies to exempt requests as well.
-        if self.exempt.iter().any(|conditions| values.hold(conditions)) {
-            unmatched.clear();
-            return Answer::Exempt;
-        }
-        Answer::for_plan(plan)
-    }
-
-    fn walk(
-        &self,
-        policy: &CompiledPolicy,
-        values: &mut Values<'_, '_>,
-        plan: &mut Plan,
-        shadow_denials: &mut DenierIds,
-    ) -> PolicyResult {
-        for rule in values.among(&policy.rules, policy.index.as_ref()) {
-            if rule.until.is_some_and(|until| until <= values.at) || !values.hold(&rule.conditions) {
-                continue;
-            }
-            let Some(descriptor) = describe(rule, values) else { continue };
-            let shadow = policy.mode == Mode::Shadow || rule.mode == Mode::Shadow;
-            match &rule.action {
-                CompiledAction::Charge(limits) => {
-                    for id in limits {
-                        self.charge(*id, &descriptor, values, plan);
-                    }
-                }
-                CompiledAction::Deny(by) if !shadow => return PolicyResult::Denied(*by),
-                CompiledAction::Deny(by) => shadow_denials.push(*by),
-                CompiledAction::Allow => values.is_unlimited |= !shadow,
-            }
-            // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
-            if rule.mode == Mode::Enforce || policy.mode == Mode::Shadow {
-                return PolicyResult::Decided;
-            }
-        }
-        match (policy.denies_unmatched, policy.mode) {
-            (Some(by), Mode::Enforce) => PolicyResult::Denied(by),
-            (Some(by), Mode::Shadow) => {
-                shadow_denials.push(by);
-                PolicyResult::Decided
-            }
-            (None, _) => PolicyResult::Unmatched,
-        }
-    }
-
-    fn charge(&self, id: LimitId, described: &RuleDescriptor, values: &mut Values<'_, '_>, plan: &mut Plan) {
-        let Some(limit) = self.limit(id) else { return };
-        let variant = limit.overrides.variant(&described.picked, values);
-        if limit.is_unlimited(variant) {
-            values.is_unlimited |= limit.mode == Mode::Enforce;
-            return;
-        }
-        let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
-        let cost = match limit.price {
-            CompiledPrice::Fixed(cost) => cost,
-            CompiledPrice::FromRequest { slot, default, min, max } => {
-                requested_cost(values.of(slot), default, min, max)
-            }
-        };
-        let algorithm = match &limit.claimed {
-            Some(claimed) if variant == 0 => claimed.of_request(id, values),
-            _ => *algorithm,
-        };
-        let key = limit.seed.key(&described.descriptor);
-        let charge =
-            Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant), purpose: ChargePurpose::Spend };
-        match limit.mode {
-            Mode::Enforce => plan.enforce(charge),
-            Mode::Shadow => plan.shadow.push(charge),
-        }
-    }
-
     fn slot(&mut self, attribute: &Attribute) -> Slot {
         let index = self.attributes.iter().position(|known| known == attribute);
         Slot(index.unwrap_or_else(|| {
@@ -289,12 +150,12 @@ impl RuleSet {
     fn conditions(&mut self, conditions: &[Condition]) -> Vec<CompiledCondition> {
         let compile = |condition: &Condition| CompiledCondition {
             slot: self.slot(&condition.attribute),
-            expectation: condition.expectation.clone(),
+            condition: condition.clone(),
         };
         conditions.iter().map(compile).collect()
     }
 
-    fn rule(&mut self, policy: &Policy, rule: &Rule) -> CompiledRule {
+    fn rule(&mut self, policy: &Policy, rule: &Rule, index: usize) -> CompiledRule {
         let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
         let action = match &rule.action {
             Action::Allow => CompiledAction::Allow,
@@ -303,12 +164,17 @@ impl RuleSet {
                 limits.iter().flat_map(|limit| self.limits_of(policy, rule, limit, mode)).collect(),
             ),
         };
+        let part = |set: &mut RuleSet, part: &KeyPart| (set.slot(&part.attribute), part.fold);
         CompiledRule {
+            index,
             conditions: self.conditions(&rule.conditions),
             keys: rule
                 .sorted_keys()
                 .into_iter()
-                .map(|key| key.alternatives.iter().map(|part| (self.slot(&part.attribute), part.fold)).collect())
+                .map(|key| CompiledKey {
+                    key: key.clone(),
+                    parts: key.alternatives.iter().map(|one| part(self, one)).collect(),
+                })
                 .collect(),
             mode: rule.mode,
             action,
@@ -395,39 +261,4 @@ impl RuleSet {
         self.limits.push(limit);
         id
     }
-}
-
-/// The conditions of an entry for an index.
-fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
-    conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
-}
-
-enum PolicyResult {
-    Decided,
-    Denied(DenierId),
-    Unmatched,
-}
-
-/// A descriptor, and the index of the alternative that had a value for each limit key.
-struct RuleDescriptor {
-    descriptor: Descriptor,
-    picked: SmallVec<[u8; 8]>,
-}
-
-/// The descriptor of a request; `None` if one of the rule's keys has no value.
-fn describe(rule: &CompiledRule, values: &mut Values<'_, '_>) -> Option<RuleDescriptor> {
-    let mut described = RuleDescriptor { descriptor: Descriptor::default(), picked: SmallVec::new() };
-    let issuer = values.request.claims.and_then(Claims::issuer);
-    for alternatives in &rule.keys {
-        let (number, (slot, fold)) = (0u8..).zip(alternatives).find(|(_, (slot, _))| values.of(*slot).is_some())?;
-        let attribute = values.attribute(*slot);
-        let value = values.of(*slot)?;
-        let value = match fold {
-            Fold::Exact => Cow::Borrowed(value),
-            Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
-        };
-        described.descriptor.push_value(number, attribute, issuer, &value);
-        described.picked.push(number);
-    }
-    Some(described)
 }

@@ -1,29 +1,33 @@
 //! Explains how much a request has to pay and why, with the outcome of every policy and every rule.
 //!
-//! It walks the rules as they are written, one after the other, unlike [`RuleSet::plan`], which need not check all of them; a
-//! property test holds that both give the same answer. It costs more, and takes an observer of attributes rather than a request.
+//! It is the walk of [`RuleSet::plan`], with every rule checked and every step noted. It costs more, and takes an observer of
+//! attributes rather than a request.
 //!
 //! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
 //! [`Explanation::undecided`].
 
 mod charging;
+mod facts;
 mod parts;
 #[cfg(test)]
 mod plan_parity;
 mod words;
 
-use super::denier::{Denier, DenierId};
+use super::claimed_numbers::{ClaimedAmount, ClaimedNumber};
+use super::compiled_limit::CompiledLimit;
+use super::compiled_rule::{CompiledPolicy, CompiledRule, Slot};
 use super::partial::{Knowledge, Observation};
-use super::rule::{Action, Condition, Fold, LimitKey, Mode, Otherwise, Policy, Rule};
-use super::rule_set::{Answer, RuleSet};
-use charging::Walk;
-use ledger::charge::{LimitId, Plan};
+use super::rule::{Condition, Mode, Policy};
+use super::rule_set::RuleSet;
+use super::walk::{Finding, Observer, PolicyResult, RuleFinding};
+use charging::ChargeNotes;
+use facts::{PartialFacts, PickedKeys};
+use ledger::charge::Charge;
 pub use parts::{
     Exemption, ExplainedCharge, ExplainedNumber, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement,
     PickedKey, PolicyEnd, PolicyOutcome, RuleCharges, RuleOutcome, SkipReason, UndecidedPart,
 };
 use request::attribute::Attribute;
-use request::matcher::Expectation;
 pub use words::Date;
 
 impl RuleSet {
@@ -33,214 +37,131 @@ impl RuleSet {
         see: &mut dyn FnMut(&'a Attribute) -> Observation<'a>,
         known: Knowledge<'a>,
     ) -> Explanation<'a> {
-        let mut walk = Walk { rules: self, see, known, plan: Plan::default(), next: LimitId(0) };
-        let mut denied_by = None;
-        let policies: Vec<_> =
-            self.source().policies.iter().map(|policy| walk.policy(policy, &mut denied_by)).collect();
-        let exemption = match denied_by {
-            Some(_) => Exemption::NotChecked,
-            None => walk.exemption(&self.source().exempt),
-        };
-        let plan = walk.plan;
-        let answer = match (denied_by, &exemption) {
-            (Some(policy), _) => Answer::Denied(self.denier_of(policy, denying_rule(&policies))),
-            (None, Exemption::By(_)) => Answer::Exempt,
-            _ => Answer::for_plan(plan),
-        };
-        Explanation { policies, exemption, answer }
+        let mut notes = Notes::new(self);
+        let ruling = self.walk(&mut PartialFacts { rules: self, see, known }, &mut notes);
+        let Notes { policies, exemption, .. } = notes;
+        Explanation { policies, exemption, answer: ruling.answer }
     }
 }
 
-impl RuleSet {
-    fn denier_of(&self, policy: &str, rule: Option<&str>) -> DenierId {
-        let is_it = |denier: &Denier| denier.policy == policy && denier.rule.as_deref() == rule;
-        let index = self.deniers().iter().position(is_it).and_then(|index| u32::try_from(index).ok());
-        DenierId(index.unwrap_or(u32::MAX))
-    }
+/// Notes every step of a walk.
+struct Notes<'a> {
+    /// All policies of the file. Until the walk reaches a policy, it is not checked, and its rules are skipped.
+    policies: Vec<ExplainedPolicy<'a>>,
+    exemption: Exemption<'a>,
+    /// The exemptions of the file.
+    exempt: &'a [Vec<Condition>],
+    /// The charges of the rule that is being walked over.
+    charging: ChargeNotes<'a>,
 }
 
-/// The rule that denies the request; `None` if a policy's `otherwise` does.
-fn denying_rule<'a>(policies: &[ExplainedPolicy<'a>]) -> Option<&'a str> {
-    policies.iter().find_map(|explained| match explained.part {
-        PolicyOutcome::TakesPart(PolicyEnd::Denied { by }) => Some(by),
-        _ => None,
-    })
-}
-
-impl<'a> Walk<'a, '_> {
-    fn policy(&mut self, policy: &'a Policy, denied_by: &mut Option<&'a str>) -> ExplainedPolicy<'a> {
-        let mut matched = Vec::new();
-        let part = match *denied_by {
-            Some(denied_by) => Some(PolicyOutcome::NotChecked { denied_by }),
-            None => match self.conditions(&policy.conditions) {
-                ConditionsOutcome::Hold(elements) => {
-                    matched = elements;
-                    None
-                }
-                ConditionsOutcome::Fail(failure) => Some(PolicyOutcome::Fails(failure)),
-                ConditionsOutcome::Unknown(attributes) => Some(PolicyOutcome::Undecidable(attributes)),
-            },
-        };
-        let mut ended = None;
-        let mut rules = Vec::with_capacity(policy.rules.len());
-        for rule in &policy.rules {
-            let mode = if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode };
-            let first = self.next;
-            self.next = LimitId(self.next.0.saturating_add(rule.limit_count()));
-            let outcome = match (&part, ended) {
-                (Some(_), _) => RuleOutcome::Skipped(SkipReason::PolicySkipped),
-                (
-                    None,
-                    Some(
-                        PolicyEnd::Decided { by: rule }
-                        | PolicyEnd::Denied { by: rule }
-                        | PolicyEnd::Undecided { at: rule },
-                    ),
-                ) => RuleOutcome::Skipped(SkipReason::After { rule }),
-                (None, _) => self.rule(rule, first),
+impl<'a> Notes<'a> {
+    fn new(rules: &'a RuleSet) -> Notes<'a> {
+        let policy = |policy: &'a Policy| {
+            let rule = |rule| ExplainedRule {
+                rule,
+                mode: if policy.mode == Mode::Shadow { Mode::Shadow } else { rule.mode },
+                outcome: RuleOutcome::Skipped(SkipReason::PolicySkipped),
             };
-            if part.is_none() && ended.is_none() {
-                ended = end(policy, rule, mode, &outcome);
-            }
-            rules.push(ExplainedRule { rule, mode, outcome });
-        }
-        let part =
-            part.unwrap_or_else(|| PolicyOutcome::TakesPart(ended.unwrap_or(PolicyEnd::Otherwise(policy.otherwise))));
-        match part {
-            PolicyOutcome::TakesPart(PolicyEnd::Denied { .. }) => *denied_by = Some(&policy.name),
-            PolicyOutcome::TakesPart(PolicyEnd::Otherwise(Otherwise::Deny)) if policy.mode == Mode::Enforce => {
-                *denied_by = Some(&policy.name);
-            }
-            _ => {}
-        }
-        ExplainedPolicy { policy, part, matched, rules }
-    }
-
-    fn exemption(&mut self, exempt: &'a [Vec<Condition>]) -> Exemption<'a> {
-        let mut unknown = Vec::new();
-        for conditions in exempt {
-            match self.conditions(conditions) {
-                ConditionsOutcome::Hold(_) => return Exemption::By(conditions),
-                ConditionsOutcome::Fail(_) => {}
-                ConditionsOutcome::Unknown(attributes) => unknown.extend(attributes),
-            }
-        }
-        if unknown.is_empty() { Exemption::None } else { Exemption::Undecidable(unknown) }
-    }
-
-    /// All of them must hold. The first that fails decides, even if others are not known.
-    fn conditions(&mut self, conditions: &'a [Condition]) -> ConditionsOutcome<'a> {
-        let (mut unknown, mut matched) = (Vec::new(), Vec::new());
-        for condition in conditions {
-            let found = (self.see)(&condition.attribute);
-            match self.known.evaluate(&condition.expectation, &condition.attribute, &found) {
-                Some(true) => self.match_elements(condition, &found, &mut matched),
-                Some(false) => {
-                    // A network is compared with the whole address, of which the attribute has only the prefix.
-                    let compares = condition.expectation.compares_networks() && found != Observation::Missing;
-                    let whole = self.known.client.filter(|_| compares);
-                    let found =
-                        whole.map_or(found, |client| Observation::Value(client.to_string().into_bytes().into()));
-                    return ConditionsOutcome::Fail(Failure::Condition { condition, found });
-                }
-                None => unknown.push(&condition.attribute),
-            }
-        }
-        if unknown.is_empty() { ConditionsOutcome::Hold(matched) } else { ConditionsOutcome::Unknown(unknown) }
-    }
-
-    /// Adds the elements of a list that fulfil a condition: for each operator the first.
-    fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
-        let Observation::List(elements) = found else { return };
-        let attribute = &condition.attribute;
-        for expectation in condition.expectation.operators() {
-            if matches!(
-                expectation,
-                Expectation::Not(_) | Expectation::Present(_) | Expectation::Cidr(_) | Expectation::CidrFile(_)
-            ) {
-                continue;
-            }
-            let holds = |element: &&Observation<'a>| self.known.evaluate(expectation, attribute, element) == Some(true);
-            let Some(element) = elements.iter().find(holds) else { continue };
-            let one = MatchedElement { attribute, element: element.clone() };
-            if !matched.contains(&one) {
-                matched.push(one);
-            }
-        }
-    }
-
-    fn rule(&mut self, rule: &'a Rule, first: LimitId) -> RuleOutcome<'a> {
-        if let Some(since) = rule.until.filter(|until| *until <= self.known.at) {
-            return RuleOutcome::Fails(Failure::Over { since });
-        }
-        let (mut unknown, matched) = match self.conditions(&rule.conditions) {
-            ConditionsOutcome::Hold(matched) => (Vec::new(), matched),
-            ConditionsOutcome::Fail(failure) => return RuleOutcome::Fails(failure),
-            ConditionsOutcome::Unknown(attributes) => (attributes, Vec::new()),
+            let part = PolicyOutcome::NotChecked { denied_by: "" };
+            ExplainedPolicy { policy, part, matched: Vec::new(), rules: policy.rules.iter().map(rule).collect() }
         };
-        let mut picked = Vec::with_capacity(rule.keys.len());
-        for key in rule.sorted_keys() {
-            match self.pick(key) {
-                Pick::Value(value) => picked.push(value),
-                Pick::Missing => return RuleOutcome::Fails(Failure::Key(key)),
-                Pick::Unknown(attribute) => unknown.push(attribute),
+        Notes {
+            policies: rules.source().policies.iter().map(policy).collect(),
+            exemption: Exemption::None,
+            exempt: &rules.source().exempt,
+            charging: ChargeNotes::default(),
+        }
+    }
+
+    /// A policy, and those after it.
+    fn policy_and_rest(
+        &mut self,
+        policy: &CompiledPolicy,
+    ) -> Option<(&mut ExplainedPolicy<'a>, &mut [ExplainedPolicy<'a>])> {
+        self.policies.get_mut(usize::try_from(policy.id.0).ok()?..)?.split_first_mut()
+    }
+}
+
+type PartialFinding<'a> = Finding<Vec<MatchedElement<'a>>, Failure<'a>, Vec<&'a Attribute>>;
+
+impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for Notes<'a> {
+    fn policy(&mut self, policy: &'a CompiledPolicy, finding: PartialFinding<'a>) {
+        let Some((explained, _)) = self.policy_and_rest(policy) else { return };
+        match finding {
+            Finding::Holds(matched) => explained.matched = matched,
+            Finding::Fails(failure) => explained.part = PolicyOutcome::Fails(failure),
+            Finding::Unknown(attributes) => explained.part = PolicyOutcome::Undecidable(attributes),
+        }
+    }
+
+    fn rule(
+        &mut self,
+        policy: &'a CompiledPolicy,
+        rule: &'a CompiledRule,
+        finding: RuleFinding<'a, PartialFacts<'a, 'w>>,
+    ) {
+        let ChargeNotes { charges, .. } = std::mem::take(&mut self.charging);
+        let Some((explained, _)) = self.policy_and_rest(policy) else { return };
+        let Some(explained) = explained.rules.get_mut(rule.index) else { return };
+        explained.outcome = match finding {
+            RuleFinding::Applies { matched, picked: PickedKeys { keys, .. } } => {
+                RuleOutcome::Applies { picked: keys, charges, matched }
+            }
+            RuleFinding::Fails(failure) => RuleOutcome::Fails(failure),
+            RuleFinding::Over { since } => RuleOutcome::Fails(Failure::Over { since }),
+            RuleFinding::Unknown(attributes) => RuleOutcome::Undecidable(attributes),
+        };
+    }
+
+    fn end(&mut self, policy: &'a CompiledPolicy, result: &PolicyResult<'a>) {
+        let exemption = &mut self.exemption;
+        if let PolicyResult::Denied { .. } = result {
+            *exemption = Exemption::NotChecked;
+        }
+        let Some((explained, rest)) = self.policy_and_rest(policy) else { return };
+        let ExplainedPolicy { policy, rules, part, .. } = explained;
+        let name = |rule: &CompiledRule| policy.rules.get(rule.index).map_or("", |rule| &*rule.name);
+        let (end, last) = match result {
+            PolicyResult::Decided(rule) => (PolicyEnd::Decided { by: name(rule) }, Some(rule)),
+            PolicyResult::Denied { rule: Some(rule), .. } => (PolicyEnd::Denied { by: name(rule) }, Some(rule)),
+            PolicyResult::Undecided(rule) => (PolicyEnd::Undecided { at: name(rule) }, Some(rule)),
+            PolicyResult::Denied { rule: None, .. } | PolicyResult::Unmatched | PolicyResult::WouldDeny => {
+                (PolicyEnd::Otherwise(policy.otherwise), None)
+            }
+        };
+        *part = PolicyOutcome::TakesPart(end);
+        if let Some(last) = last {
+            for rule in rules.iter_mut().skip(last.index.saturating_add(1)) {
+                rule.outcome = RuleOutcome::Skipped(SkipReason::After { rule: name(last) });
             }
         }
-        if !unknown.is_empty() {
-            return RuleOutcome::Undecidable(unknown);
-        }
-        match &rule.action {
-            Action::Allow | Action::Deny => RuleOutcome::Applies { picked, charges: RuleCharges::default(), matched },
-            Action::Charge(limits) => match self.charges(limits, first, &picked) {
-                Ok(charges) => RuleOutcome::Applies { picked, charges, matched },
-                Err(attribute) => RuleOutcome::Undecidable(vec![attribute]),
-            },
+        if let PolicyResult::Denied { .. } = result {
+            rest.iter_mut().for_each(|one| one.part = PolicyOutcome::NotChecked { denied_by: &policy.name });
         }
     }
 
-    /// The first alternative that has a value.
-    fn pick(&mut self, key: &'a LimitKey) -> Pick<'a> {
-        for (alternative, part) in (0u8..).zip(&key.alternatives) {
-            let value = match ((self.see)(&part.attribute), part.fold) {
-                // A list is no value to count by.
-                (Observation::Missing | Observation::List(_), _) => continue,
-                // The pseudonym of a folded value does not follow from that of the value.
-                (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
-                    return Pick::Unknown(&part.attribute);
-                }
-                (Observation::Value(value), Fold::Lower) => Observation::Value(value.to_ascii_lowercase().into()),
-                (seen, Fold::Exact) => seen,
-            };
-            return Pick::Value(PickedKey { key, alternative, part, value });
-        }
-        Pick::Missing
+    fn number(&mut self, facts: &mut PartialFacts<'a, 'w>, slot: Slot, number: &'a ClaimedNumber, read: ClaimedAmount) {
+        self.charging.number(facts, slot, number, read);
     }
-}
 
-/// Whether all conditions of a rule or policy hold.
-enum ConditionsOutcome<'a> {
-    /// All hold; of lists, because of these elements.
-    Hold(Vec<MatchedElement<'a>>),
-    Fail(Failure<'a>),
-    Unknown(Vec<&'a Attribute>),
-}
+    fn charge(&mut self, limit: &'a CompiledLimit, charge: &Charge) {
+        Observer::<PartialFacts<'a, 'w>>::charge(&mut self.charging, limit, charge);
+    }
 
-enum Pick<'a> {
-    Value(PickedKey<'a>),
-    Missing,
-    Unknown(&'a Attribute),
-}
+    fn unlimited(&mut self, limit: &'a CompiledLimit) {
+        Observer::<PartialFacts<'a, 'w>>::unlimited(&mut self.charging, limit);
+    }
 
-/// How a policy ends with this rule; `None` if it goes on with the next rule.
-fn end<'a>(policy: &Policy, rule: &'a Rule, mode: Mode, outcome: &RuleOutcome<'a>) -> Option<PolicyEnd<'a>> {
-    // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
-    let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
-    match outcome {
-        RuleOutcome::Applies { .. } if matches!(rule.action, Action::Deny) && mode == Mode::Enforce => {
-            Some(PolicyEnd::Denied { by: &rule.name })
-        }
-        RuleOutcome::Applies { .. } if ends => Some(PolicyEnd::Decided { by: &rule.name }),
-        RuleOutcome::Undecidable(_) if ends => Some(PolicyEnd::Undecided { at: &rule.name }),
-        _ => None,
+    fn exemption(&mut self, index: usize, finding: PartialFinding<'a>) {
+        self.exemption = match (finding, std::mem::replace(&mut self.exemption, Exemption::None)) {
+            (Finding::Holds(_), _) => self.exempt.get(index).map_or(Exemption::None, |by| Exemption::By(by)),
+            (Finding::Fails(_), before) => before,
+            (Finding::Unknown(attributes), Exemption::Undecidable(mut before)) => {
+                before.extend(attributes);
+                Exemption::Undecidable(before)
+            }
+            (Finding::Unknown(attributes), _) => Exemption::Undecidable(attributes),
+        };
     }
 }

@@ -9,14 +9,14 @@ use super::forwarding::Forwarding;
 use super::split::{PartialShare, Split};
 use super::target::Target;
 use super::{DEFAULT, RouteId, UpstreamId};
-use crate::index::Index;
+use crate::compiled_rule::{CompiledCondition, Slot, conditions_of};
+use crate::index::{Index, among};
 use crate::partial::{Knowledge, Observation};
-use crate::resolved::{CompiledCondition, Slot, Values};
+use crate::resolved::Values;
 use crate::rule::Condition;
 use base::position::Position;
 use base::time::Timestamp;
 use request::attribute::Attribute;
-use request::matcher::Expectation;
 use request::request::Request;
 
 /// A route.
@@ -111,7 +111,7 @@ impl RouteSet {
         };
         let mut condition = |condition: &Condition| CompiledCondition {
             slot: slot(&condition.attribute),
-            expectation: condition.expectation.clone(),
+            condition: condition.clone(),
         };
         let compiled: Vec<CompiledRoute> = (0..)
             .zip(&routes)
@@ -174,7 +174,8 @@ impl RouteSet {
         }
         // No route depends on the time.
         let mut values = Values::new(&self.attributes, request, Timestamp(0));
-        let mut candidates = values.among(&self.compiled, self.index.as_ref());
+        let found = self.index.as_ref().map(|index| values.find(index));
+        let mut candidates = among(&self.compiled, found);
         candidates.find(|route| values.hold(&route.conditions))
     }
 
@@ -239,10 +240,6 @@ impl CompiledRoute {
     }
 }
 
-fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
-    conditions.iter().map(|condition| (condition.slot.0, &condition.expectation))
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -250,7 +247,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use request::matcher::Text;
+    use request::matcher::{Expectation, Text};
     use request::request::ClientAddress;
 
     fn condition(attribute: &str, text: &str) -> Condition {

@@ -1,0 +1,69 @@
+//! Policies and rules, compiled: each attribute that they read has a slot.
+
+use smallvec::SmallVec;
+
+use super::denier::DenierId;
+use super::index::Index;
+use super::rule::{Condition, Fold, LimitKey, Mode};
+use super::ruling::PolicyId;
+use base::time::Timestamp;
+use ledger::charge::LimitId;
+use request::matcher::Expectation;
+
+/// The index of an attribute among those that the file reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub usize);
+
+/// One condition.
+#[derive(Clone, Debug)]
+pub struct CompiledCondition {
+    pub slot: Slot,
+    pub condition: Condition,
+}
+
+/// A policy, with its rules.
+#[derive(Clone, Debug)]
+pub struct CompiledPolicy {
+    pub id: PolicyId,
+    pub conditions: Vec<CompiledCondition>,
+    pub mode: Mode,
+    /// The denier for the policy's `otherwise`, if that is `deny`.
+    pub denies_unmatched: Option<DenierId>,
+    pub rules: Vec<CompiledRule>,
+    /// Finds rules by their own conditions.
+    pub index: Option<Index>,
+}
+
+/// A rule, with its limits.
+#[derive(Clone, Debug)]
+pub struct CompiledRule {
+    /// The index of the rule in its policy.
+    pub index: usize,
+    pub conditions: Vec<CompiledCondition>,
+    /// In the order of their printed names, which is that of the bucket's identity.
+    pub keys: Vec<CompiledKey>,
+    pub mode: Mode,
+    pub action: CompiledAction,
+    pub until: Option<Timestamp>,
+}
+
+/// A limit key.
+#[derive(Clone, Debug)]
+pub struct CompiledKey {
+    pub key: LimitKey,
+    /// Its alternatives.
+    pub parts: SmallVec<[(Slot, Fold); 1]>,
+}
+
+/// The effect of a rule that applies.
+#[derive(Clone, Debug)]
+pub enum CompiledAction {
+    Allow,
+    Deny(DenierId),
+    Charge(Vec<LimitId>),
+}
+
+/// The conditions of an entry for an index.
+pub fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
+    conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
+}

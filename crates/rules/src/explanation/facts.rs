@@ -1,0 +1,201 @@
+//! Answers the questions of a walk from what is known of a request, which may be a part of it.
+
+use super::parts::{Failure, MatchedElement, PickedKey};
+use crate::compiled_limit::{CompiledLimit, CompiledNumbers, CompiledPrice};
+use crate::compiled_rule::{CompiledCondition, CompiledRule, Slot};
+use crate::index::{Index, Indices};
+use crate::partial::{Knowledge, Observation};
+use crate::rule::{Condition, Fold, LimitKey};
+use crate::rule_set::RuleSet;
+use crate::walk::{Facts, Finding};
+use base::time::Timestamp;
+use ledger::bucket_key::Descriptor;
+use request::attribute::Attribute;
+use request::matcher::Expectation;
+
+/// The attributes of a request, as far as they are known.
+pub struct PartialFacts<'a, 'w> {
+    pub rules: &'a RuleSet,
+    /// Returns the knowledge about an attribute's value.
+    pub see: &'w mut dyn FnMut(&'a Attribute) -> Observation<'a>,
+    pub known: Knowledge<'a>,
+}
+
+/// The values that the limit keys of a rule have picked.
+#[derive(Default)]
+pub struct PickedKeys<'a> {
+    /// In the order of the bucket's identity.
+    pub keys: Vec<PickedKey<'a>>,
+    descriptor: Descriptor,
+}
+
+impl<'a> PickedKeys<'a> {
+    /// Adds a value. A pseudonym takes the place of an unknown one: the bucket is not the gateway's then, but still distinguishes
+    /// clients.
+    pub fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
+        let PickedKey { alternative, part, value, .. } = &picked;
+        let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
+        match value {
+            Observation::Value(value) => push(value),
+            Observation::Named(name) => push(name.to_string().as_bytes()),
+            Observation::Missing | Observation::List(_) | Observation::Unknown => {}
+        }
+        self.keys.push(picked);
+    }
+}
+
+impl<'a> PartialFacts<'a, '_> {
+    /// The knowledge about the attribute of a slot; `Missing` for a slot of another rule set.
+    pub fn look(&mut self, slot: Slot) -> Observation<'a> {
+        self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
+    }
+
+    /// Adds the elements of a list that fulfil a condition: for each operator the first.
+    fn match_elements(&self, condition: &'a Condition, found: &Observation<'a>, matched: &mut Vec<MatchedElement<'a>>) {
+        let Observation::List(elements) = found else { return };
+        let attribute = &condition.attribute;
+        for expectation in condition.expectation.operators() {
+            if matches!(
+                expectation,
+                Expectation::Not(_) | Expectation::Present(_) | Expectation::Cidr(_) | Expectation::CidrFile(_)
+            ) {
+                continue;
+            }
+            let holds = |element: &&Observation<'a>| self.known.evaluate(expectation, attribute, element) == Some(true);
+            let Some(element) = elements.iter().find(holds) else { continue };
+            let one = MatchedElement { attribute, element: element.clone() };
+            if !matched.contains(&one) {
+                matched.push(one);
+            }
+        }
+    }
+
+    /// The first alternative that has a value.
+    fn pick_key(&mut self, key: &'a LimitKey) -> Finding<PickedKey<'a>, Failure<'a>, &'a Attribute> {
+        for (alternative, part) in (0u8..).zip(&key.alternatives) {
+            let value = match ((self.see)(&part.attribute), part.fold) {
+                // A list is no value to count by.
+                (Observation::Missing | Observation::List(_), _) => continue,
+                // The pseudonym of a folded value does not follow from that of the value.
+                (Observation::Unknown, _) | (Observation::Named(_), Fold::Lower) => {
+                    return Finding::Unknown(&part.attribute);
+                }
+                (Observation::Value(value), Fold::Lower) => Observation::Value(value.to_ascii_lowercase().into()),
+                (seen, Fold::Exact) => seen,
+            };
+            return Finding::Holds(PickedKey { key, alternative, part, value });
+        }
+        Finding::Fails(Failure::Key(key))
+    }
+}
+
+impl<'a> Facts<'a> for PartialFacts<'a, '_> {
+    type Match = Vec<MatchedElement<'a>>;
+    type Failure = Failure<'a>;
+    /// The attributes that are not known.
+    type Unknown = Vec<&'a Attribute>;
+    type Picked = PickedKeys<'a>;
+
+    fn at(&self) -> Timestamp {
+        self.known.at
+    }
+
+    /// All entries are checked, so that each has its reason.
+    fn find(&mut self, _: &Index) -> Option<Indices> {
+        None
+    }
+
+    fn conditions(
+        &mut self,
+        conditions: &'a [CompiledCondition],
+    ) -> Finding<Self::Match, Self::Failure, Self::Unknown> {
+        let (mut unknown, mut matched) = (Vec::new(), Vec::new());
+        for CompiledCondition { condition, .. } in conditions {
+            let found = (self.see)(&condition.attribute);
+            match self.known.evaluate(&condition.expectation, &condition.attribute, &found) {
+                Some(true) => self.match_elements(condition, &found, &mut matched),
+                Some(false) => {
+                    // A network is compared with the whole address, of which the attribute has only the prefix.
+                    let compares = condition.expectation.compares_networks() && found != Observation::Missing;
+                    let whole = self.known.client.filter(|_| compares);
+                    let found =
+                        whole.map_or(found, |client| Observation::Value(client.to_string().into_bytes().into()));
+                    return Finding::Fails(Failure::Condition { condition, found });
+                }
+                None => unknown.push(&condition.attribute),
+            }
+        }
+        if unknown.is_empty() { Finding::Holds(matched) } else { Finding::Unknown(unknown) }
+    }
+
+    fn pick(
+        &mut self,
+        rule: &'a CompiledRule,
+        picked: &mut PickedKeys<'a>,
+    ) -> Finding<(), Self::Failure, Self::Unknown> {
+        let mut unknown = Vec::new();
+        for compiled in &rule.keys {
+            match self.pick_key(&compiled.key) {
+                Finding::Holds(key) => picked.push(key, self.known.issuer),
+                Finding::Fails(failure) => return Finding::Fails(failure),
+                Finding::Unknown(attribute) => unknown.push(attribute),
+            }
+        }
+        if unknown.is_empty() { Finding::Holds(()) } else { Finding::Unknown(unknown) }
+    }
+
+    fn descriptor<'p>(picked: &'p PickedKeys<'a>) -> &'p Descriptor {
+        &picked.descriptor
+    }
+
+    fn check_costs(
+        &mut self,
+        limits: impl Iterator<Item = &'a CompiledLimit>,
+        picked: &PickedKeys<'a>,
+    ) -> Result<(), Self::Unknown> {
+        for limit in limits {
+            let price = match limit.price {
+                CompiledPrice::Fixed(_) => None,
+                CompiledPrice::FromRequest { slot, .. } => Some(slot),
+            };
+            let own = limit.claimed.as_ref().filter(|_| self.variant(limit, picked) == 0);
+            let numbers = own.map_or(&[][..], |CompiledNumbers { slots, .. }| slots);
+            for slot in price.iter().chain(numbers) {
+                if let Observation::Named(_) | Observation::Unknown = self.look(*slot) {
+                    return Err(self.rules.attributes().get(slot.0).into_iter().collect());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn variant(&mut self, limit: &'a CompiledLimit, PickedKeys { keys, .. }: &PickedKeys<'a>) -> u32 {
+        let parts = limit.overrides.of_picked(|key| keys.get(key).map(|picked| picked.alternative));
+        let variants = parts.filter_map(|overrides| {
+            let PickedKey { part, value, .. } = keys.get(overrides.key)?;
+            match value {
+                Observation::Value(value) => overrides.variant(value),
+                Observation::Named(name) => {
+                    let attribute = part.attribute.to_string();
+                    overrides.variant_where(|value| self.known.names.value(&attribute, value) == *name)
+                }
+                Observation::Missing | Observation::List(_) | Observation::Unknown => None,
+            }
+        });
+        variants.min().unwrap_or(0)
+    }
+
+    fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        match self.look(slot) {
+            Observation::Value(text) => read(Some(&text)),
+            // A list is no number.
+            Observation::List(_) => read(Some(b"")),
+            Observation::Missing | Observation::Named(_) | Observation::Unknown => read(None),
+        }
+    }
+
+    fn join(mut first: Self::Unknown, second: Self::Unknown) -> Self::Unknown {
+        first.extend(second);
+        first
+    }
+}

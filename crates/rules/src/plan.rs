@@ -1,0 +1,105 @@
+//! Plans the charges of a request: [`RuleSet::plan`].
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use smallvec::SmallVec;
+
+use super::compiled_limit::CompiledLimit;
+use super::compiled_rule::{CompiledCondition, CompiledRule, Slot};
+use super::index::{Index, Indices};
+use super::resolved::Values;
+use super::rule::Fold;
+use super::rule_set::RuleSet;
+use super::ruling::Ruling;
+use super::walk::{Facts, Finding};
+use base::time::Timestamp;
+use ledger::bucket_key::Descriptor;
+use request::identity::Claims;
+use request::request::Request;
+
+impl RuleSet {
+    /// Determines what this request has to pay, or that it is exempt or denied. `at` is calendar time: rules may apply until a
+    /// date.
+    pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
+        self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
+    }
+}
+
+/// A descriptor, and the index of the alternative that had a value for each limit key.
+#[derive(Default)]
+pub struct RuleDescriptor {
+    descriptor: Descriptor,
+    picked: SmallVec<[u8; 8]>,
+}
+
+impl Values<'_, '_> {
+    /// Adds the values of the rule's keys; `None` if one of them has no value.
+    fn describe(&mut self, rule: &CompiledRule, described: &mut RuleDescriptor) -> Option<()> {
+        let issuer = self.request.claims.and_then(Claims::issuer);
+        for key in &rule.keys {
+            let (number, (slot, fold)) = (0u8..).zip(&key.parts).find(|(_, (slot, _))| self.of(*slot).is_some())?;
+            let attribute = self.attribute(*slot);
+            let value = self.of(*slot)?;
+            let value = match fold {
+                Fold::Exact => Cow::Borrowed(value),
+                Fold::Lower => Cow::Owned(value.to_ascii_lowercase()),
+            };
+            described.descriptor.push_value(number, attribute, issuer, &value);
+            described.picked.push(number);
+        }
+        Some(())
+    }
+}
+
+impl<'s> Facts<'s> for Values<'s, '_> {
+    type Match = ();
+    type Failure = ();
+    type Unknown = Infallible;
+    type Picked = RuleDescriptor;
+
+    fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    fn find(&mut self, index: &Index) -> Option<Indices> {
+        Some(Values::find(self, index))
+    }
+
+    fn conditions(&mut self, conditions: &'s [CompiledCondition]) -> Finding<(), (), Infallible> {
+        if self.hold(conditions) { Finding::Holds(()) } else { Finding::Fails(()) }
+    }
+
+    fn pick(&mut self, rule: &'s CompiledRule, picked: &mut RuleDescriptor) -> Finding<(), (), Infallible> {
+        self.describe(rule, picked).map_or(Finding::Fails(()), Finding::Holds)
+    }
+
+    fn descriptor(picked: &RuleDescriptor) -> &Descriptor {
+        &picked.descriptor
+    }
+
+    fn check_costs(
+        &mut self,
+        _: impl Iterator<Item = &'s CompiledLimit>,
+        _: &RuleDescriptor,
+    ) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn variant(&mut self, limit: &'s CompiledLimit, RuleDescriptor { picked, .. }: &RuleDescriptor) -> u32 {
+        let mut found = None;
+        for part in limit.overrides.of_picked(|key| picked.get(key).copied()) {
+            let Some(value) = self.of(part.slot) else { continue };
+            found = found.into_iter().chain(part.variant(value)).min();
+        }
+        found.unwrap_or(0)
+    }
+
+    fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R {
+        read(self.of(slot))
+    }
+
+    fn join(never: Infallible, _: Infallible) -> Infallible {
+        never
+    }
+}

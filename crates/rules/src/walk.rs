@@ -1,0 +1,350 @@
+//! Walks over the rules: which rules apply to a request, and which buckets they charge.
+//!
+//! There is one walk, for the gateway and for explanations. [`Facts`] answer its questions about a request: from the request
+//! itself ([`super::plan`]), or from what is known of it ([`super::explanation`]). An [`Observer`] sees every step; that of a
+//! plain decision is `()`, and compiles to nothing.
+
+use smallvec::SmallVec;
+
+use super::claimed_numbers::{ClaimResults, ClaimedAmount, ClaimedNumber};
+use super::compiled_limit::{CompiledLimit, CompiledNumbers, CompiledPrice};
+use super::compiled_rule::{CompiledAction, CompiledCondition, CompiledPolicy, CompiledRule, Slot};
+use super::denier::{DenierId, DenierIds};
+use super::index::{Index, Indices, among};
+use super::rule::Mode;
+use super::rule_set::RuleSet;
+use super::ruling::{Answer, PolicyId, Ruling};
+use base::time::Timestamp;
+use ledger::algorithm::Algorithm;
+use ledger::bucket_key::Descriptor;
+use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
+use ledger::cost::requested_cost;
+
+/// Answers the questions of a walk about a request.
+pub trait Facts<'s>: Sized {
+    /// The parts of the request that fulfil conditions.
+    type Match;
+    /// The reason why a condition fails, or a limit key has no value.
+    type Failure;
+    /// The missing knowledge; no value has this type where everything is known.
+    type Unknown;
+    /// The values that the limit keys of a rule have picked, with their descriptor.
+    type Picked: Default;
+
+    /// Calendar time.
+    fn at(&self) -> Timestamp;
+
+    /// The entries of a list that may apply. `None`: all of them are to be checked.
+    fn find(&mut self, index: &Index) -> Option<Indices>;
+
+    /// Whether all conditions hold. The first that fails decides, even if others are not known.
+    fn conditions(&mut self, conditions: &'s [CompiledCondition])
+    -> Finding<Self::Match, Self::Failure, Self::Unknown>;
+
+    /// Picks the values of the rule's limit keys. It holds if each of them has one.
+    fn pick(&mut self, rule: &'s CompiledRule, picked: &mut Self::Picked) -> Finding<(), Self::Failure, Self::Unknown>;
+
+    fn descriptor(picked: &Self::Picked) -> &Descriptor;
+
+    /// Checks that the costs and the numbers of these limits are known.
+    ///
+    /// # Errors
+    /// Returns the missing knowledge.
+    fn check_costs(
+        &mut self,
+        limits: impl Iterator<Item = &'s CompiledLimit>,
+        picked: &Self::Picked,
+    ) -> Result<(), Self::Unknown>;
+
+    /// The variant of a limit: the first of its overrides that fits the picked values, or 0 without one.
+    fn variant(&mut self, limit: &'s CompiledLimit, picked: &Self::Picked) -> u32;
+
+    /// Reads the value of an attribute as a number; `None` if it is missing.
+    fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R;
+
+    /// Combines the missing knowledge of two questions.
+    fn join(first: Self::Unknown, second: Self::Unknown) -> Self::Unknown;
+}
+
+/// An answer of [`Facts`].
+pub enum Finding<M, F, U> {
+    Holds(M),
+    Fails(F),
+    Unknown(U),
+}
+
+/// Observes every step of a walk.
+pub trait Observer<'s, F: Facts<'s>> {
+    /// Whether a policy takes part. No policy after one that denies is checked.
+    fn policy(&mut self, _: &'s CompiledPolicy, _: Finding<F::Match, F::Failure, F::Unknown>) {}
+
+    /// Whether a rule of a policy that takes part applies. Its charges were observed before.
+    fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, _: RuleFinding<'s, F>) {}
+
+    /// How a policy that takes part ends.
+    fn end(&mut self, _: &'s CompiledPolicy, _: &PolicyResult<'s>) {}
+
+    /// A number that a limit takes from the request; its charge follows.
+    fn number(&mut self, _: &mut F, _: Slot, _: &'s ClaimedNumber, _: ClaimedAmount) {}
+
+    fn charge(&mut self, _: &'s CompiledLimit, _: &Charge) {}
+
+    /// A limit that charges nothing, since an override says so.
+    fn unlimited(&mut self, _: &'s CompiledLimit) {}
+
+    /// Whether a request is exempt by the conditions of this index.
+    fn exemption(&mut self, _: usize, _: Finding<F::Match, F::Failure, F::Unknown>) {}
+}
+
+impl<'s, F: Facts<'s>> Observer<'s, F> for () {}
+
+/// Whether a rule applies.
+pub enum RuleFinding<'s, F: Facts<'s>> {
+    Applies {
+        matched: F::Match,
+        picked: F::Picked,
+    },
+    Fails(F::Failure),
+    /// The rule ended at this moment (`until`).
+    Over {
+        since: Timestamp,
+    },
+    Unknown(F::Unknown),
+}
+
+/// How a policy that takes part ends.
+pub enum PolicyResult<'s> {
+    /// This rule is the first that applies.
+    Decided(&'s CompiledRule),
+    /// This rule denies, or the policy's `otherwise`.
+    Denied { by: DenierId, rule: Option<&'s CompiledRule> },
+    /// No rule applies, and the policy lets such requests pass.
+    Unmatched,
+    /// No rule applies, and the policy would deny such requests if it were no shadow.
+    WouldDeny,
+    /// It is not known whether this rule applies.
+    Undecided(&'s CompiledRule),
+}
+
+impl RuleSet {
+    /// Walks over all rules.
+    pub(super) fn walk<'s, F: Facts<'s>>(&'s self, facts: &mut F, observer: &mut impl Observer<'s, F>) -> Ruling {
+        let mut walk = Walk::new(self, facts, observer);
+        let end = walk.policies();
+        let Walk { plan, is_unlimited, mut unmatched, mut shadow_denials, claims, .. } = walk;
+        match end {
+            WalkEnd::Denied(by) => {
+                shadow_denials.clear();
+                let (answer, claims) = (Answer::Denied(by), SmallVec::new());
+                Ruling { answer, is_unlimited, unmatched, shadow_denials, claims }
+            }
+            WalkEnd::Exempt => {
+                unmatched.clear();
+                let (answer, claims) = (Answer::Exempt, SmallVec::new());
+                Ruling { answer, is_unlimited: true, unmatched, shadow_denials, claims }
+            }
+            WalkEnd::Charged => {
+                Ruling { answer: Answer::for_plan(plan), is_unlimited, unmatched, shadow_denials, claims }
+            }
+        }
+    }
+
+    /// Walks over these limits alone, as if their rule applied.
+    pub(super) fn walk_limits<'s, F: Facts<'s>>(
+        &'s self,
+        limits: impl Iterator<Item = LimitId>,
+        picked: &F::Picked,
+        facts: &mut F,
+        observer: &mut impl Observer<'s, F>,
+    ) {
+        let mut walk = Walk::new(self, facts, observer);
+        limits.for_each(|id| walk.charge(id, picked));
+    }
+}
+
+struct Walk<'s, 'w, F, O> {
+    rules: &'s RuleSet,
+    facts: &'w mut F,
+    observer: &'w mut O,
+    /// All charges so far.
+    plan: Plan,
+    claims: ClaimResults,
+    /// Whether a rule or override that applies says that nothing limits the request.
+    is_unlimited: bool,
+    unmatched: SmallVec<[PolicyId; 2]>,
+    shadow_denials: DenierIds,
+}
+
+/// How the walk over all policies ends.
+enum WalkEnd {
+    Denied(DenierId),
+    Exempt,
+    Charged,
+}
+
+/// The result of one rule.
+enum RuleResult {
+    Applies,
+    Denies(DenierId),
+    Fails,
+    Unknown,
+}
+
+impl<'s, 'w, F: Facts<'s>, O: Observer<'s, F>> Walk<'s, 'w, F, O> {
+    fn new(rules: &'s RuleSet, facts: &'w mut F, observer: &'w mut O) -> Walk<'s, 'w, F, O> {
+        Walk {
+            rules,
+            facts,
+            observer,
+            plan: Plan::default(),
+            claims: ClaimResults::new(),
+            is_unlimited: false,
+            unmatched: SmallVec::new(),
+            shadow_denials: DenierIds::new(),
+        }
+    }
+
+    fn policies(&mut self) -> WalkEnd {
+        let rules = self.rules;
+        let found = rules.index.as_ref().and_then(|index| self.facts.find(index));
+        for policy in among(&rules.policies, found) {
+            let own = self.facts.conditions(&policy.conditions);
+            let takes_part = matches!(own, Finding::Holds(_));
+            self.observer.policy(policy, own);
+            if !takes_part {
+                continue;
+            }
+            let result = self.policy(policy);
+            self.observer.end(policy, &result);
+            match result {
+                PolicyResult::Denied { by, .. } => return WalkEnd::Denied(by),
+                PolicyResult::Unmatched => self.unmatched.push(policy.id),
+                PolicyResult::Decided(_) | PolicyResult::WouldDeny | PolicyResult::Undecided(_) => {}
+            }
+        }
+        // Only now: a `deny` applies to exempt requests as well.
+        for (index, conditions) in rules.exempt.iter().enumerate() {
+            let finding = self.facts.conditions(conditions);
+            let is_exempt = matches!(finding, Finding::Holds(_));
+            self.observer.exemption(index, finding);
+            if is_exempt {
+                return WalkEnd::Exempt;
+            }
+        }
+        WalkEnd::Charged
+    }
+
+    fn policy(&mut self, policy: &'s CompiledPolicy) -> PolicyResult<'s> {
+        let found = policy.index.as_ref().and_then(|index| self.facts.find(index));
+        for rule in among(&policy.rules, found) {
+            // A shadow rule changes nothing for the rules after it; in a shadow policy they are all shadows.
+            let ends = rule.mode == Mode::Enforce || policy.mode == Mode::Shadow;
+            match self.rule(policy, rule) {
+                RuleResult::Denies(by) => return PolicyResult::Denied { by, rule: Some(rule) },
+                RuleResult::Applies if ends => return PolicyResult::Decided(rule),
+                RuleResult::Unknown if ends => return PolicyResult::Undecided(rule),
+                RuleResult::Applies | RuleResult::Unknown | RuleResult::Fails => {}
+            }
+        }
+        match (policy.denies_unmatched, policy.mode) {
+            (Some(by), Mode::Enforce) => PolicyResult::Denied { by, rule: None },
+            (Some(by), Mode::Shadow) => {
+                self.shadow_denials.push(by);
+                PolicyResult::WouldDeny
+            }
+            (None, _) => PolicyResult::Unmatched,
+        }
+    }
+
+    fn rule(&mut self, policy: &'s CompiledPolicy, rule: &'s CompiledRule) -> RuleResult {
+        if let Some(since) = rule.until.filter(|until| *until <= self.facts.at()) {
+            self.observer.rule(policy, rule, RuleFinding::Over { since });
+            return RuleResult::Fails;
+        }
+        let conditions = self.facts.conditions(&rule.conditions);
+        if let Finding::Fails(failure) = conditions {
+            self.observer.rule(policy, rule, RuleFinding::Fails(failure));
+            return RuleResult::Fails;
+        }
+        let mut picked = F::Picked::default();
+        let keys = self.facts.pick(rule, &mut picked);
+        let matched = match (conditions, keys) {
+            (Finding::Holds(matched), Finding::Holds(())) => matched,
+            (Finding::Fails(failure), _) | (_, Finding::Fails(failure)) => {
+                self.observer.rule(policy, rule, RuleFinding::Fails(failure));
+                return RuleResult::Fails;
+            }
+            (Finding::Unknown(conditions), Finding::Unknown(keys)) => {
+                return self.unknown(policy, rule, F::join(conditions, keys));
+            }
+            (Finding::Unknown(unknown), _) | (_, Finding::Unknown(unknown)) => {
+                return self.unknown(policy, rule, unknown);
+            }
+        };
+        let shadow = policy.mode == Mode::Shadow || rule.mode == Mode::Shadow;
+        let mut result = RuleResult::Applies;
+        match &rule.action {
+            CompiledAction::Charge(limits) => {
+                let rules = self.rules;
+                let compiled = limits.iter().filter_map(|id| rules.limit(*id));
+                if let Err(unknown) = self.facts.check_costs(compiled, &picked) {
+                    return self.unknown(policy, rule, unknown);
+                }
+                for id in limits {
+                    self.charge(*id, &picked);
+                }
+            }
+            CompiledAction::Deny(by) if !shadow => result = RuleResult::Denies(*by),
+            CompiledAction::Deny(by) => self.shadow_denials.push(*by),
+            CompiledAction::Allow => self.is_unlimited |= !shadow,
+        }
+        self.observer.rule(policy, rule, RuleFinding::Applies { matched, picked });
+        result
+    }
+
+    fn unknown(&mut self, policy: &'s CompiledPolicy, rule: &'s CompiledRule, unknown: F::Unknown) -> RuleResult {
+        self.observer.rule(policy, rule, RuleFinding::Unknown(unknown));
+        RuleResult::Unknown
+    }
+
+    fn charge(&mut self, id: LimitId, picked: &F::Picked) {
+        let Some(limit) = self.rules.limit(id) else { return };
+        let variant = self.facts.variant(limit, picked);
+        if limit.is_unlimited(variant) {
+            self.is_unlimited |= limit.mode == Mode::Enforce;
+            self.observer.unlimited(limit);
+            return;
+        }
+        let Some(algorithm) = usize::try_from(variant).ok().and_then(|index| limit.variants.get(index)) else { return };
+        let cost = match limit.price {
+            CompiledPrice::Fixed(cost) => cost,
+            CompiledPrice::FromRequest { slot, default, min, max } => {
+                self.facts.with_text(slot, |text| requested_cost(text, default, min, max))
+            }
+        };
+        let algorithm = match &limit.claimed {
+            Some(claimed) if variant == 0 => self.claimed(id, claimed),
+            _ => *algorithm,
+        };
+        let key = limit.bucket(F::descriptor(picked));
+        let charge =
+            Charge { key, algorithm, cost, limit: id, variant, tag: limit.tag(variant), purpose: ChargePurpose::Spend };
+        self.observer.charge(limit, &charge);
+        match limit.mode {
+            Mode::Enforce => self.plan.enforce(charge),
+            Mode::Shadow => self.plan.shadow.push(charge),
+        }
+    }
+
+    /// The numbers of a limit for this request.
+    fn claimed(&mut self, id: LimitId, CompiledNumbers { claimed, slots }: &'s CompiledNumbers) -> Algorithm {
+        let mut slots = slots.iter();
+        claimed.with(|number| {
+            let Some(slot) = slots.next() else { return number.default };
+            let read = self.facts.with_text(*slot, |text| number.amount(text));
+            self.claims.push((id, read.result));
+            self.observer.number(self.facts, *slot, number, read);
+            read.amount
+        })
+    }
+}
