@@ -1,24 +1,53 @@
 //! The order in which the stages of a decision answer a request; the first stage that has an answer ends it.
 //!
 //! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
-//! 2. A request with more than one reading: [`check_reading`]. Then a preflight of a listed origin: [`super::cors`].
-//! 3. Credentials that do not verify, the token first: [`super::credentials`].
-//!    Then the route is chosen: [`choose_route`]. It may bound the body: [`check_body`].
-//! 4. A `deny`, then 5. a cost that a limit can never meet: [`RulesDecision`].
-//! 6. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
-//! 7. The upstream.
+//! 2. [`Stage`]s before the rules: the request has one reading, its credentials verify, and it has a route.
+//! 3. The rules: a `deny`, then a cost that a limit can never meet: [`RulesDecision`]. Only then is there a plan to charge.
+//! 4. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
+//! 5. The upstream.
 //!
-//! `gateway::enforcement` runs these stages in this order, with the I/O between them.
+//! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`], each with its own I/O between them.
 
 use http::header::CONTENT_LENGTH;
 
 use super::refusal::Refusal;
 use ledger::charge::Plan;
+use request::door::Door;
 use request::request::Request;
 use rules::denier::DenierId;
 use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::{Answer, RuleSet};
+
+/// A stage of a decision before any rule is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Whether the request may be sent on its connection: [`Refusal::misdirected`].
+    Connection,
+    /// Whether it has only one reading: [`check_reading`].
+    Reading,
+    /// Whether it is a preflight of a listed origin ([`super::cors`]): the proxy answers it, another door decides about it without
+    /// credentials.
+    Preflight,
+    /// Whether its credentials verify, the token first: [`super::credentials`].
+    Credentials,
+    /// Its route, which is an attribute for the rules and may bound the body: [`choose_route`], [`check_body`].
+    Route,
+}
+
+impl Stage {
+    /// The stages before the rules at this door, in the order of answers.
+    pub fn before_rules(door: Door) -> &'static [Stage] {
+        use Stage::{Connection, Credentials, Preflight, Reading, Route};
+        match door {
+            Door::Proxy => &[Connection, Reading, Preflight, Credentials, Route],
+            // Another proxy has the connection and the route.
+            Door::Http | Door::ExtAuthz => &[Reading, Preflight, Credentials],
+            // A descriptor is no request.
+            Door::Rls => &[],
+        }
+    }
+}
 
 /// Refuses a request that could be read in more than one way. An ambiguous request is neither verified nor planned.
 ///
@@ -96,9 +125,11 @@ mod tests {
     use rules::rule::{Action, Limit, Price};
 
     /// What can be wrong with a request, each with the answer to it, in the order of the answers.
-    const FAULTS: [(Fault, u16, Reason); 6] = [
+    const FAULTS: [(Fault, u16, Reason); 8] = [
+        (Fault::Misdirected, 421, Reason::BadRequest),
         (Fault::Ambiguous, 400, Reason::AmbiguousRequest),
         (Fault::InvalidToken, 401, Reason::TokenInvalid),
+        (Fault::NoRoute, 404, Reason::NoRoute),
         (Fault::Denied, 403, Reason::Denied),
         (Fault::CostTooLarge, 429, Reason::CostTooLarge),
         (Fault::StoreAway, 503, Reason::StoreUnavailable),
@@ -107,8 +138,10 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Fault {
+        Misdirected,
         Ambiguous,
         InvalidToken,
+        NoRoute,
         Denied,
         CostTooLarge,
         StoreAway,
@@ -127,7 +160,7 @@ mod tests {
         rule_set(vec![policy("limit", Action::Charge(vec![Limit { price, ..limit(2) }])), deny])
     }
 
-    /// The stages of `gateway::enforcement`, with the results of its I/O.
+    /// Decides about a request that the gateway proxies, with these results of its I/O.
     fn decide(rules: &RuleSet, faults: &[Fault]) -> Result<(), Refusal> {
         let has = |fault| faults.contains(&fault);
         let mut fields = vec![("x-cost", if has(Fault::CostTooLarge) { "3" } else { "1" })];
@@ -135,10 +168,23 @@ mod tests {
         fields.extend(has(Fault::Denied).then_some(("x-denied", "1")));
         let head = head(&fields);
         let request = request(&head);
-        check_reading(rules, &request)?;
-        let token =
-            if has(Fault::InvalidToken) { TokenStatus::Invalid(Invalid::Expired) } else { TokenStatus::Missing };
-        check_token(token, OnMissing::Anonymous, OnInvalid::Reject, JITTER)?;
+        for stage in Stage::before_rules(Door::Proxy) {
+            match stage {
+                Stage::Connection if has(Fault::Misdirected) => return Err(Refusal::misdirected()),
+                Stage::Connection | Stage::Preflight => {}
+                Stage::Reading => check_reading(rules, &request)?,
+                Stage::Credentials => {
+                    let invalid = has(Fault::InvalidToken).then_some(TokenStatus::Invalid(Invalid::Expired));
+                    let status = invalid.unwrap_or(TokenStatus::Missing);
+                    check_token(status, OnMissing::Anonymous, OnInvalid::Reject, JITTER)?;
+                }
+                Stage::Route => {
+                    let none = RouteSet::compile(Vec::new());
+                    let routes = if has(Fault::NoRoute) { none } else { RouteSet::single() };
+                    choose_route(&routes, &request, |_| 0)?;
+                }
+            }
+        }
         let plan = match RulesDecision::from(rules.plan(&request, NOW).answer) {
             RulesDecision::Denied { refusal, .. } | RulesDecision::TooLarge { refusal, .. } => return Err(refusal),
             RulesDecision::Exempt | RulesDecision::Unlimited => return Ok(()),

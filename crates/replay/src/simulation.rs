@@ -17,7 +17,7 @@ use super::pseudonyms::Pseudonyms;
 use super::result::{Cause, SimulatedResult};
 use base::time::{Micros, Timestamp};
 use config::Config;
-use decision::order_of_answers::check_reading;
+use decision::order_of_answers::{Stage, check_reading};
 use decision::refusing_limits::speaker_index;
 use ledger::charge::{Plan, settle};
 use request::attribute::Attribute;
@@ -85,9 +85,6 @@ impl<'c> Simulation<'c> {
         before: Option<SimulatedResult>,
     ) -> SimulatedResult {
         let config = self.config;
-        if check_reading(&config.rules, &entry.request()).is_err() {
-            return self.refuse(Cause::Ambiguous);
-        }
         let client = entry.client(&config.client_ip);
         let (mut missing, absent) = (Vec::new(), self.absent);
         let mut see = |attribute| match entry.attribute(attribute, client) {
@@ -102,7 +99,17 @@ impl<'c> Simulation<'c> {
         };
         let address = client.map(|client| client.address());
         let known = Knowledge { client: address, issuer: None, at, names: &config.hash_key };
-        let destination = Destination::choose(config, &mut see, &known);
+        let mut destination = Destination::Unknown;
+        for stage in Stage::before_rules(Door::Proxy) {
+            match stage {
+                Stage::Reading if check_reading(&config.rules, &entry.request()).is_err() => {
+                    return self.refuse(Cause::Ambiguous);
+                }
+                Stage::Route => destination = Destination::choose(config, &mut see, &known),
+                // The log has neither connections nor credentials.
+                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
+            }
+        }
         if destination == Destination::NoRoute {
             return self.refuse(Cause::NoRoute);
         }
@@ -132,12 +139,20 @@ impl<'c> Simulation<'c> {
             observed => observed,
         };
         let known = Knowledge { client: None, issuer: None, at, names: &config.hash_key };
-        let destination = match Destination::choose(config, &mut see, &known) {
-            _ if entry.door != Some(Door::Proxy) => Destination::elsewhere(),
-            // The log says which route the request took. It still takes it, as far as the file has it.
-            Destination::Unknown => Destination::named(config, &entry.route),
-            chosen => chosen,
-        };
+        let mut destination = Destination::elsewhere();
+        for stage in entry.door.map_or(&[][..], Stage::before_rules) {
+            match stage {
+                Stage::Route => {
+                    destination = match Destination::choose(config, &mut see, &known) {
+                        // The log says which route the request took. It still takes it, as far as the file has it.
+                        Destination::Unknown => Destination::named(config, &entry.route),
+                        chosen => chosen,
+                    }
+                }
+                // Their answers are in the log: a line that one of them has answered is left out.
+                Stage::Connection | Stage::Reading | Stage::Preflight | Stage::Credentials => {}
+            }
+        }
         let destination = destination.with_upstream(config, entry.upstream.as_deref());
         let explanation = config
             .rules

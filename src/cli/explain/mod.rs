@@ -35,7 +35,7 @@ use config::access_log::Destination;
 use config::problem::Purpose;
 use connection::SampleConnection;
 use credentials::{Credentials, KeyFetches};
-use decision::order_of_answers::choose_route;
+use decision::order_of_answers::{Stage, choose_route};
 use decision::refusal::Refusal;
 use identity::jwt;
 use ledger::bucket_key::BucketKey;
@@ -205,10 +205,7 @@ fn explain(arguments: &Arguments, url: &str, config: &Config) -> Result<Report, 
         false => bare.with_door(Door::ExtAuthz).with_descriptor(Some(&sent)),
     };
     let described = describe(&sample, &bare, config);
-    let mut report = match &connection.refusal {
-        Some(refusal) => before_rules(arguments, described, refusal),
-        None => by_stages(arguments, config, described, &bare, claims)?,
-    };
+    let mut report = by_stages(arguments, config, described, (&bare, &connection), claims)?;
     own_responses::describe(&mut report.answer, config, &bare);
     report.answer.words.extend(answer::at_door(&report.answer, connection.listener));
     Ok(report)
@@ -219,37 +216,52 @@ fn by_stages(
     arguments: &Arguments,
     config: &Config,
     described: report::Request,
-    bare: &Request<'_>,
+    (bare, connection): (&Request<'_>, &SampleConnection<'_>),
     claims: Option<Arc<Claims>>,
 ) -> Result<Report, Failure> {
-    if let Err(ambiguity) = config.rules.read(bare) {
-        let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguity(), bare);
-        let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
-        return Ok(before_rules(arguments, described, &refusal));
-    }
-    if let Some(answer) = own_responses::preflight(config, bare) {
-        return Ok(without_rules(arguments, described, answer));
-    }
-    let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
-    let credentials = match credentials::authenticate(config, bare, claims, fetching)? {
-        Ok(credentials) => credentials,
-        Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
-    };
-    let request = bare.with_identity(&credentials.identity);
-    if request.door != Door::Proxy {
-        return by_rules(arguments, config, Subject::of_request(described), &credentials, &request);
-    }
-    let routes = routes::explain(config, &request);
-    let choice = match choose_route(&config.routes, &request, |_| 0) {
-        Ok(choice) => choice,
-        Err(refusal) => {
-            let refusal = ExplainedRefusal { refusal, detail: "none of the routes matches".to_owned() };
-            return Ok(Report { routes, ..before_rules(arguments, described, &refusal) });
+    let (mut credentials, mut routes, mut destination) = (Credentials::default(), Vec::new(), ("", ""));
+    for stage in Stage::before_rules(bare.door) {
+        match stage {
+            Stage::Connection => {
+                if let Some(refusal) = &connection.refusal {
+                    return Ok(before_rules(arguments, described, refusal));
+                }
+            }
+            Stage::Reading => {
+                if let Err(ambiguity) = config.rules.read(bare) {
+                    let detail = answer::ambiguity_detail(ambiguity, config.rules.ambiguity(), bare);
+                    let refusal = ExplainedRefusal { refusal: Refusal::ambiguous(ambiguity), detail };
+                    return Ok(before_rules(arguments, described, &refusal));
+                }
+            }
+            Stage::Preflight => {
+                if let Some(answer) = own_responses::preflight(config, bare) {
+                    return Ok(without_rules(arguments, described, answer));
+                }
+            }
+            Stage::Credentials => {
+                let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
+                credentials = match credentials::authenticate(config, bare, claims.clone(), fetching)? {
+                    Ok(credentials) => credentials,
+                    Err(refusal) => return Ok(before_rules(arguments, described, &refusal)),
+                };
+            }
+            Stage::Route => {
+                let request = bare.with_identity(&credentials.identity);
+                routes = routes::explain(config, &request);
+                destination = match choose_route(&config.routes, &request, |_| 0) {
+                    Ok(choice) => config.destination(choice),
+                    Err(refusal) => {
+                        let refusal = ExplainedRefusal { refusal, detail: "none of the routes matches".to_owned() };
+                        return Ok(Report { routes, ..before_rules(arguments, described, &refusal) });
+                    }
+                };
+            }
         }
-    };
-    let (route, upstream) = config.destination(choice);
-    let subject = Subject::of_request(described);
-    let report = by_rules(arguments, config, subject, &credentials, &request.with_destination(route, upstream))?;
+    }
+    let (route, upstream) = destination;
+    let request = bare.with_identity(&credentials.identity).with_destination(route, upstream);
+    let report = by_rules(arguments, config, Subject::of_request(described), &credentials, &request)?;
     Ok(Report { routes, ..report })
 }
 

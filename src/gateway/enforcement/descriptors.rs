@@ -1,6 +1,6 @@
 //! Decides about the descriptors of one call: their costs form one plan.
 
-use super::{Arrival, Decision, PaymentRecord, charge, plan_to_charge};
+use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
@@ -26,11 +26,7 @@ pub async fn decide_descriptors<'r>(
     decisions: &DoorDecisions,
 ) -> CallFindings {
     let CallRuling { ruling, parts } = snapshot.config.rules.plan_call(descriptors, gateway.clock.date(arrival.at));
-    let record = PaymentRecord::Keep;
-    let enforced = match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
-        Ok(plan) => charge(gateway, snapshot, plan, arrival, record).await,
-        Err(enforced) => enforced,
-    };
+    let enforced = enforce(gateway, snapshot, ruling, None, arrival, PaymentRecord::Keep).await;
     decisions.count(enforced.result);
     CallFindings { decision: enforced.decision, parts, payment: enforced.payment }
 }

@@ -20,12 +20,13 @@ use super::telemetry::labels::DecisionResult;
 use super::telemetry::metrics::DoorDecisions;
 use authenticate::Authenticator;
 use base::time::{Micros, Timestamp};
-use decision::order_of_answers::{RulesDecision, check_body, check_reading, choose_route};
+use decision::order_of_answers::{RulesDecision, Stage, check_body, check_reading, choose_route};
 use decision::payment::Payment;
 use decision::refusal::Refusal;
 use decision::refusing_limits;
 use ledger::charge::{Plan, Settlement};
 use ledger::outcome::Verdict;
+use request::door::Door;
 use request::grpc_timeout;
 use request::identity::Identity;
 use request::request::Request;
@@ -146,32 +147,12 @@ pub async fn decide(
     arrival: Arrival,
     record: PaymentRecord,
 ) -> DecisionFindings {
-    let mut destination = snapshot.destinations.unrouted();
-    let stages = (arrival.direction, arrival.purpose);
-    let (identity, enforced) = match identify(gateway, snapshot, request, stages).await {
-        Ok(identity) => {
-            let request = request.with_identity(&identity);
-            let enforced = match choose_route(&snapshot.config.routes, &request, |total| fastrand::u64(..total)) {
-                Ok(choice) => {
-                    destination = snapshot.destinations.of(choice).unwrap_or(destination);
-                    let request = request.with_destination(destination.route.route(), destination.upstream_name());
-                    match check_body(destination.forwarding.as_deref(), &request) {
-                        Ok(()) => enforce(gateway, snapshot, &request, arrival, record).await,
-                        Err(refusal) => Enforcement::refused(refusal, None),
-                    }
-                }
-                Err(refusal) => Enforcement::refused(refusal, None),
-            };
-            (identity, enforced)
-        }
-        Err(enforced) => (Identity::default(), enforced),
-    };
-    gateway.metrics.decisions.count(enforced.result);
-    let destination = Arc::clone(destination);
-    DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
+    let (result, findings) = by_stages(gateway, snapshot, request, arrival, record).await;
+    gateway.metrics.decisions.count(result);
+    findings
 }
 
-/// Decides about a request about which another proxy asks, which takes no route here. Counts the decision at that door.
+/// Decides about a request about which another proxy asks, and counts the decision at that door.
 pub async fn decide_for_edge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -180,46 +161,101 @@ pub async fn decide_for_edge(
     record: PaymentRecord,
     decisions: &DoorDecisions,
 ) -> DecisionFindings {
-    let stages = (arrival.direction, arrival.purpose);
-    let (identity, enforced) = match identify(gateway, snapshot, request, stages).await {
-        Ok(identity) => {
-            let enforced = enforce(gateway, snapshot, &request.with_identity(&identity), arrival, record).await;
-            (identity, enforced)
-        }
-        Err(enforced) => (Identity::default(), enforced),
-    };
-    decisions.count(enforced.result);
-    let destination = Arc::clone(snapshot.destinations.decided());
-    DecisionFindings { decision: enforced.decision, identity, destination, payment: enforced.payment }
+    let (result, findings) = by_stages(gateway, snapshot, request, arrival, record).await;
+    decisions.count(result);
+    findings
 }
 
-/// The stages before any rule: whether the request may be sent on this connection and has one reading, whether it is a
-/// preflight, then its credentials.
-async fn identify(
+/// Runs the stages of a decision, in the order of answers.
+async fn by_stages(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
-    (direction, purpose): (Direction, RequestPurpose),
-) -> Result<Identity, Enforcement> {
-    let config = &snapshot.config;
-    let refused = |refusal| Enforcement::refused(refusal, None);
-    if direction == Direction::Misdirected {
-        return Err(refused(Refusal::misdirected()));
-    }
-    check_reading(&config.rules, request).map_err(refused)?;
-    if purpose == RequestPurpose::Preflight {
-        let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
-        return Err(Enforcement { result, decision, payment: None });
-    }
-    if purpose == RequestPurpose::PreflightElsewhere {
-        return Ok(Identity::default());
-    }
-    let authenticator = Authenticator {
-        tokens: snapshot.tokens.as_deref(),
-        api_keys: config.api_keys.as_deref(),
-        jitter: config.retry_after_jitter,
+    arrival: Arrival,
+    record: PaymentRecord,
+) -> (DecisionResult, DecisionFindings) {
+    let mut subject = Subject::new(snapshot, request.door);
+    let enforced = match subject.before_rules(gateway, snapshot, request, &arrival).await {
+        Ok(()) => {
+            let request = subject.describe(request);
+            let ruling = snapshot.config.rules.plan(&request, gateway.clock.date(arrival.at));
+            enforce(gateway, snapshot, ruling, Some(&request), arrival, record).await
+        }
+        Err(enforced) => enforced,
     };
-    authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)
+    let (identity, destination) = (subject.identity, Arc::clone(subject.destination));
+    let Enforcement { result, decision, payment } = enforced;
+    (result, DecisionFindings { decision, identity, destination, payment })
+}
+
+/// The findings of the stages before the rules.
+struct Subject<'s> {
+    identity: Identity,
+    destination: &'s Arc<Destination>,
+}
+
+impl<'s> Subject<'s> {
+    fn new(snapshot: &'s Snapshot, door: Door) -> Subject<'s> {
+        let destination = match door {
+            Door::Proxy => snapshot.destinations.unrouted(),
+            Door::Http | Door::ExtAuthz | Door::Rls => snapshot.destinations.decided(),
+        };
+        Subject { identity: Identity::default(), destination }
+    }
+
+    /// Runs the stages before the rules.
+    ///
+    /// # Errors
+    /// Returns the answer of the first stage that has one.
+    async fn before_rules(
+        &mut self,
+        gateway: &GatewayState,
+        snapshot: &'s Snapshot,
+        request: &Request<'_>,
+        arrival: &Arrival,
+    ) -> Result<(), Enforcement> {
+        let config = &snapshot.config;
+        let refused = |refusal| Enforcement::refused(refusal, None);
+        for stage in Stage::before_rules(request.door) {
+            match stage {
+                Stage::Connection if arrival.direction == Direction::Misdirected => {
+                    return Err(refused(Refusal::misdirected()));
+                }
+                Stage::Reading => check_reading(&config.rules, request).map_err(refused)?,
+                Stage::Preflight if arrival.purpose == RequestPurpose::Preflight => {
+                    let (result, decision) = (DecisionResult::Unlimited, Decision::Preflight);
+                    return Err(Enforcement { result, decision, payment: None });
+                }
+                Stage::Credentials if arrival.purpose == RequestPurpose::Ordinary => {
+                    let authenticator = Authenticator {
+                        tokens: snapshot.tokens.as_deref(),
+                        api_keys: config.api_keys.as_deref(),
+                        jitter: config.retry_after_jitter,
+                    };
+                    self.identity = authenticator.authenticate(request, &gateway.metrics).await.map_err(refused)?;
+                }
+                Stage::Route => {
+                    let identified = request.with_identity(&self.identity);
+                    let choice = choose_route(&config.routes, &identified, |total| fastrand::u64(..total));
+                    let choice = choice.map_err(refused)?;
+                    self.destination = snapshot.destinations.of(choice).unwrap_or(self.destination);
+                    check_body(self.destination.forwarding.as_deref(), request).map_err(refused)?;
+                }
+                Stage::Connection | Stage::Preflight | Stage::Credentials => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The request as the rules see it.
+    fn describe<'r>(&'r self, request: &Request<'r>) -> Request<'r> {
+        let request = request.with_identity(&self.identity);
+        match request.door {
+            Door::Proxy => request.with_destination(self.destination.route.route(), self.destination.upstream_name()),
+            // It takes no route here.
+            Door::Http | Door::ExtAuthz | Door::Rls => request,
+        }
+    }
 }
 
 /// The result of the rules and the buckets.
@@ -247,18 +283,18 @@ impl Enforcement {
     }
 }
 
-/// Runs the stages from the rules on.
+/// Enforces a ruling: the stages from the rules on. A call about descriptors has no `request`.
 async fn enforce(
     gateway: &GatewayState,
     snapshot: &Snapshot,
-    request: &Request<'_>,
+    ruling: Ruling,
+    request: Option<&Request<'_>>,
     arrival: Arrival,
     record: PaymentRecord,
 ) -> Enforcement {
-    let ruling = snapshot.config.rules.plan(request, gateway.clock.date(arrival.at));
     match plan_to_charge(gateway, snapshot, ruling, &arrival, record) {
         Ok(mut plan) => {
-            if arrival.patience == Patience::Unbounded {
+            if let (Some(request), Patience::Unbounded) = (request, arrival.patience) {
                 limit_delay(&mut plan, request, || gateway.clock.now().since(arrival.at));
             }
             charge(gateway, snapshot, plan, arrival, record).await
