@@ -31,7 +31,7 @@ pub enum ProblemType {
 
 /// Whether the refusing limits are the caller's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExceededCapacity {
+pub(crate) enum ExceededCapacity {
     /// At least one of them is the caller's own.
     Quota,
     /// All of them are shared by all callers.
@@ -61,7 +61,7 @@ impl Refusal {
         Refusal::new(401, Reason::TokenMissing)
     }
 
-    pub fn token_invalid(invalid: Invalid) -> Refusal {
+    pub(crate) fn token_invalid(invalid: Invalid) -> Refusal {
         Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
@@ -71,12 +71,12 @@ impl Refusal {
     }
 
     /// The keys of a token's issuer have never been fetched.
-    pub fn keys_unavailable(retry_after: u64) -> Refusal {
+    pub(crate) fn keys_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::KeysUnavailable) }
     }
 
     /// The API key is not known.
-    pub fn key_invalid() -> Refusal {
+    pub(crate) fn key_invalid() -> Refusal {
         Refusal::new(401, Reason::KeyInvalid)
     }
 
@@ -86,17 +86,17 @@ impl Refusal {
     }
 
     /// No route matches the request.
-    pub fn no_route() -> Refusal {
+    pub(crate) fn no_route() -> Refusal {
         Refusal::new(404, Reason::NoRoute)
     }
 
     /// A rule, or a policy's `otherwise`, is `deny`.
-    pub fn denied() -> Refusal {
+    pub(crate) fn denied() -> Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
     /// The cost is above what a limit can hold: the store is not asked.
-    pub fn cost_too_large() -> Refusal {
+    pub(crate) fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
@@ -106,7 +106,7 @@ impl Refusal {
     }
 
     /// Limits have too little left. `violated` are the names of those that are exposed.
-    pub fn exceeded(
+    pub(crate) fn exceeded(
         exceeded: ExceededCapacity,
         reason: Reason,
         retry_after: Option<u64>,

@@ -26,7 +26,7 @@ pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
 
 /// Computes `Retry-After` for a limit of this algorithm. Where a long window ends for all its clients at once, the spread does
 /// not depend on the wait.
-pub fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
+pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     match algorithm.window() {
         Some(window) if window.shortest() >= LONG => {
             wait.plus(part(u128::from(jitter.max_period.0), spread)).ceil_seconds()

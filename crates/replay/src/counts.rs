@@ -43,7 +43,7 @@ pub struct OpenCount {
 }
 
 impl Counts {
-    pub fn count_result(&mut self, result: SimulatedResult) {
+    pub(crate) fn count_result(&mut self, result: SimulatedResult) {
         match result {
             SimulatedResult::Allowed => self.allowed += 1,
             SimulatedResult::Refused => self.refused += 1,
@@ -51,11 +51,11 @@ impl Counts {
         }
     }
 
-    pub fn count_cause(&mut self, cause: Cause) {
+    pub(crate) fn count_cause(&mut self, cause: Cause) {
         *self.causes.entry(cause).or_default() += 1;
     }
 
-    pub fn count_missing(&mut self, attributes: &[&Attribute]) {
+    pub(crate) fn count_missing(&mut self, attributes: &[&Attribute]) {
         for attribute in attributes {
             match self.missing.get_mut(*attribute) {
                 Some(lines) => *lines += 1,
@@ -64,7 +64,7 @@ impl Counts {
         }
     }
 
-    pub fn count_open(&mut self, open: &[OpenPart<'_>]) {
+    pub(crate) fn count_open(&mut self, open: &[OpenPart<'_>]) {
         for OpenPart { question, attributes, .. } in open {
             let count = self.open.entry(*question).or_default();
             count.lines += 1;
@@ -78,7 +78,12 @@ impl Counts {
 
     /// Notes the attributes that the request lacks and that can decide its open questions; the first request of each question is
     /// enough. `lacks` says whether the request lacks an attribute.
-    pub fn note_lacking(&mut self, rules: &RuleSource, open: &[OpenPart<'_>], lacks: impl Fn(&Attribute) -> bool) {
+    pub(crate) fn note_lacking(
+        &mut self,
+        rules: &RuleSource,
+        open: &[OpenPart<'_>],
+        lacks: impl Fn(&Attribute) -> bool,
+    ) {
         for part in open.iter().filter(|part| !self.open.contains_key(&part.question)) {
             for attribute in part.readable(rules).filter(|attribute| lacks(attribute)) {
                 // Other attributes of a claim are read from it.
@@ -93,7 +98,7 @@ impl Counts {
         }
     }
 
-    pub fn count_shadow(&mut self, limit: LimitId, outcome: &Outcome) {
+    pub(crate) fn count_shadow(&mut self, limit: LimitId, outcome: &Outcome) {
         let count = self.shadows.entry(limit).or_default();
         count.asked += 1;
         count.would_refuse += u64::from(outcome.verdict.is_refusal());

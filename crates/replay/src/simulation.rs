@@ -64,7 +64,7 @@ impl<'c> Simulation<'c> {
     }
 
     /// Whether the pseudonyms in the gateway's own log can be compared with values.
-    pub fn knows_names(&self) -> bool {
+    pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }
 

@@ -32,7 +32,7 @@ impl<'r> ClaimList<'r> {
     }
 
     /// The words of a text, or of each member of a list; `None` if there are no words, or the claim is anything else.
-    pub fn words(claim: &'r Value) -> Option<ClaimList<'r>> {
+    pub(crate) fn words(claim: &'r Value) -> Option<ClaimList<'r>> {
         let usable = match claim {
             Value::Array(members) => members.iter().all(is_text_or_integer),
             one => scalar_text(one).is_some(),
@@ -76,7 +76,7 @@ pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// A claim that is a text, an integer or a boolean, as text; `None` for anything else.
-pub fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
+pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Bool(flag) => Some(Cow::Borrowed(boolean_text(*flag))),

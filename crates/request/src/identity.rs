@@ -67,7 +67,7 @@ impl Claims {
     }
 
     /// The text of a claim that should be a number; `None` if it is absent.
-    pub fn amount_text(&self, name: &str) -> Option<Cow<'_, str>> {
+    pub(crate) fn amount_text(&self, name: &str) -> Option<Cow<'_, str>> {
         amount_text(self.find(name)?)
     }
 

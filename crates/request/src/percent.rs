@@ -9,7 +9,7 @@ pub fn hex_pair(text: &[u8]) -> Option<u8> {
 }
 
 /// A query's name or value: `+` is a space, an escape the byte that it stands for.
-pub fn decode_form(text: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn decode_form(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return decode(text);
     }

@@ -14,7 +14,7 @@ pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
 }
 
 /// Whether a parameter is there more than once.
-pub fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
+pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
     let names = pairs(request).map(|pair| name_and_value(pair).0);
     names.filter(|found| *percent::decode_form(found) == *name).nth(1).is_some()
 }

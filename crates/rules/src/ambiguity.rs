@@ -34,7 +34,7 @@ pub enum Ambiguity {
 
 impl AmbiguityCheck {
     /// Checks everything that these rules read, except for shadows: those never refuse a request.
-    pub fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
+    pub(crate) fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut check = AmbiguityCheck::default();
         check.add(enforced_attributes(policies, exempt));
         check

@@ -31,7 +31,7 @@ impl NumberKind {
     }
 
     /// The values that can be read as such a number, for messages.
-    pub fn shape(self) -> &'static str {
+    pub(crate) fn shape(self) -> &'static str {
         match self {
             NumberKind::Rps => "a number from 0 with at most 3 decimals",
             NumberKind::Burst | NumberKind::Limit => "a whole number from 0",
@@ -86,7 +86,7 @@ impl ClaimResult {
 }
 
 /// How the value of each number was read, for each limit that a request is charged to; empty for almost all requests.
-pub type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
+pub(crate) type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
 
 /// A number for one request, and how its value was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub struct ClaimedAmount {
 
 impl ClaimedNumber {
     /// `text` is the value of the claim or column; `None` if it is missing.
-    pub fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
+    pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
         let Some(read) = self.kind.parse(text) else { return default(ClaimResult::Unreadable) };

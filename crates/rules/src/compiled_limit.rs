@@ -51,12 +51,12 @@ impl CompiledLimit {
     }
 
     /// Whether nothing is charged under this variant.
-    pub fn is_unlimited(&self, variant: u32) -> bool {
+    pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         self.overrides.is_unlimited(variant)
     }
 
     /// Whether the overrides of both limits give the same numbers to the same values, in whatever order.
-    pub fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
+    pub(crate) fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
         let numbers = |limit: &CompiledLimit, variant: u32| {
             let limited = !limit.is_unlimited(variant);
             limited.then(|| limit.variants.get(usize::try_from(variant).ok()?).copied()).flatten()
@@ -67,7 +67,7 @@ impl CompiledLimit {
         self.overrides.are_alike(&other.overrides, same)
     }
 
-    pub fn algorithm_name(&self) -> &'static str {
+    pub(crate) fn algorithm_name(&self) -> &'static str {
         self.variants.first().map_or("", Algorithm::name)
     }
 

@@ -9,7 +9,7 @@ use super::rule::Mode;
 pub struct DenierId(pub u32);
 
 /// The rules and policies that denied one request.
-pub type DenierIds = SmallVec<[DenierId; 2]>;
+pub(crate) type DenierIds = SmallVec<[DenierId; 2]>;
 
 /// A rule with `action: deny`, or a policy with `otherwise: deny`.
 #[derive(Clone, Debug, PartialEq, Eq)]

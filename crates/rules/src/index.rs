@@ -34,10 +34,10 @@ struct Group {
 }
 
 /// Indexes into the list, in its order.
-pub type Indices = SmallVec<[u32; 16]>;
+pub(crate) type Indices = SmallVec<[u32; 16]>;
 
 /// The entries of a list that an index has found; without one, all of them.
-pub fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
+pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
     let all = if found.is_some() { &[] } else { list };
     let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
     all.iter().chain(found)

@@ -85,7 +85,7 @@ impl fmt::Display for Observation<'_> {
 
 /// An element of a list: its value in quotes, or its pseudonym.
 #[derive(Clone, Copy, Debug)]
-pub struct Element<'e, 'a>(pub &'e Observation<'a>);
+pub(crate) struct Element<'e, 'a>(pub &'e Observation<'a>);
 
 impl fmt::Display for Element<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,7 +99,12 @@ impl fmt::Display for Element<'_, '_> {
 
 impl Knowledge<'_> {
     /// Whether an expectation of this attribute holds; `None` if the known values do not determine that.
-    pub fn evaluate(&self, expectation: &Expectation, attribute: &Attribute, seen: &Observation<'_>) -> Option<bool> {
+    pub(crate) fn evaluate(
+        &self,
+        expectation: &Expectation,
+        attribute: &Attribute,
+        seen: &Observation<'_>,
+    ) -> Option<bool> {
         // No other expectation reads the address.
         const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         match (expectation, seen) {

@@ -84,7 +84,7 @@ impl Rule {
     }
 
     /// The limit keys in the order of the bucket's identity: that of their printed names.
-    pub fn sorted_keys(&self) -> Vec<&LimitKey> {
+    pub(crate) fn sorted_keys(&self) -> Vec<&LimitKey> {
         let mut keys: Vec<&LimitKey> = self.keys.iter().collect();
         keys.sort_by(|a, b| a.text.cmp(&b.text));
         keys

@@ -75,7 +75,7 @@ impl RuleSet {
     }
 
     #[cfg(test)]
-    pub fn without_indexes(mut self) -> RuleSet {
+    pub(crate) fn without_indexes(mut self) -> RuleSet {
         self.index = None;
         self.policies.iter_mut().for_each(|policy| policy.index = None);
         self

@@ -35,7 +35,7 @@ pub enum Answer {
 
 impl Answer {
     /// The answer for a request with this plan.
-    pub fn for_plan(plan: Plan) -> Answer {
+    pub(crate) fn for_plan(plan: Plan) -> Answer {
         match plan.enforced.iter().any(Charge::is_too_large) {
             true => Answer::TooLarge(plan),
             false => Answer::Charge(plan),

@@ -3,8 +3,8 @@
 //! It is the walk of [`RuleSet::plan`], with every rule checked and every step noted. It costs more, and takes an observer of
 //! attributes rather than a request.
 //!
-//! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest: see
-//! [`Explanation::undecided`].
+//! A rule that depends on something unknown is [`RuleOutcome::Undecidable`], and the answer is made of the rest. A denied request
+//! is denied whatever the rest is; an exempt one might still be denied.
 
 mod charging;
 mod facts;
@@ -25,7 +25,7 @@ use facts::{PartialFacts, PickedKeys};
 use ledger::charge::Charge;
 pub use parts::{
     Exemption, ExplainedCharge, ExplainedNumber, ExplainedPolicy, ExplainedRule, Explanation, Failure, MatchedElement,
-    PickedKey, PolicyEnd, PolicyOutcome, RuleCharges, RuleOutcome, SkipReason, UndecidedPart,
+    PickedKey, PolicyEnd, PolicyOutcome, RuleCharges, RuleOutcome, SkipReason,
 };
 use request::attribute::Attribute;
 pub use words::Date;

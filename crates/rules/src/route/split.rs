@@ -33,7 +33,7 @@ pub struct Share {
 
 /// The upstream of a request whose attributes are only partly known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartialShare {
+pub(crate) enum PartialShare {
     Chosen(UpstreamId),
     /// The request is split at random, or by a value that is not known.
     Unknown,
@@ -73,7 +73,7 @@ impl Split {
     }
 
     /// The upstream for a request that is only partly known.
-    pub fn choose_partially<'s, 'v>(
+    pub(crate) fn choose_partially<'s, 'v>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'v>,
     ) -> PartialShare {
