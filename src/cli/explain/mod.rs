@@ -220,6 +220,7 @@ fn by_stages(
     claims: Option<Arc<Claims>>,
 ) -> Result<Report, Failure> {
     let (mut credentials, mut routes, mut destination) = (Credentials::default(), Vec::new(), ("", ""));
+    let preflight = own_responses::preflight(config, bare);
     for stage in Stage::before_rules(bare.door) {
         match stage {
             Stage::Connection => {
@@ -235,10 +236,12 @@ fn by_stages(
                 }
             }
             Stage::Preflight => {
-                if let Some(answer) = own_responses::preflight(config, bare) {
-                    return Ok(without_rules(arguments, described, answer));
+                if let Some(entry) = preflight.filter(|_| bare.door == Door::Proxy) {
+                    return Ok(without_rules(arguments, described, own_responses::preflight_answer(entry)));
                 }
             }
+            // At the other doors a preflight is decided without credentials.
+            Stage::Credentials if preflight.is_some() => {}
             Stage::Credentials => {
                 let fetching = if arguments.live { KeyFetches::Allowed } else { KeyFetches::Forbidden };
                 credentials = match credentials::authenticate(config, bare, claims.clone(), fetching)? {

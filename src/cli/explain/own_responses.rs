@@ -12,18 +12,16 @@ use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The answer to a preflight of a listed origin; `None` for any other request.
-pub fn preflight(config: &Config, request: &Request<'_>) -> Option<Answer> {
+/// The index of the entry of `cors` that makes the request a preflight of a listed origin; `None` for any other request.
+pub fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
     let answer = config.cors.as_ref()?.answer(request)?;
-    answer.preflight?;
-    if request.door != Door::Proxy {
-        let first = format!("PASSES: a preflight, by cors[{}]", answer.entry);
-        let words = vec![first, BEFORE_RULES.to_owned()];
-        return Some(Answer { verdict: Verdict::Passes, code: None, reason: None, retry_after: None, words });
-    }
-    let first = format!("ANSWERED 204: a preflight, by cors[{}]", answer.entry);
-    let words = vec![first, BEFORE_RULES.to_owned()];
-    Some(Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words })
+    answer.preflight.map(|_| answer.entry)
+}
+
+/// The proxy's answer to a preflight by this entry of `cors`.
+pub fn preflight_answer(entry: usize) -> Answer {
+    let words = vec![format!("ANSWERED 204: a preflight, by cors[{entry}]"), BEFORE_RULES.to_owned()];
+    Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
 }
 
 /// Adds whether a page of the request's origin can read the answer, and the text of a refusal.

@@ -232,6 +232,33 @@ rules: [{name: a, limit_keys: [\"query:u\", \"header:x-user\"], \
 }
 
 #[test]
+fn a_preflight_is_answered_by_the_proxy_and_decided_without_credentials_at_a_door() {
+    let rules = "upstream: http://127.0.0.1:9
+listeners:
+  - {name: public, address: 127.0.0.1:0}
+  - {name: edge, address: 127.0.0.1:0, clients: [127.0.0.0/8], decide: [http], original_request: x-forwarded}
+cors: [{origins: [\"https://app.example\"]}]
+api_keys: {from: header:x-key, file: keys.txt}
+rules:
+  - {name: gone, match: {path: /gone}, action: deny}
+  - {name: addresses, limit_keys: [ip:address], algorithm_config: {rate: 2/day}}
+";
+    let file = ConfigFile::new(rules);
+    let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    std::fs::write(file.path("keys.txt"), format!("{hash} a gold\n")).unwrap();
+    let preflight = ["-X", "OPTIONS", "-H", "origin: https://app.example", "-H", "access-control-request-method: PUT"];
+    for (arguments, expected) in [
+        (&["--listener", "public", "http://a/gone"][..], "ANSWERED 204: a preflight, by cors[0]"),
+        (&["--listener", "edge", "http://a/gone"], "REFUSED 403 denied: by rule gone"),
+        // No key is looked at.
+        (&["--listener", "edge", "-H", "x-key: guess", "http://a/x"], "PASSES if addresses holds 1"),
+    ] {
+        let explained = tollgate(&[&["explain", "-c", &*file.file()], &preflight[..], arguments].concat());
+        assert!(explained.out.contains(expected), "{arguments:?}: {explained:?}");
+    }
+}
+
+#[test]
 fn of_several_issuers_that_of_the_claim_is_a_part_of_the_bucket() {
     let written = ConfigFile::new(
         "upstream: http://127.0.0.1:9
