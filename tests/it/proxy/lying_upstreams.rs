@@ -151,7 +151,7 @@ const WRONG_CHUNKS: [&str; 24] = [
     "2\r\nok\r\n",
 ];
 
-/// Interim responses that are none.
+/// Invalid interim responses.
 const WRONG_INTERIM: [&str; 7] = [
     "HTTP/1.1 100 Continue\n\r\n",
     "HTTP/1.1 100 Continue\r\nX\r\n\r\n",
@@ -255,7 +255,7 @@ fn try_lie(
     said: &Receiver<()>,
 ) -> Result<(), String> {
     let mut client = gateway.client();
-    // So that the lie is told on a kept connection.
+    // The lie then comes on a kept connection.
     is_good(&mut client)?;
     client.write(&format!("{} /{number} HTTP/1.1\r\nHost: a\r\n\r\n", lie.method));
     let response = client.response(lie.method);
