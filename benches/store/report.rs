@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use base::rfc3339::date_time;
 use base::time::Clock;
-use chrono::DateTime;
 use serde_json::{Value, json};
 
 use super::bucket::{Limit, NARROW};
@@ -55,9 +55,8 @@ pub struct Report {
 
 impl Report {
     pub fn new(redis: &str, rounds: u32, seconds: f64) -> Report {
-        let today = i64::try_from(Clock::system().wall().0).ok().and_then(DateTime::from_timestamp_micros);
         let head = json!({
-            "date": today.unwrap_or_default().date_naive().to_string(),
+            "date": date_time(Clock::system().wall()).date().to_string(),
             "machine": machine(),
             "redis": redis,
             "rounds": rounds,

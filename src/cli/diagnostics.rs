@@ -4,7 +4,6 @@ use std::io::Write;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use chrono::{DateTime, SecondsFormat};
 use env_logger::fmt::Formatter;
 use env_logger::{Logger, Target};
 use log::kv::{Key, Value, VisitSource};
@@ -13,7 +12,8 @@ use log::{LevelFilter, Metadata, Record};
 use super::failure::Failure;
 use super::nonblocking_stderr::NonblockingStderr;
 use base::printable::{Printable, write_json};
-use base::time::Clock;
+use base::rfc3339::format_seconds;
+use base::time::{Clock, Timestamp};
 use config::{Log, LogFormat};
 
 /// The current logger, which a reload may replace.
@@ -134,8 +134,7 @@ impl<'kvs> VisitSource<'kvs> for Fields {
 
 /// Formats seconds since the epoch as a date and time in UTC.
 fn rfc3339(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.unwrap_or_default().to_rfc3339_opts(SecondsFormat::Secs, true)
+    format_seconds(Timestamp(seconds.saturating_mul(1_000_000)))
 }
 
 #[cfg(test)]

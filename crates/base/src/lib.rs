@@ -23,6 +23,7 @@ pub mod position;
 pub mod printable;
 pub mod pseudonym;
 pub mod reachable;
+pub mod rfc3339;
 pub mod secret;
 pub mod split;
 pub mod time;

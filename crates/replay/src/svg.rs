@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use chrono::DateTime;
-
 use super::timeline::{Stretch, Timeline};
+use base::rfc3339::date_time;
+use base::time::Timestamp;
 
 /// In user units.
 const WIDTH: u64 = 960;
@@ -119,8 +119,7 @@ fn exactly(seconds: u64, length: u64) -> String {
 }
 
 fn written(seconds: u64, format: &str) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    time.unwrap_or_default().format(format).to_string()
+    date_time(Timestamp(seconds.saturating_mul(1_000_000))).strftime(format).to_string()
 }
 
 fn span(seconds: u64) -> String {

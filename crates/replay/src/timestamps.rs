@@ -1,7 +1,6 @@
 //! Parses the timestamps of logs: RFC 3339, nginx's and Apache's format, and numbers since the epoch.
 
-use chrono::{DateTime, NaiveDate};
-
+use base::rfc3339::{self, decimal};
 use base::time::Timestamp;
 
 /// A time, with its resolution.
@@ -28,14 +27,13 @@ impl LogTimestamp {
     /// Parses any of the known formats.
     pub fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
-        number(text).or_else(|| nginx(text.as_bytes())).or_else(|| rfc3339(text))
+        number(text).or_else(|| nginx(text.as_bytes())).or_else(|| date_and_time(text))
     }
 }
 
 /// `2026-11-21T14:51:52.123Z`, also with a space between date and time.
-fn rfc3339(text: &str) -> Option<LogTimestamp> {
-    let time = DateTime::parse_from_rfc3339(text).ok()?;
-    let at = Timestamp(u64::try_from(time.timestamp_micros()).ok()?);
+fn date_and_time(text: &str) -> Option<LogTimestamp> {
+    let at = Timestamp(u64::try_from(rfc3339::parse(text)?).ok()?);
     let grain = if text.contains('.') { Grain::Fine } else { Grain::Second };
     Some(LogTimestamp { at, grain })
 }
@@ -71,15 +69,11 @@ pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     else {
         return None;
     };
-    let digits = |digits: &[u8]| {
-        digits.iter().try_fold(0u32, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + u32::from(digit - b'0')))
-    };
     let month = (1u32..).zip(MONTHS).find(|(_, name)| *name == month)?.0;
-    let year = i32::try_from(digits(&[*y0, *y1, *y2, *y3])?).ok()?;
-    let date = NaiveDate::from_ymd_opt(year, month, digits(&[*d0, *d1])?)?;
-    let time = date.and_hms_opt(digits(&[*h0, *h1])?, digits(&[*m0, *m1])?, digits(&[*s0, *s1])?)?;
-    let east = i64::from(digits(&[*z0, *z1])?) * 3600 + i64::from(digits(&[*z2, *z3])?) * 60;
-    let local = time.and_utc().timestamp();
+    let [day, hour, minute, second] =
+        [decimal(&[*d0, *d1])?, decimal(&[*h0, *h1])?, decimal(&[*m0, *m1])?, decimal(&[*s0, *s1])?];
+    let local = rfc3339::seconds_since_epoch([decimal(&[*y0, *y1, *y2, *y3])?, month, day, hour, minute, second])?;
+    let east = i64::from(decimal(&[*z0, *z1])?) * 3600 + i64::from(decimal(&[*z2, *z3])?) * 60;
     let seconds = match sign {
         b'+' => local - east,
         b'-' => local + east,

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use base::time::{Clock, Timestamp};
-use chrono::{DateTime, SecondsFormat};
 use config::{Config, Environment};
 use proptest::prelude::*;
 use request::request::{ClientAddress, Request};
@@ -14,7 +13,7 @@ use crate::support::{Gateway, Upstream, eventually};
 
 /// RFC 3339, of microseconds since the epoch.
 fn written(moment: u64) -> String {
-    DateTime::from_timestamp_micros(moment.try_into().unwrap()).unwrap().to_rfc3339_opts(SecondsFormat::Micros, true)
+    format!("{:.6}", jiff::Timestamp::from_microsecond(moment.try_into().unwrap()).unwrap())
 }
 
 /// One rule with an action, as random as it gets: what it matches, what it does, and until when, in seconds.

@@ -103,8 +103,8 @@ impl InMemory {
 }
 
 fn moment_of(text: &str) -> Timestamp {
-    let moment = chrono::DateTime::parse_from_rfc3339(text).unwrap();
-    Timestamp(u64::try_from(moment.timestamp_micros()).unwrap())
+    let moment: jiff::Timestamp = text.parse().unwrap();
+    Timestamp(u64::try_from(moment.as_microsecond()).unwrap())
 }
 
 /// October 2026 has an hour more than 31 days in Berlin, and ends at 23:00 UTC.

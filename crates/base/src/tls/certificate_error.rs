@@ -4,7 +4,8 @@
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, SecondsFormat};
+use crate::rfc3339::format_seconds;
+use crate::time::Timestamp;
 
 /// The beginning of the text with which rustls reports an invalid certificate.
 pub const UNVERIFIED: &str = "invalid peer certificate";
@@ -112,8 +113,8 @@ fn name(alert: &str) -> &str {
 fn words(reason: &str) -> Option<String> {
     let moment = |after: &str| {
         let (_, rest) = reason.split_once(after)?;
-        let seconds = rest.split(' ').next()?.parse().ok()?;
-        Some(DateTime::from_timestamp(seconds, 0)?.to_rfc3339_opts(SecondsFormat::Secs, true))
+        let seconds: u64 = rest.split(' ').next()?.parse().ok()?;
+        Some(format_seconds(Timestamp(seconds.saturating_mul(1_000_000))))
     };
     Some(match reason {
         _ if reason.starts_with("certificate expired") => format!("it expired on {}", moment("not valid after ")?),

@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serializer, de};
 
+use base::rfc3339;
 use base::time::Timestamp;
 
 /// The end of 9999, in microseconds since the epoch: the format has four digits for a year.
@@ -15,8 +15,7 @@ const LAST: u64 = 253_402_300_799_999_999;
 /// # Errors
 /// When the serializer fails.
 pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    let moment = i64::try_from(moment.0.min(LAST)).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
-    serializer.serialize_str(&moment.to_rfc3339_opts(SecondsFormat::Micros, true))
+    serializer.serialize_str(&rfc3339::format_micros(*moment))
 }
 
 /// Reads a moment.
@@ -25,7 +24,7 @@ pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::
 /// When the text is not a moment of RFC 3339 between 1970 and 9999.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = Cow::<str>::deserialize(deserializer)?;
-    let moment = DateTime::parse_from_rfc3339(&text).map_err(de::Error::custom)?;
-    let micros = u64::try_from(moment.timestamp_micros()).ok().filter(|micros| *micros <= LAST);
+    let moment = rfc3339::parse(&text).ok_or_else(|| de::Error::custom("not a date and time of RFC 3339"))?;
+    let micros = u64::try_from(moment).ok().filter(|micros| *micros <= LAST);
     micros.map(Timestamp).ok_or_else(|| de::Error::custom("a time before 1970 or after 9999"))
 }

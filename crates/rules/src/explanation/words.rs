@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use chrono::{DateTime, SecondsFormat};
-
 use super::parts::{ExplainedNumber, Failure, MatchedElement, PickedKey};
 use crate::claimed_numbers::{ClaimResult, ClaimedNumber};
 use crate::partial::Element;
 use crate::rule::Condition;
+use base::rfc3339;
 use base::time::Timestamp;
 use request::matcher::Expectation;
 
@@ -30,8 +29,7 @@ pub struct Date(pub Timestamp);
 
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let moment = i64::try_from(self.0.0).ok().and_then(DateTime::from_timestamp_micros).unwrap_or_default();
-        f.write_str(&moment.to_rfc3339_opts(SecondsFormat::Secs, true))
+        f.write_str(&rfc3339::format_seconds(self.0))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, SecondsFormat};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
@@ -10,6 +9,7 @@ use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{FileKey, Unusable};
+use crate::rfc3339::format_seconds;
 use crate::time::Timestamp;
 use crate::tls::certificate_file::{self, PairFault};
 use crate::tls::names::{self, CertificateNames};
@@ -38,7 +38,7 @@ impl Validity {
         match self {
             Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
             Validity { not_before, .. } if not_before > now => {
-                Some(format!("is not valid yet: the certificate {title} is from {} on", day_and_time(not_before)))
+                Some(format!("is not valid yet: the certificate {title} is from {} on", format_seconds(not_before)))
             }
             _ => None,
         }
@@ -46,7 +46,7 @@ impl Validity {
 
     /// Words that the certificate with this title has expired.
     pub fn has_expired(self, title: &str) -> String {
-        format!("has expired: the certificate {title} was valid until {}", day_and_time(self.not_after))
+        format!("has expired: the certificate {title} was valid until {}", format_seconds(self.not_after))
     }
 }
 
@@ -89,12 +89,6 @@ pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     let validity = certificate.validity();
     let validity = Validity { not_before: timestamp(validity.not_before), not_after: timestamp(validity.not_after) };
     Ok(ReadChain { chain, names, title, validity })
-}
-
-/// A moment as day and time in UTC.
-fn day_and_time(at: Timestamp) -> String {
-    let at = i64::try_from(at.0 / 1_000_000).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-    at.map(|at| at.to_rfc3339_opts(SecondsFormat::Secs, true)).unwrap_or_default()
 }
 
 /// SHA-256 of the content of files; a missing file differs from an empty one.

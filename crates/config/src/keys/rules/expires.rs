@@ -1,11 +1,11 @@
 //! Reads `expires`: when a rule with an `action` ends.
 
-use chrono::DateTime;
 use serde_json::json;
 
 use crate::language::reader::{Field, Section};
 use crate::language::value_kind::{ReadField, ValueKind};
 use crate::language::value_types::reference;
+use base::rfc3339;
 use base::time::Timestamp;
 
 const SHAPE: &str = "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z";
@@ -34,12 +34,12 @@ pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
 
 /// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
 fn moment(field: Field<'_>) -> Option<Timestamp> {
-    let moment = DateTime::parse_from_rfc3339(field.written()?).ok();
+    let moment = rfc3339::parse(field.written()?);
     if moment.is_none() {
         field.must(SHAPE);
     }
     // A moment before 1970 has passed in any case.
-    Some(Timestamp(u64::try_from(moment?.timestamp_micros()).unwrap_or(0)))
+    Some(Timestamp(u64::try_from(moment?).unwrap_or(0)))
 }
 
 #[cfg(test)]
