@@ -11,7 +11,7 @@ pub mod fallback_events;
 pub mod file_fingerprint;
 pub mod file_look;
 pub mod housekeeping;
-pub mod jwks_events;
+pub mod jwks_fetches;
 pub mod reload;
 pub mod reload_report;
 pub mod signal_listener;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::Gauge;
-use tokio::task::AbortHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::api_key_watch::{ApiKeyWatch, InvalidKeyFile};
@@ -17,7 +16,7 @@ use super::config_warnings::warn;
 use super::config_watch::{ConfigChange, ConfigWatch};
 use super::file_fingerprint::{INTERVAL, Trigger};
 use super::file_look::{FileLook, LookOutcome};
-use super::jwks_events::keep_fresh;
+use super::jwks_fetches::JwksFetches;
 use super::reload_report::{Changes, brief, first_position};
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::state::GatewayState;
@@ -25,7 +24,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::metrics::{record_expiry, record_list};
 use crate::gateway::telemetry::reload_status::File;
-use crate::gateway::upstream::{HealthChange, Upstream, keep_checking, keep_resolving};
+use crate::gateway::upstream::{HealthChange, Upstream, start_background_tasks};
 use base::endpoint_address::EndpointAddress;
 use base::interval::fixed_interval;
 use base::time::Timestamp;
@@ -51,7 +50,7 @@ pub struct Reload {
     certificates: Vec<ListenerCertificates>,
     /// The time of the last check of each kind of file.
     last_looks: Vec<(File, Gauge)>,
-    fetching: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
+    fetches: JwksFetches,
     /// Snapshots that requests may still run under. They are kept here until no request does, so that no request has to free
     /// one.
     retired: Vec<Arc<Snapshot>>,
@@ -77,7 +76,7 @@ impl Reload {
             keys: None,
             certificates: Vec::new(),
             last_looks: Vec::new(),
-            fetching: Vec::new(),
+            fetches: JwksFetches::default(),
             retired: Vec::new(),
         }
     }
@@ -241,32 +240,18 @@ impl Reload {
         });
         self.watch_certificates(snapshot, now);
         self.watch_last_looks(snapshot);
-        for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_resolver()) {
-            let listeners = snapshot.config.listeners.iter().filter_map(|listener| listener.address.inet()).collect();
-            tokio::spawn(keep_resolving(Arc::downgrade(upstream), listeners));
-        }
-        for upstream in snapshot.destinations.upstreams().filter(|upstream| upstream.needs_checks()) {
-            let events = Arc::clone(&self.gateway.events);
-            let report = move |upstream: &Upstream, endpoint: &EndpointAddress, change| {
-                let kind = match change {
-                    HealthChange::Down => EventKind::EndpointDown,
-                    HealthChange::Up => EventKind::EndpointUp,
-                };
-                events.note(kind, &format!("{endpoint} of {}", upstream.name()));
+        let listeners: Vec<_> =
+            snapshot.config.listeners.iter().filter_map(|listener| listener.address.inet()).collect();
+        let events = Arc::clone(&self.gateway.events);
+        let report = move |upstream: &Upstream, endpoint: &EndpointAddress, change| {
+            let kind = match change {
+                HealthChange::Down => EventKind::EndpointDown,
+                HealthChange::Up => EventKind::EndpointUp,
             };
-            tokio::spawn(keep_checking(Arc::downgrade(upstream), report));
-        }
-        let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
-        let (kept, gone): (Vec<_>, Vec<_>) = self.fetching.drain(..).partition(|(remote, _)| is_wanted(remote));
-        self.fetching = kept;
-        gone.iter().for_each(|(_, task)| task.abort());
-        let is_new = |remote: &Arc<RemoteKeySet>| !self.fetching.iter().any(|(known, _)| Arc::ptr_eq(known, remote));
-        let new: Vec<_> = snapshot.remotes_with_metric().filter(|(remote, _)| is_new(remote)).collect();
-        for (remote, fetched) in &new {
-            let task = tokio::spawn(keep_fresh(Arc::clone(&self.gateway), Arc::clone(remote), (*fetched).clone()));
-            self.fetching.push((Arc::clone(remote), task.abort_handle()));
-        }
-        new.into_iter().map(|(remote, _)| Arc::clone(remote)).collect()
+            events.note(kind, &format!("{endpoint} of {}", upstream.name()));
+        };
+        start_background_tasks(snapshot.destinations.upstreams(), &listeners, report);
+        self.fetches.follow(&self.gateway, snapshot)
     }
 
     /// Watches the certificates of a snapshot. A watch whose certificates stay is kept: its reported faults are not reported

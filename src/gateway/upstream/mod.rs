@@ -3,6 +3,7 @@
 //! Every address of a name is an endpoint. A connection pool belongs to an address and is Pingora's, so it stays when the
 //! configuration changes, and with it the endpoint's condition.
 
+mod background_tasks;
 mod ejection;
 pub mod endpoint;
 mod endpoint_counts;
@@ -19,11 +20,11 @@ mod schedule;
 mod selection;
 mod tls;
 
+pub use background_tasks::start_background_tasks;
 pub use endpoint_counts::Availability;
 pub use failure::{EndpointFailure, UpstreamError};
 pub use hashing::BalanceKey;
-pub use health::{HealthChange, keep_checking};
-pub use resolver::keep_resolving;
+pub use health::HealthChange;
 pub use selection::{Alternatives, Choice, Selection, Turn};
 
 #[cfg(test)]

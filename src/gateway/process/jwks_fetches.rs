@@ -1,0 +1,58 @@
+//! Starts and stops the fetches of token issuers' keys, and reports when keys cannot be fetched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use metrics::Gauge;
+use tokio::task::AbortHandle;
+
+use crate::gateway::state::GatewayState;
+use crate::gateway::state::snapshot::Snapshot;
+use crate::gateway::telemetry::events::EventKind;
+use base::time::Timestamp;
+use identity::jwt::jwks::{FetchError, RemoteKeySet};
+
+/// The fetches for the configuration in force.
+#[derive(Default)]
+pub struct JwksFetches {
+    tasks: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
+}
+
+impl JwksFetches {
+    /// Starts the fetches that a snapshot needs, stops those that it does not, and returns the issuers whose keys are new.
+    pub fn follow(&mut self, gateway: &Arc<GatewayState>, snapshot: &Snapshot) -> Vec<Arc<RemoteKeySet>> {
+        let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
+        let (kept, gone): (Vec<_>, Vec<_>) = self.tasks.drain(..).partition(|(remote, _)| is_wanted(remote));
+        self.tasks = kept;
+        gone.iter().for_each(|(_, task)| task.abort());
+        let is_new = |remote: &Arc<RemoteKeySet>| !self.tasks.iter().any(|(known, _)| Arc::ptr_eq(known, remote));
+        let new: Vec<_> = snapshot.remotes_with_metric().filter(|(remote, _)| is_new(remote)).collect();
+        for (remote, fetched) in &new {
+            let task = tokio::spawn(keep_fresh(Arc::clone(gateway), Arc::clone(remote), (*fetched).clone()));
+            self.tasks.push((Arc::clone(remote), task.abort_handle()));
+        }
+        new.into_iter().map(|(remote, _)| Arc::clone(remote)).collect()
+    }
+}
+
+/// Keeps one issuer's keys fresh, and records in `fetched` when they were last fetched. A failure is reported once, until the
+/// keys can be fetched again.
+async fn keep_fresh(gateway: Arc<GatewayState>, remote: Arc<RemoteKeySet>, fetched: Gauge) {
+    let failing = AtomicBool::new(false);
+    let report = |issuer: &str, outcome: Result<usize, FetchError>| match outcome {
+        Ok(keys) => {
+            fetched.set(gateway.clock.wall().since(Timestamp(0)).seconds());
+            if failing.swap(false, Ordering::Relaxed) {
+                gateway.events.note(EventKind::KeysFetchedAgain, issuer);
+                log::info!(issuer, keys; "keys fetched again");
+            }
+        }
+        Err(error) => {
+            if !failing.swap(true, Ordering::Relaxed) {
+                gateway.events.note(EventKind::KeysNotFetched, issuer);
+                log::warn!(issuer, error:% = error; "keys not fetched, the previous ones stay in force");
+            }
+        }
+    };
+    remote.keep_fresh(report).await;
+}

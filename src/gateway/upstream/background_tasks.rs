@@ -1,0 +1,26 @@
+//! Starts the tasks that upstreams need: lookups of their names, and health checks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::Upstream;
+use super::health::{HealthChange, keep_checking};
+use super::resolver::keep_resolving;
+use base::endpoint_address::EndpointAddress;
+
+/// Starts the tasks that these upstreams need and do not have yet; they end with their upstream. Names that lead to one of
+/// `listeners` are warned of. `report` is called whenever an endpoint goes down, or up again.
+pub fn start_background_tasks<'u>(
+    upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
+    listeners: &[SocketAddr],
+    report: impl Fn(&Upstream, &EndpointAddress, HealthChange) + Clone + Send + Sync + 'static,
+) {
+    for upstream in upstreams {
+        if upstream.needs_resolver() {
+            tokio::spawn(keep_resolving(Arc::downgrade(upstream), listeners.to_vec()));
+        }
+        if upstream.needs_checks() {
+            tokio::spawn(keep_checking(Arc::downgrade(upstream), report.clone()));
+        }
+    }
+}
