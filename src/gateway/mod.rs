@@ -21,12 +21,18 @@ mod upstream;
 
 pub use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
 pub use bootstrap::{BoundGateway, ListenAddress, StartError, bootstrap};
+/// For `tests/fuzz`, which tests the requests and descriptors of Envoy's calls separately.
+#[cfg(feature = "test-hooks")]
+pub use decision_api::ext_authz::checked_request;
 /// For `tests/fuzz`, which tests messages separately.
 #[cfg(feature = "test-hooks")]
 pub use decision_api::grpc;
 /// For `tests/fuzz`, which tests described requests separately.
 #[cfg(feature = "test-hooks")]
 pub use decision_api::original_request;
+/// For `tests/fuzz`.
+#[cfg(feature = "test-hooks")]
+pub use decision_api::rls::descriptors;
 pub use enforcement::authenticate;
 pub use process::reload::Relog;
 pub use process::signal_listener::hold_signals;

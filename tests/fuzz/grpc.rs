@@ -2,9 +2,10 @@
 
 use super::mutation::{fuzz, is_bug_planted};
 use request::sent_descriptor::attribute_name;
+use tollgate::gateway::checked_request;
+use tollgate::gateway::descriptors::descriptors;
 use tollgate::gateway::grpc::frame::{FrameError, LONGEST, PREFIX, read, write};
 use tollgate::gateway::grpc::messages::{CheckRequest, RateLimitRequest};
-use tollgate::gateway::grpc::{authorization, rate_limit};
 
 /// Checks what holds for every body of which a message was read.
 fn check_frame<M: prost::Message + Default + PartialEq>(body: &[u8], read_body: &Result<M, FrameError>) {
@@ -48,7 +49,7 @@ pub fn rate_limit_call() {
         let message = parse(body);
         check_frame(body, &message);
         let Ok(message) = message else { return (message.err().map(|error| format!("{error:?}")), 0, 0) };
-        let descriptors = rate_limit::descriptors(&message);
+        let descriptors = descriptors(&message);
         assert_eq!(descriptors.len(), message.descriptors.len());
         for (asked, descriptor) in descriptors.iter().zip(&message.descriptors) {
             assert_eq!(asked.sent.value("domain").as_deref(), Some(&*message.domain), "an entry poses as the domain");
@@ -96,7 +97,7 @@ pub fn authorization_call() {
         let whole = read::<CheckRequest>(body);
         check_frame(body, &whole);
         let (Ok(message), Ok(whole)) = (message, whole) else { return (0, 0, false) };
-        let Ok(asked) = authorization::read(&message) else { return (1, 0, false) };
+        let Ok(asked) = checked_request::read(&message) else { return (1, 0, false) };
         let http = whole.attributes.as_ref().unwrap().request.as_ref().unwrap().http.as_ref().unwrap();
         let sent: usize = match &http.header_map {
             Some(raw) => raw.headers.iter().filter(|one| !one.key.starts_with(':')).count(),

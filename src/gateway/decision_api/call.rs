@@ -9,7 +9,6 @@ use pingora::Error;
 use pingora::proxy::Session as ProxySession;
 
 use super::DecisionApi;
-use super::http_door::new_record;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -22,6 +21,8 @@ use base::time::Timestamp;
 use base::tls::server::Session;
 use decision::access_log_line::{Kind, Origin};
 use request::door::Door;
+use request::identity::Identity;
+use request::request::ClientAddress;
 use request::scheme::{Scheme, SchemeSource};
 
 /// The code that nginx logs for a client that has disconnected.
@@ -139,5 +140,32 @@ impl Call {
             server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
             upstream: None,
         });
+    }
+}
+
+/// The record of a call before anything was decided.
+pub fn new_record(
+    snapshot: &Arc<Snapshot>,
+    call: &Call,
+    door: Door,
+    client: ClientAddress,
+    scheme: SchemeSource,
+) -> RequestRecord {
+    RequestRecord {
+        snapshot: Arc::clone(snapshot),
+        destination: Arc::clone(snapshot.destinations.decided()),
+        client,
+        scheme,
+        listener: call.listener(),
+        door,
+        tls: None,
+        descriptors: Vec::new(),
+        identity: Identity::default(),
+        payment: None,
+        decision: None,
+        waited: None,
+        refusal: None,
+        invalid_token: None,
+        denied_by: None,
     }
 }

@@ -7,7 +7,7 @@ use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
 
 use super::DecisionApi;
-use super::call::Call;
+use super::call::{Call, new_record};
 use super::original_request::{CallError, DECIDE, DescribedRequest, read};
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{
@@ -21,8 +21,7 @@ use config::{Decide, RefuseWith};
 use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::door::Door;
-use request::identity::Identity;
-use request::request::{ClientAddress, Request};
+use request::request::Request;
 use request::scheme::SchemeSource;
 
 /// Whether the path is that of a call at this door.
@@ -132,33 +131,6 @@ async fn answer_unread(
     }
     let problem = ProblemResponse { recipient: Recipient::Edge(refuse_with), ..ProblemResponse::refusal(&refusal) };
     problem.write(session, &call.request_id, call.pending_fields(), api.reuse()).await
-}
-
-/// The record of a call before anything was decided.
-pub fn new_record(
-    snapshot: &Arc<Snapshot>,
-    call: &Call,
-    door: Door,
-    client: ClientAddress,
-    scheme: SchemeSource,
-) -> RequestRecord {
-    RequestRecord {
-        snapshot: Arc::clone(snapshot),
-        destination: Arc::clone(snapshot.destinations.decided()),
-        client,
-        scheme,
-        listener: call.listener(),
-        door,
-        tls: None,
-        descriptors: Vec::new(),
-        identity: Identity::default(),
-        payment: None,
-        decision: None,
-        waited: None,
-        refusal: None,
-        invalid_token: None,
-        denied_by: None,
-    }
 }
 
 impl DecisionApi {

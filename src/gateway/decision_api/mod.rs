@@ -5,9 +5,12 @@
 //! `enforcement`, `decision`.
 
 mod call;
+mod doors;
+pub mod ext_authz;
 pub mod grpc;
 mod http_door;
 pub mod original_request;
+pub mod rls;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -29,6 +32,9 @@ use super::telemetry::metrics::registry::Registry;
 use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
 use call::Call;
 use config::RefuseWith;
+use doors::CallTarget;
+use grpc::envoy_call::EnvoyCall;
+use grpc::{Reply, Status, gone};
 use request::door::Door;
 use stores::Worker;
 
@@ -102,29 +108,34 @@ impl ProxyHttp for DecisionApi {
         let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
         if !self.admits_connection(&snapshot, call) {
             call.close_when_done(session);
-            return Err(Error::new_down(ErrorType::ConnectionClosed));
+            return Err(gone());
         }
         let settings = snapshot.config.decide(call.listener());
-        // A call of `/decide` has the content type of the client, from which nothing may follow.
-        let is_decide = http_door::is_path(session.req_header().uri.path());
         let has_verified_certificate = call.has_verified_certificate();
-        match peer.zip(settings).filter(|(peer, settings)| settings.admits_call(*peer, has_verified_certificate)) {
-            Some((peer, settings)) if !is_decide && settings.needs_http2() && grpc::is_call(session) => {
-                grpc::answer(self, session, call, &snapshot, settings).await?;
-                call.record_at_least(&snapshot, peer, grpc::door(session.req_header().uri.path(), settings));
+        let admitted = peer.zip(settings).filter(|(peer, it)| it.admits_call(*peer, has_verified_certificate));
+        // A reload may have removed the peer since it connected.
+        let Some((peer, settings)) = admitted else { return Err(gone()) };
+        let target = CallTarget::of(session, settings);
+        if target.is_grpc() {
+            call.trace = self.gateway.tracer.begin(&session.req_header().headers, call.started);
+        }
+        let envoy = EnvoyCall { api: self, snapshot: &snapshot, settings };
+        match target {
+            CallTarget::Http => http_door::answer(self, session, call, &snapshot, (peer, settings)).await?,
+            CallTarget::ExtAuthz => ext_authz::answer(envoy, session, call).await?,
+            CallTarget::Rls => rls::answer(envoy, session, call).await?,
+            CallTarget::Health => grpc::health::answer(envoy, session, call).await?,
+            CallTarget::UnknownMethod => {
+                let reply = Reply::Failure(Status::Unimplemented, "no door of this listener has this method");
+                envoy.reply(session, call, reply).await?;
             }
-            Some((peer, settings)) if settings.doors.contains(&Door::Http) => {
-                http_door::answer(self, session, call, &snapshot, (peer, settings)).await?;
-            }
-            Some((peer, settings)) => {
+            CallTarget::NotFound => {
                 let recipient = Recipient::Edge(RefuseWith::Decided);
                 let problem = ProblemResponse { recipient, ..ProblemResponse::fault(404) };
                 problem.write(session, &call.request_id, call.pending_fields(), self.reuse()).await?;
-                call.record_at_least(&snapshot, peer, grpc::door("", settings));
             }
-            // A reload may have removed it since it connected.
-            None => return Err(Error::new_down(ErrorType::ConnectionClosed)),
         }
+        call.record_at_least(&snapshot, peer, target.door(session.req_header().uri.path(), settings));
         Ok(true)
     }
 

@@ -1,13 +1,12 @@
-//! The doors of Envoy: calls of gRPC about a request, or about descriptors in place of one, and the health check.
+//! Calls of gRPC, which the doors of Envoy answer, and the health check.
 //!
 //! A call is a request of HTTP/2 like any other, with the bounds of its listener. This folder adds the frames of its messages,
 //! the required messages, and the status in the trailers.
 
-pub mod authorization;
+pub(super) mod envoy_call;
 pub mod frame;
+pub(super) mod health;
 pub mod messages;
-pub mod rate_limit;
-mod services;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -16,17 +15,17 @@ use pingora::http::ResponseHeader;
 use pingora::protocols::http::ServerSession;
 use pingora::proxy::Session;
 use pingora::{Error, ErrorType, Result};
+use prost::Message;
 
 use base::time::{Micros, timeout};
 use frame::FrameError;
-pub use services::{answer, door};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// The answer of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Reply {
+pub enum Reply {
     /// The only message of the response, framed.
     Message(Bytes),
     Failure(Status, &'static str),
@@ -34,7 +33,7 @@ enum Reply {
 
 /// The gRPC codes of answers, besides 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Status {
+pub enum Status {
     InvalidArgument = 3,
     DeadlineExceeded = 4,
     NotFound = 5,
@@ -67,8 +66,11 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Reads the body of a call, which is kept in memory, within this time.
-async fn read_body(session: &mut Session, within: Micros) -> Result<std::result::Result<Bytes, FrameError>> {
+/// Reads the message of a call, which must be complete within this time. The body is kept in memory.
+pub(super) async fn read_message<M: Message + Default>(
+    session: &mut Session,
+    within: Micros,
+) -> Result<std::result::Result<M, FrameError>> {
     let read = async {
         let mut body = BytesMut::new();
         while let Some(part) = session.read_request_body().await? {
@@ -79,14 +81,16 @@ async fn read_body(session: &mut Session, within: Micros) -> Result<std::result:
         }
         Ok(Ok(body.freeze()))
     };
-    timeout(within.into(), read).await.unwrap_or(Ok(Err(FrameError::Late)))
+    let body: Result<std::result::Result<Bytes, FrameError>> =
+        timeout(within.into(), read).await.unwrap_or(Ok(Err(FrameError::Late)));
+    Ok(body?.and_then(|body| frame::read(&body)))
 }
 
 /// Answers a call.
 ///
 /// # Errors
 /// When the other proxy has disconnected.
-async fn respond(session: &mut Session, reply: Reply) -> Result<()> {
+pub(super) async fn respond(session: &mut Session, reply: Reply) -> Result<()> {
     let mut header = ResponseHeader::build(200, Some(4))?;
     header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
     session.write_response_header(Box::new(header), false).await?;
@@ -104,7 +108,8 @@ async fn respond(session: &mut Session, reply: Reply) -> Result<()> {
     session.as_downstream_mut().write_response_trailers(trailers).await
 }
 
-fn gone() -> Box<Error> {
+/// The error for a peer that has disconnected.
+pub(super) fn gone() -> Box<Error> {
     Error::new_down(ErrorType::ConnectionClosed)
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
+use crate::gateway::decision_api::grpc::messages::{AttributeContext, CheckRequest, HttpRequest, Peer, TlsSession};
 use crate::gateway::server::http1::request_head::LONGEST_NAME;
 use crate::gateway::server::http1::syntax::is_disguised_framing;
 use base::tls::client_certificate::ClientCertificate;
@@ -150,9 +150,11 @@ fn fields(http: &HttpRequest) -> Option<HeaderMap> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::SocketAddress;
-    use super::super::messages::{Address, HeaderMap as RawMap, HeaderValue as RawValue, RequestAttributes};
     use super::*;
+    use crate::gateway::decision_api::grpc::messages::SocketAddress;
+    use crate::gateway::decision_api::grpc::messages::{
+        Address, HeaderMap as RawMap, HeaderValue as RawValue, RequestAttributes,
+    };
 
     fn call(address: &str, http: HttpRequest) -> CheckRequest {
         let address = Address { socket_address: Some(SocketAddress { address: address.to_owned() }) };

@@ -1,6 +1,8 @@
 //! Reads a call of the rate limit service, and words the decision about it.
 
-use super::messages::{Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit};
+use crate::gateway::decision_api::grpc::messages::{
+    Code, CurrentLimit, DescriptorStatus, Duration, RateLimitDescriptor, RateLimitRequest, Unit,
+};
 use base::time::Timestamp;
 use decision::payment::{LimitAnswer, Payment};
 use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
@@ -114,9 +116,9 @@ fn calendar_unit(algorithm: &Algorithm) -> Option<CalendarUnit> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame;
-    use super::super::messages::DescriptorEntry;
     use super::*;
+    use crate::gateway::decision_api::grpc::frame;
+    use crate::gateway::decision_api::grpc::messages::DescriptorEntry;
     use base::time::Micros;
     use ledger::algorithm::fixed_window::FixedWindow;
     use ledger::calendar::{Anchor, Calendar, TimeOfDay, Zone};

@@ -1,0 +1,83 @@
+//! Lists the doors for other proxies, and tells which of them a call is for.
+
+use pingora::proxy::Session;
+
+use super::{grpc, http_door};
+use config::Decide;
+use request::door::Door;
+
+/// The doors that are services of gRPC, each with the method that asks for a decision.
+const SERVICES: [(Door, &str, &str); 2] = [
+    (Door::ExtAuthz, "envoy.service.auth.v3.Authorization", "Check"),
+    (Door::Rls, "envoy.service.ratelimit.v3.RateLimitService", "ShouldRateLimit"),
+];
+
+/// The health check of gRPC, which every listener with such a service answers.
+const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
+
+/// What a call asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallTarget {
+    Http,
+    ExtAuthz,
+    Rls,
+    Health,
+    /// A method of gRPC that the listener does not have.
+    UnknownMethod,
+    /// A call that is not one of gRPC, to a listener without the door `http`.
+    NotFound,
+}
+
+impl CallTarget {
+    /// What a call to a listener with these settings asks for.
+    pub fn of(session: &Session, settings: &Decide) -> CallTarget {
+        let path = session.req_header().uri.path();
+        // A call of `/decide` has the content type of the client, from which nothing may follow.
+        if !http_door::is_path(path) && settings.needs_http2() && grpc::is_call(session) {
+            return CallTarget::of_method(path, settings);
+        }
+        if settings.doors.contains(&Door::Http) { CallTarget::Http } else { CallTarget::NotFound }
+    }
+
+    /// Whether it is a call of gRPC.
+    pub fn is_grpc(self) -> bool {
+        !matches!(self, CallTarget::Http | CallTarget::NotFound)
+    }
+
+    /// The door under which the call is recorded: for one that asks for no decision, that of its service or the listener's
+    /// first.
+    pub fn door(self, path: &str, settings: &Decide) -> Door {
+        let named = match self {
+            CallTarget::Http => return Door::Http,
+            CallTarget::ExtAuthz => return Door::ExtAuthz,
+            CallTarget::Rls => return Door::Rls,
+            CallTarget::Health | CallTarget::UnknownMethod => split_method(path).and_then(|(name, _)| of_service(name)),
+            CallTarget::NotFound => None,
+        };
+        let has = |door: &Door| settings.doors.contains(door);
+        named.filter(has).or_else(|| settings.doors.first().copied()).unwrap_or(Door::Http)
+    }
+
+    fn of_method(path: &str, settings: &Decide) -> CallTarget {
+        let called = split_method(path);
+        if called == Some(HEALTH) {
+            return CallTarget::Health;
+        }
+        let door = SERVICES.iter().find(|(_, service, method)| called == Some((*service, *method)));
+        match door.map(|(door, ..)| *door).filter(|door| settings.doors.contains(door)) {
+            Some(Door::ExtAuthz) => CallTarget::ExtAuthz,
+            Some(Door::Rls) => CallTarget::Rls,
+            Some(Door::Proxy | Door::Http) | None => CallTarget::UnknownMethod,
+        }
+    }
+}
+
+/// The door whose service of gRPC has this name.
+pub fn of_service(name: &str) -> Option<Door> {
+    SERVICES.iter().find(|(_, service, _)| *service == name).map(|(door, ..)| *door)
+}
+
+/// The service and the method of a path of gRPC.
+fn split_method(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix('/')?.split_once('/')
+}

@@ -1,0 +1,142 @@
+//! The door `ext_authz`: answers Envoy's external authorization filter, which describes a request.
+
+pub mod checked_request;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use pingora::Result;
+use pingora::proxy::Session;
+
+use super::call::{Call, new_record};
+use super::grpc::envoy_call::{EnvoyCall, fields, options};
+use super::grpc::frame::{self, FrameError};
+use super::grpc::messages::{CheckRequest, CheckResponse, DeniedResponse, HttpStatus, OkResponse, RpcStatus};
+use super::grpc::{Reply, Status, gone, read_message};
+use super::original_request::{DescribedRequest, describe};
+use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
+use crate::gateway::enforcement::{
+    Decision, DecisionFindings, PaymentRecord, RefusalResponse, RequestPurpose, decide_for_edge,
+};
+use crate::gateway::response::request_id;
+use checked_request::{AskedRequest, Unusable};
+use decision::cors::CorsAnswer;
+use decision::reason::Reason;
+use decision::refusal::Refusal;
+use request::door::Door;
+use request::request::{ClientAddress, Request};
+use request::scheme::{Scheme, SchemeSource};
+
+/// Answers a call of `Check`.
+///
+/// # Errors
+/// When the other proxy has disconnected.
+pub async fn answer(envoy: EnvoyCall<'_>, session: &mut Session, call: &mut Call) -> Result<()> {
+    let reply = match read_message(session, envoy.body_timeout()).await? {
+        Ok(message) => decide(envoy, session, call, &message).await?,
+        // Its length is that of the client's head and body, so that an error would let the request pass.
+        Err(FrameError::TooLong) => {
+            let refusal = Refusal::bad_request(413);
+            envoy.refuse_unread(session, call, Door::ExtAuthz, &refusal);
+            denied(envoy, call, &RefusalResponse::of(refusal), None)?
+        }
+        Err(error) => error.into(),
+    };
+    envoy.reply(session, call, reply).await
+}
+
+async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, message: &CheckRequest) -> Result<Reply> {
+    let asked = match checked_request::read(message) {
+        Ok(asked) => asked,
+        // The client has sent it.
+        Err(Unusable::Field) => {
+            let refusal = Refusal::bad_request(400);
+            envoy.refuse_unread(session, call, Door::ExtAuthz, &refusal);
+            return denied(envoy, call, &RefusalResponse::of(refusal), None);
+        }
+        Err(unusable) => {
+            envoy.report_unusable(call, unusable.what());
+            return Ok(Reply::Failure(Status::InvalidArgument, unusable.what()));
+        }
+    };
+    let config = &envoy.snapshot.config;
+    let AskedRequest { http, source, fields: headers, sent, tls } = asked;
+    call.request_id = request_id::keep_or_make(headers.get(&request_id::NAME));
+    let client = config.client_ip.client(source, &headers);
+    let described =
+        describe([&http.method, &http.host, &String::from_utf8_lossy(&http.path), &http.scheme], headers, config);
+    let described =
+        described.and_then(|described| checked_request::check_size(http, &config.bounds).map(|()| described));
+    let DescribedRequest { head, scheme } = match described {
+        Ok(described) => described,
+        Err(refusal) => {
+            if envoy.records(call) {
+                let scheme = SchemeSource::Connection(Scheme::Http);
+                call.record = Some(Box::new(new_record(envoy.snapshot, call, Door::ExtAuthz, client, scheme)));
+            }
+            let response = RefusalResponse::of(refusal);
+            return denied(envoy, call, &response, None);
+        }
+    };
+    let (head, scheme) = (Box::new(head), SchemeSource::Connection(scheme));
+    let request = Request::new(&head, client).with_scheme(scheme).with_door(Door::ExtAuthz);
+    let request = request.with_listener(config.listener_name(call.listener())).with_descriptor(Some(&sent));
+    let request = request.with_tls(tls.as_ref());
+    let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
+    let purpose = match &cors {
+        Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
+        _ => RequestPurpose::Ordinary,
+    };
+    let arrival = envoy.arrival(session, call, purpose);
+    let keep = if envoy.records(call) { PaymentRecord::Keep } else { PaymentRecord::Discard };
+    let decisions = &envoy.api.shared.ext_authz;
+    let found = decide_for_edge(&envoy.api.gateway, envoy.snapshot, &request, arrival, keep, decisions).await;
+    let DecisionFindings { decision, identity, payment, .. } = found;
+    if envoy.records(call) {
+        let record = new_record(envoy.snapshot, call, Door::ExtAuthz, client, scheme);
+        let decided = Some(envoy.api.gateway.clock.now().since(call.started));
+        let (descriptors, tls) = (envoy.logged([&sent]), tls.clone().map(|tls| RecordedTls::Edge(Box::new(tls))));
+        let record = RequestRecord { descriptors, tls, ..record };
+        call.record = Some(Box::new(RequestRecord { identity, payment, decision: decided, ..record }));
+    }
+    let reply = match decision {
+        Decision::Gone => Err(gone()),
+        Decision::Refuse(refused) => denied(envoy, call, &refused, Some((&request, cors.as_ref()))),
+        passed => {
+            let added = options(&fields(&passed, &call.request_id)?, Some(true));
+            Ok(Reply::Message(frame::write(&CheckResponse {
+                status: Some(RpcStatus { code: 0 }),
+                denied_response: None,
+                ok_response: Some(OkResponse { response_headers_to_add: added }),
+            })))
+        }
+    };
+    call.head = Some(head);
+    reply
+}
+
+/// The answer for the refusal of a request. An error for a store that gives no answer: the other proxy has a setting for
+/// that case.
+fn denied(
+    envoy: EnvoyCall<'_>,
+    call: &mut Call,
+    refused: &RefusalResponse,
+    request: Option<(&Request<'_>, Option<&CorsAnswer>)>,
+) -> Result<Reply> {
+    let nobody = http::Request::new(()).into_parts().0;
+    let unknown = Request::new(&nobody, ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128));
+    let (request, cors) = request.unwrap_or((&unknown, None));
+    let (header, body) = envoy.refuse(call, refused, request, cors)?;
+    if refused.refusal.reason == Reason::StoreUnavailable {
+        return Ok(Reply::Failure(Status::Unavailable, "store_unavailable"));
+    }
+    Ok(Reply::Message(frame::write(&CheckResponse {
+        // Whatever is not 0 refuses.
+        status: Some(RpcStatus { code: Status::ResourceExhausted as i32 }),
+        denied_response: Some(DeniedResponse {
+            status: Some(HttpStatus { code: i32::from(header.status.as_u16()) }),
+            headers: options(&header, None),
+            body,
+        }),
+        ok_response: None,
+    })))
+}

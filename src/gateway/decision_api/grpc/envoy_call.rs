@@ -1,0 +1,161 @@
+//! Holds what the doors of Envoy have in common: the settings of a call, its record, and fields as messages.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue as FieldValue;
+use http::header::{CONTENT_LENGTH, DATE};
+use pingora::Result;
+use pingora::http::ResponseHeader;
+use pingora::proxy::Session;
+
+use super::messages::{HeaderValue, HeaderValueOption};
+use super::{Reply, respond};
+use crate::gateway::decision_api::DecisionApi;
+use crate::gateway::decision_api::call::Call;
+use crate::gateway::enforcement::{Arrival, Decision, Direction, Patience, RefusalResponse, RequestPurpose};
+use crate::gateway::response::problem::{ProblemResponse, Recipient};
+use crate::gateway::response::ratelimit_fields::RateLimitFields;
+use crate::gateway::response::request_id;
+use crate::gateway::response::response_fields::ResponseFields;
+use crate::gateway::server::session;
+use crate::gateway::state::snapshot::Snapshot;
+use base::time::Micros;
+use config::{Decide, RefuseWith};
+use decision::cors::CorsAnswer;
+use decision::refusal::Refusal;
+use request::door::Door;
+use request::request::Request;
+use request::sent_descriptor::SentDescriptor;
+
+/// Envoy waits 20 ms for an answer, and then decides by itself.
+const ANSWER_WITHIN: Micros = Micros(15_000);
+
+/// The context of a call, besides its message.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvoyCall<'c> {
+    pub api: &'c DecisionApi,
+    pub snapshot: &'c Arc<Snapshot>,
+    pub settings: &'c Decide,
+}
+
+impl EnvoyCall<'_> {
+    /// The time within which the message of a call must be complete.
+    pub fn body_timeout(&self) -> Micros {
+        self.snapshot.config.bounds.body_timeout
+    }
+
+    /// Sends the answer.
+    ///
+    /// # Errors
+    /// When the other proxy has disconnected.
+    pub async fn reply(self, session: &mut Session, call: &mut Call, reply: Reply) -> Result<()> {
+        call.answered = matches!(reply, Reply::Message(_));
+        respond(session, reply).await
+    }
+
+    /// Records the refusal of a call whose request could not be read.
+    pub fn refuse_unread(&self, session: &Session, call: &mut Call, door: Door, refusal: &Refusal) {
+        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
+        call.record_at_least(self.snapshot, peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
+        if let Some(record) = &mut call.record {
+            record.refuse(refusal, None);
+        }
+    }
+
+    /// Counts a refusal, and returns the response that a client would get.
+    ///
+    /// # Errors
+    /// When the response cannot be built.
+    pub fn refuse(
+        &self,
+        call: &mut Call,
+        refused: &RefusalResponse,
+        request: &Request<'_>,
+        cors: Option<&CorsAnswer>,
+    ) -> Result<(ResponseHeader, String)> {
+        let refusal = &refused.refusal;
+        self.api.gateway.metrics.http.count_refusal(refusal.reason);
+        if let Some(record) = &mut call.record {
+            record.refuse(refusal, refused.denied_by);
+        }
+        let pages = self.snapshot.config.error_pages.as_deref().filter(|_| request.door == Door::ExtAuthz);
+        let page = pages.and_then(|pages| pages.find(Some(request), refusal.status)).map(|(_, page)| page);
+        let recipient = Recipient::Edge(RefuseWith::Decided);
+        ProblemResponse { page, cors, recipient, ..refused.problem() }.to_header(request.head, &call.request_id)
+    }
+
+    /// Logs the fault of a call, which an operator of the other proxy has to correct.
+    pub fn report_unusable(&self, call: &Call, what: &str) {
+        let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
+        let request_id = call.request_id.to_str().unwrap_or_default();
+        log::warn!(what, calls, request_id; "call of a door of Envoy answered with an error: it cannot be read");
+    }
+
+    /// How a request or its descriptors arrive at the rules: no limit lets them wait.
+    pub fn arrival(&self, session: &Session, call: &Call, purpose: RequestPurpose) -> Arrival {
+        let caller = call.trace.link(session::caller(session, call.connection.as_ref()));
+        let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
+        let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
+        Arrival { worker, at, caller, direction, purpose, patience }
+    }
+
+    /// The descriptors of a call, as far as the access log may contain them.
+    pub fn logged<'d, 'm: 'd>(
+        &self,
+        sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
+    ) -> Vec<SentDescriptor<'static>> {
+        match &self.snapshot.config.access_log {
+            Some(log) if log.has_descriptors() => sent.into_iter().map(SentDescriptor::to_static).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether the call is logged or traced.
+    pub fn records(&self, call: &Call) -> bool {
+        call.is_recorded(self.snapshot)
+    }
+}
+
+/// The fields for the response to a request that passes.
+///
+/// # Errors
+/// When the response cannot be built.
+pub fn fields(passed: &Decision, id: &FieldValue) -> Result<ResponseHeader> {
+    let rate_limits: Option<&RateLimitFields> = match passed {
+        Decision::Pass(fields) => fields.as_deref(),
+        Decision::Delay(delayed) => Some(&delayed.fields),
+        Decision::Refuse(_) | Decision::Preflight | Decision::Gone => None,
+    };
+    let mut header = ResponseHeader::build(200, Some(6))?;
+    let rate_limits = rate_limits.map(RateLimitFields::unmerged);
+    ResponseFields { request_id: id, problem: None, rate_limits, cors: None }.add(&mut header, None)?;
+    // The other proxy, which sends the response, has one of its own.
+    header.remove_header(&request_id::NAME);
+    Ok(header)
+}
+
+/// The fields of a response as messages, without those that the other proxy writes itself.
+pub fn values(header: &ResponseHeader) -> Vec<HeaderValue> {
+    let sent = header.headers.iter().filter(|(name, _)| ![CONTENT_LENGTH, DATE].contains(name));
+    sent.map(|(name, value)| match value.to_str() {
+        Ok(text) => HeaderValue { key: name.as_str().to_owned(), value: text.to_owned(), raw_value: Bytes::new() },
+        Err(_) => HeaderValue {
+            key: name.as_str().to_owned(),
+            value: String::new(),
+            raw_value: Bytes::copy_from_slice(value.as_bytes()),
+        },
+    })
+    .collect()
+}
+
+/// The fields of a response as options of `CheckResponse`; `append` tells whether they are added to fields of their names.
+pub fn options(header: &ResponseHeader, append: Option<bool>) -> Vec<HeaderValueOption> {
+    values(header).into_iter().map(|header| HeaderValueOption { header: Some(header), append }).collect()
+}
+
+/// The number of items.
+pub fn count(items: impl Iterator) -> u64 {
+    u64::try_from(items.count()).unwrap_or(u64::MAX)
+}
