@@ -8,7 +8,7 @@ use identity::api_key_file;
 use identity::api_keys::LONGEST_KEY;
 use request::identity::KnownKey;
 
-/// In characters: fewer cannot contain 128 random bits in any usual encoding.
+/// The fewest characters of a key: fewer cannot contain 128 random bits in any usual encoding.
 const SHORTEST_KEY: usize = 16;
 
 const EXAMPLE: &str = "\

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::output::{Page, print_errors};
 use base::printable::Printable;
 
-/// Prints it and returns the exit code.
+/// Prints the text and returns the exit code.
 pub fn report(mut error: Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX));
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {

@@ -41,9 +41,9 @@ struct LoggedLine {
 /// The lines that were found.
 #[derive(Default)]
 struct Matches {
-    /// With this id.
+    /// The lines with this id.
     exact: Vec<LoggedLine>,
-    /// With an id that begins so.
+    /// The lines with an id that begins with it.
     prefixed: Vec<LoggedLine>,
     /// The number of lines that have an id.
     of_ours: u64,

@@ -198,15 +198,15 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The policies of the file, with the outcome of each rule.
-/// When the rules are explained, and what the buckets held then if they were read.
+/// The moment for which the rules are explained, and the levels of the buckets then; `None` if they were not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'l> {
-    /// On the store's clock if it was read, else on this machine's.
+    /// By the store's clock if the store was read, by this machine's otherwise.
     pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }
 
+/// The policies of the file, with the outcome of each rule.
 pub fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
     let exempt = matches!(explanation.exemption, Exemption::By(_));
     explanation.policies.iter().map(|explained| policy(explained, exempt, config, at)).collect()

@@ -64,7 +64,7 @@ pub struct Arguments {
     logs: Vec<String>,
 }
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     /// The access log of this gateway
@@ -135,7 +135,7 @@ fn format(arguments: &Arguments) -> Result<Format, Failure> {
     }
 }
 
-/// As they were given.
+/// The names of the files as they were given.
 fn names(arguments: &Arguments) -> Vec<String> {
     let files = std::iter::once(&arguments.file.config).chain(&arguments.against);
     files.map(|path: &PathBuf| Path::display(path).to_string()).collect()

@@ -15,7 +15,7 @@ const SERVICES: [(Door, &str, &str); 2] = [
 /// The health check of gRPC, which every listener with such a service answers.
 const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
 
-/// What a call asks for.
+/// The subject of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallTarget {
     Http,
@@ -29,7 +29,7 @@ pub enum CallTarget {
 }
 
 impl CallTarget {
-    /// What a call to a listener with these settings asks for.
+    /// The subject of a call to a listener with these settings.
     pub fn of(session: &Session, settings: &Decide) -> CallTarget {
         let path = session.req_header().uri.path();
         // A call of `/decide` has the content type of the client, from which nothing may follow.

@@ -29,7 +29,7 @@ pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     }
 }
 
-/// Counts how each number that a request brought was read.
+/// Counts the results of reading the numbers that a request brought.
 pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     for (limit, result) in claims {
         if let Some((_, metrics)) = snapshot.limit(*limit) {

@@ -1,4 +1,4 @@
-//! Adds the fields of CORS to a response: all of them to our own, and to one of an upstream those that it lacks.
+//! Adds the fields of CORS to a response: all of them to our own, and the missing ones to an upstream's.
 
 use http::HeaderValue;
 
@@ -28,12 +28,13 @@ impl Presence {
 }
 
 impl<'a> CorsFields<'a> {
-    /// For a response of ours.
+    /// The fields for a response of the gateway itself.
     pub fn all(answer: &'a CorsAnswer) -> CorsFields<'a> {
         CorsFields { answer, origin: Presence::Missing, credentials: Presence::Missing, vary: Presence::Missing }
     }
 
-    /// For a response with these fields. Where it allows an origin itself, it also says whether with credentials.
+    /// The fields for an upstream's response with these fields. A response that allows an origin itself also decides about
+    /// credentials.
     pub fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
         let origin = Presence::of(fields.first("access-control-allow-origin").is_some());
         let credentials = match origin {

@@ -1,4 +1,4 @@
-//! The two forms in which fields are added to a response: lines of text, or entries of a header map.
+//! Writes fields of a response in one of two forms: as lines of text, or as entries of a header map.
 
 use std::convert::Infallible;
 
@@ -10,7 +10,8 @@ use pingora::{ErrorType, OrErr};
 use super::pending_fields::RawFields;
 use super::request_id;
 
-/// Where fields are written. Names are from our sources, and a value was checked when it became one: neither has a line end.
+/// The place to which fields are written. Names are from our sources, and values were checked when they were made: neither has a
+/// line end.
 pub trait FieldWriter {
     type Error;
 
@@ -24,17 +25,17 @@ pub trait FieldWriter {
     }
 }
 
-/// The fields of an upstream's response, beside which ours are written.
+/// The fields of an upstream's response, to which ours are added.
 pub trait UpstreamFields {
-    /// Whether any name, in lower case, is one that `wanted` looks for.
+    /// Whether `wanted` holds for any name, in lower case.
     fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool;
 
-    /// The first field of this name, which is in any spelling.
+    /// The value of the first field of this name, in any spelling.
     fn first(&self, name: &str) -> Option<&[u8]>;
 
     fn remove(&mut self, name: &'static str);
 
-    /// Whether a value of this field, which is in any spelling, is one that `wanted` looks for.
+    /// Whether `wanted` holds for any value of this field. The name may have any spelling.
     fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool;
 }
 
@@ -88,7 +89,7 @@ impl FieldWriter for RawFields {
     }
 }
 
-/// Appends, as text does: a list field of the upstream stays next to ours.
+/// Appends fields, as text does: a list field of the upstream stays beside ours.
 impl FieldWriter for ResponseHeader {
     type Error = pingora::BError;
 
@@ -101,7 +102,7 @@ impl FieldWriter for ResponseHeader {
     }
 }
 
-/// The same, where no spelling of names is kept.
+/// Appends fields likewise. The spelling of names is not kept.
 impl FieldWriter for HeaderMap {
     type Error = pingora::BError;
 

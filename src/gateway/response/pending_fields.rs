@@ -32,7 +32,7 @@ impl RawFields {
 #[derive(Debug, Default)]
 pub struct PendingFields(Mutex<RawFields>);
 
-/// What the first bytes of a response were.
+/// The first bytes of a response, as far as pending fields concern them.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ResponseStart {
     /// The head of a 1xx response, after which another head follows: the fields stay pending.
@@ -43,7 +43,7 @@ pub enum ResponseStart {
     Head(Bytes),
 }
 
-/// Bytes that are no complete head were written while fields were pending, which no client would ever get.
+/// Fields were pending while bytes were written that are no complete head: no client would ever get the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldsLost;
 

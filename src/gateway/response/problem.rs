@@ -37,7 +37,7 @@ pub struct ProblemResponse<'a> {
     pub recipient: Recipient,
 }
 
-/// Who reads a response.
+/// The reader of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// The client of the request.
@@ -48,13 +48,13 @@ pub enum Recipient {
 }
 
 impl Recipient {
-    /// Who reads the responses that the listener with this index gives before it knows what is asked.
+    /// The reader of the responses that the listener with this index sends before the request is known.
     pub fn at(config: &Config, listener: usize) -> Recipient {
         config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
     }
 }
 
-/// Why the gateway responds itself.
+/// The reason why the gateway responds itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Cause<'a> {
     Refusal(&'a Refusal),
@@ -133,7 +133,7 @@ impl<'a> ProblemResponse<'a> {
         Ok(())
     }
 
-    /// The header of the same response, and its body, for a stream of HTTP/2 whose request reaches no session.
+    /// The header of the response, and its body, for a stream of HTTP/2 whose request reaches no session.
     ///
     /// # Errors
     /// If the fields cannot be written.
@@ -143,7 +143,7 @@ impl<'a> ProblemResponse<'a> {
         Ok((header, body))
     }
 
-    /// The header of the same response, and its body, without the fields of the connection.
+    /// The header of the response, and its body, without the fields of the connection.
     ///
     /// # Errors
     /// If the fields cannot be written.
@@ -163,8 +163,7 @@ impl<'a> ProblemResponse<'a> {
         Ok((header, body))
     }
 
-    /// The same as the text of an HTTP/1 response, for a connection on which no request could be read, and which is closed
-    /// after it.
+    /// The response as HTTP/1 text, for a connection on which no request could be read, and which is closed after it.
     ///
     /// # Errors
     /// If the status is not one of HTTP.

@@ -23,7 +23,7 @@ use rules::rule_set::CompiledLimit;
 pub struct ExposedLimit {
     /// `"free"`.
     name: String,
-    /// For each set of numbers.
+    /// The policy with each set of numbers.
     policies: Vec<PolicyText>,
 }
 
@@ -32,7 +32,7 @@ pub struct ExposedLimit {
 enum PolicyText {
     /// `"free";q=20;w=2`.
     Constant(HeaderValue),
-    /// That of a calendar, whose periods differ in length, or with numbers that the request brings.
+    /// Rendered for each request: the policy of a calendar, whose periods differ in length, or with numbers from the request.
     OfRequest,
 }
 

@@ -28,7 +28,7 @@ pub struct ResponseFields<'a> {
     pub cors: Option<CorsFields<'a>>,
 }
 
-/// What the fields of a response of the gateway itself report.
+/// The values in the fields of a response of the gateway itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ProblemFields {
     pub status: u16,

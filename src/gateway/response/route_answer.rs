@@ -16,13 +16,13 @@ use decision::cors::CorsAnswer;
 use rules::route::header_changes::ResolvedChanges;
 use rules::route::target::Respond;
 
-/// What every answer has, whatever its route.
+/// The fields that every answer gets, whatever its route.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerFields<'a> {
     pub request_id: &'a HeaderValue,
     pub rate_limits: Option<&'a RateLimitFields>,
     pub pending: Option<&'a PendingFields>,
-    /// Those of its route.
+    /// The changes of its route to the fields.
     pub changes: Option<&'a ResolvedChanges>,
     pub cors: Option<&'a CorsAnswer>,
     pub reuse: Reuse,
@@ -49,7 +49,7 @@ pub async fn respond(session: &mut Session, respond: &Respond, fields: AnswerFie
     write(session, response(respond)?, respond.body.clone(), fields).await
 }
 
-/// The header of a redirection, without what every answer has.
+/// The header of a redirection, without the fields that every answer gets.
 ///
 /// # Errors
 /// If the status is not one of HTTP.
@@ -59,7 +59,7 @@ pub fn redirection(code: u16, location: HeaderValue) -> pingora::Result<Response
     Ok(header)
 }
 
-/// The header of a fixed response, without what every answer has.
+/// The header of a fixed response, without the fields that every answer gets.
 ///
 /// # Errors
 /// If the status is not one of HTTP.
@@ -74,7 +74,7 @@ pub fn response(respond: &Respond) -> pingora::Result<ResponseHeader> {
     Ok(header)
 }
 
-/// Adds what every answer has.
+/// Adds the fields that every answer gets.
 ///
 /// # Errors
 /// If there are too many fields.
@@ -94,7 +94,8 @@ pub fn complete(
     ResponseFields { request_id, problem: None, rate_limits, cors }.add(header, pending)
 }
 
-/// Responses with the other statuses end with their head, and must not have a length (RFC 9110, section 8.6).
+/// Whether the response has a length. Responses of other statuses end with their head, and must not have one (RFC 9110, section
+/// 8.6).
 pub fn has_length(header: &ResponseHeader) -> bool {
     !matches!(header.status.as_u16(), 204 | 304)
 }

@@ -20,7 +20,7 @@ use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
 use request::scheme::Scheme;
 
-/// How long the HPACK table of fields keeps one request id before it gets another. Every id in the table is compared with each
+/// The time after which the HPACK table of fields gets another request id. Every id in the table is compared with each
 /// new one; and the table holds some fifty fields, one of which, `Date`, changes each second.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 

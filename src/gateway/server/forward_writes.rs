@@ -1,4 +1,4 @@
-//! Writes to a stream that another one contains as they are.
+//! Passes writes to an inner stream unchanged.
 
 /// Implements `AsyncWrite` for a stream whose field `$inner` does all writing.
 macro_rules! forward_writes {

@@ -81,7 +81,7 @@ impl ListeningSocket {
         Ok(sockets)
     }
 
-    /// Another descriptor of the same socket.
+    /// Returns another descriptor of this socket.
     ///
     /// # Errors
     /// If the open-file limit is reached.

@@ -36,7 +36,7 @@ impl ServeHttp for Echo {
     }
 }
 
-/// The server of one listener, with an application that is not the proxy, and the metrics that it counts in.
+/// The server of one listener, with an application that is not the proxy, and its metrics.
 fn server(config: &str) -> (Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, Metrics) {
     let (state, metrics) = state(config);
     let http1 = Http1Server {
@@ -61,7 +61,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<SessionApplication<Echo>, Echo>
     )
 }
 
-/// What a client reads until the connection is closed, if it sends these parts of requests one after the other.
+/// The bytes that a client reads until the connection is closed, if it sends these parts of requests one after the other.
 async fn converse(server: &Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, parts: &[&str]) -> String {
     let (mut client, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);

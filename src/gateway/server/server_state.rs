@@ -28,7 +28,7 @@ pub mod tests {
     use crate::gateway::telemetry::metrics::Metrics;
     use config::{Config, Environment};
 
-    /// The state of a server with this configuration, and the metrics that it counts in.
+    /// The state of a server with this configuration, and its metrics.
     pub fn state(config: &str) -> (ServerState, Metrics) {
         let config = format!("upstream: http://127.0.0.1:9\n{config}");
         let environment =

@@ -39,7 +39,7 @@ pub fn is_accepted(request: &RequestHeader, response: &ResponseHeader) -> bool {
         && accepted.next().is_none()
 }
 
-/// The same of the head of a response of HTTP/1.1.
+/// Whether a response with this HTTP/1.1 head accepts the handshake of a request with these fields, which must be one.
 pub fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
     let Some(key) = request.get(SEC_WEBSOCKET_KEY) else { return false };
     let lines = response.split(|byte| *byte == b'\n').skip(1);
@@ -55,7 +55,7 @@ pub fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
     upgrade.is_to_websocket() && accepted == Only::Valid
 }
 
-/// What accepts this key.
+/// The value of `Sec-WebSocket-Accept` for this key.
 fn accept(key: &[u8]) -> String {
     let mut hash = ring::digest::Context::new(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key.trim_ascii());

@@ -48,7 +48,7 @@ pub struct Endpoint {
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
-    /// What connections that may serve each other's requests have in common, for either of them.
+    /// The keys of the ordinary and of the narrow connections in Pingora's pool.
     pool_keys: [u64; 2],
     /// Kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
@@ -122,7 +122,7 @@ impl Endpoint {
         })
     }
 
-    /// The same for all connections that may serve each other's requests.
+    /// The key in Pingora's pool: connections with equal keys may serve each other's requests.
     pub fn pool_key(&self, window: Window) -> u64 {
         let [whole, narrow] = self.pool_keys;
         match window {
@@ -131,7 +131,7 @@ impl Endpoint {
         }
     }
 
-    /// How it is connected to, and how long it may take.
+    /// The options of its connections, with their timeouts.
     pub fn options(&self) -> &PeerOptions {
         &self.peer.options
     }

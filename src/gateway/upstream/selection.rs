@@ -30,7 +30,7 @@ pub struct Choice {
     pub key: Option<BalanceKey>,
 }
 
-/// How an endpoint is chosen.
+/// The way in which an endpoint is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// One after the other, for the first attempt of a request.

@@ -10,12 +10,12 @@ use super::downstream_stream::DownstreamStream;
 use super::request_body::BodyFraming;
 use super::request_head::Head;
 
-/// A request whose head is at the beginning of what has been read of its connection, and valid.
+/// A request with a valid head, which is at the beginning of the unparsed bytes of its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedRequest {
     pub head: Head,
     pub framing: BodyFraming,
-    /// How long the client may neither send nor read anything.
+    /// The longest time in which the client neither sends nor reads anything.
     pub client_timeout: Duration,
 }
 
@@ -29,7 +29,7 @@ pub trait Http1Application: Send + Sync + 'static {
         shutdown: &ShutdownWatch,
     ) -> impl Future<Output = Option<Box<DownstreamStream>>> + Send;
 
-    /// The process leaves.
+    /// Called when the process leaves.
     fn cleanup(&self) -> impl Future<Output = ()> + Send;
 }
 

@@ -26,10 +26,10 @@ use decision::refusal::Refusal;
 use request::grpc_timeout::is_grpc_type;
 use request::scheme::Scheme;
 
-/// How long a client may take to accept a response of some hundred bytes.
+/// The longest time for a client to accept a response of some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a head is rejected.
+/// The reason why a head is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadRejection {
     Invalid(HeadError),
@@ -48,7 +48,7 @@ impl HeadRejection {
         }
     }
 
-    /// For the log. Contains no bytes of the client's.
+    /// The reason in words, for the log. Contains no bytes of the client's.
     pub fn detail(self) -> &'static str {
         match self {
             HeadRejection::Invalid(error) => error.detail(),
@@ -64,7 +64,7 @@ impl From<HeadRejection> for Refusal {
     }
 }
 
-/// Answers an invalid head. `duration` is how long it was waited for.
+/// Answers an invalid head, which was waited for during `duration`.
 pub(super) async fn reject_head(
     state: &ServerState,
     mut stream: Box<DownstreamStream>,
@@ -89,11 +89,11 @@ pub(super) async fn reject_head(
             snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin.as_ref()))
         }
     };
-    let about = Unread { method: &method, request_id: &request_id, cors, duration };
+    let about = RejectedRequest { method: &method, request_id: &request_id, cors, duration };
     respond(state, &mut stream, &ProblemResponse { recipient, ..ProblemResponse::refusal(&refusal) }, about).await;
 }
 
-/// Answers a connection that is one too many with 503.
+/// Answers 503 on a connection that exceeds a limit.
 pub async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
     let mut stream = Box::new(DownstreamStream::new(
         stream,
@@ -106,17 +106,17 @@ pub async fn reject_connection(state: &ServerState, stream: Stream, guard: Count
     let response = ProblemResponse::fault(503);
     let request_id = request_id::keep_or_make(None);
     let cors = state.snapshot.load().config.cors.as_ref().and_then(|cors| cors.answer_unread(None));
-    let about = Unread { method: "", request_id: &request_id, cors, duration: Micros(0) };
+    let about = RejectedRequest { method: "", request_id: &request_id, cors, duration: Micros(0) };
     respond(state, &mut stream, &response, about).await;
     stream.interrupt();
 }
 
-/// What is known of a request that could not be read.
-struct Unread<'h> {
+/// The known parts of a request that could not be read.
+struct RejectedRequest<'h> {
     method: &'h str,
     request_id: &'h HeaderValue,
     cors: Option<CorsAnswer>,
-    /// How long it was waited for.
+    /// The time for which its head was waited for.
     duration: Micros,
 }
 
@@ -124,7 +124,7 @@ async fn respond(
     state: &ServerState,
     stream: &mut DownstreamStream,
     response: &ProblemResponse<'_>,
-    Unread { method, request_id, cors, duration }: Unread<'_>,
+    RejectedRequest { method, request_id, cors, duration }: RejectedRequest<'_>,
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
@@ -152,7 +152,7 @@ async fn respond(
     }
 }
 
-/// Counts a response that no application has written, and logs it. `duration` is how long its request was waited for.
+/// Counts a response that no application has written, and logs it. Its request was waited for during `duration`.
 pub fn count(
     state: &ServerState,
     response: &ProblemResponse<'_>,
@@ -186,7 +186,7 @@ pub fn count(
     }
 }
 
-/// The word where a method would be, only to be compared.
+/// The word in the place of the method; it is only compared, so it may be anything.
 fn method(bytes: &[u8]) -> &str {
     let word = bytes.iter().take(16).position(|byte| *byte == b' ').and_then(|end| bytes.get(..end));
     word.and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default()
@@ -197,13 +197,13 @@ fn request_id_of(bytes: &[u8]) -> Option<HeaderValue> {
     fields(bytes, b"x-request-id:").next()
 }
 
-/// The value of a field that is once in an invalid head.
+/// The value of a field that occurs once in an invalid head.
 fn only_field(bytes: &[u8], name: &'static [u8]) -> Option<HeaderValue> {
     let mut values = fields(bytes, name);
     values.next().filter(|_| values.next().is_none())
 }
 
-/// The values of a field, whose name ends with its colon, in an invalid head.
+/// The values of a field in an invalid head; `name` includes the colon.
 fn fields<'b>(bytes: &'b [u8], name: &'static [u8]) -> impl Iterator<Item = HeaderValue> + 'b {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1);
     // A head ends with an empty line.

@@ -1,4 +1,4 @@
-//! Reads the head of a request within `limits.header_timeout`, once its first byte is there.
+//! Reads the head of a request within `limits.header_timeout`, from the arrival of its first byte.
 
 use std::future::poll_fn;
 
@@ -16,7 +16,7 @@ pub enum NextHead {
     Valid(Head),
     Rejected {
         rejection: HeadRejection,
-        /// How long the head was waited for.
+        /// The time for which the head was waited for.
         duration: Micros,
     },
     /// The client has closed the connection.

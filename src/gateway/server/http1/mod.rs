@@ -2,7 +2,7 @@
 //!
 //! Pingora gets a request whose head is valid, over a stream that ends where the request does. So nothing is parsed twice
 //! with two results, no session sees bytes of another, and an invalid head is answered before anything is charged. The loop
-//! in [`Http1Server::serve`] is what keeps a connection open for its next request. The application that answers is a type
+//! in [`Http1Server::serve`] keeps a connection open for its next request. The application that answers is a type
 //! parameter.
 
 pub mod application;
@@ -50,7 +50,7 @@ pub struct Http1Server<A> {
 }
 
 impl<A: Http1Application> Http1Server<A> {
-    /// Serves the requests of a connection, until it is closed. `prefix` has been read of it already.
+    /// Serves the requests of a connection, until it is closed. `prefix` are the bytes that have been read of it already.
     pub async fn serve(
         &self,
         stream: Stream,

@@ -1,6 +1,6 @@
 //! Finds the end of a request body as its bytes arrive, whatever follows it (RFC 9112, section 6).
 //!
-//! The result is how many of the bytes belong to the body. Chunks are parsed as strictly as heads, so that Pingora, which
+//! The result is the number of bytes that belong to the body. Chunks are parsed as strictly as heads, so that Pingora, which
 //! parses them again to decode them, finds the same end.
 
 use std::fmt;
@@ -8,20 +8,20 @@ use std::fmt;
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// Bytes of extensions after chunk sizes and of zeros before them, in one body. They are hardly used.
+/// The most bytes of extensions after chunk sizes and of zeros before them, in one body. Both are rare.
 const MOST_EXTENSIONS: u32 = 4 << 10;
-/// Bytes of trailers.
+/// The most bytes of trailers.
 const MOST_TRAILERS: u32 = 8 << 10;
-/// Up to 4 GiB.
+/// The largest chunk: 4 GiB.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;
 
-/// Why the end of a body cannot be reached.
+/// The reason why the end of a body cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     Framing,
     /// It is longer than the limit.
     TooLong,
-    /// The client has sent nothing more of it for the body timeout.
+    /// The client has sent nothing of it for the body timeout.
     Stalled,
 }
 
@@ -51,18 +51,19 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// What is left of a request after its head.
+/// The rest of a request after its head, as far as it has not been read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     Nothing,
     Length(u64),
     Chunked(Chunks),
-    /// Everything that follows.
+    /// Every byte that follows.
     Tunnel,
 }
 
 impl BodyFraming {
-    /// `most` is how long the body may be; a `Content-Length` was compared with it when the head was read.
+    /// The rest of a request with this body. `most` is the longest body that is allowed; a `Content-Length` was compared with
+    /// it when the head was read.
     pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
             Body::Nothing => BodyFraming::Nothing,
@@ -98,7 +99,7 @@ impl BodyFraming {
         }
     }
 
-    /// Advances over all bytes that belong to the request, and returns how many they are.
+    /// Advances over all bytes that belong to the request, and returns their number.
     ///
     /// # Errors
     /// If the body is invalid or too long.
@@ -129,7 +130,7 @@ impl BodyFraming {
         Ok(part)
     }
 
-    /// How many bytes can be read into a buffer of this size without reading any of a next request, as far as that is known.
+    /// The number of bytes to read into a buffer of this size without reading a next request, as far as its beginning is known.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
@@ -145,22 +146,22 @@ pub struct Part {
     pub length: usize,
 }
 
-/// What the bytes of a part are.
+/// The kind of bytes in a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartKind {
     Data,
-    /// Sizes of chunks, and what is around them.
+    /// The lines around chunks: their sizes, extensions and line ends.
     Framing,
     /// Lines of trailers, and the empty line after the last.
     Trailers,
 }
 
-/// What belongs to a request at the start of some bytes.
+/// The number of bytes at the start of some that belong to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advance {
     /// Bytes that Pingora gets.
     pub forwarded: usize,
-    /// Bytes after those, which it does not get: leading zeros of a chunk's size, of which it reads 15 digits at most.
+    /// Bytes after those that Pingora does not get: leading zeros of a chunk's size. Pingora reads at most 15 digits.
     pub dropped: usize,
 }
 
@@ -178,22 +179,22 @@ fn at_most(length: usize, most: u64) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     at: At,
-    /// How much data the body may still have.
+    /// The most data that may still follow.
     data: u64,
     extensions: u32,
     trailers: u32,
     extension_budget: ExtensionBudget,
 }
 
-/// For what the bytes of extensions are counted.
+/// The unit whose bytes of extensions are bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionBudget {
     Body,
-    /// Servers that add them do so to every chunk of a response, which may last as long as it wants.
+    /// For responses: a server that adds extensions adds one to every chunk, and a response may have any number of chunks.
     Chunk,
 }
 
-/// What is expected next.
+/// The element that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     FirstDigit,
@@ -223,7 +224,7 @@ impl Chunks {
         Chunks { at: At::FirstDigit, data: most, extensions, trailers, extension_budget: ExtensionBudget::Body }
     }
 
-    /// For a response, which may be of any length.
+    /// The state for a response, which may have any length.
     pub fn of_response() -> Chunks {
         Chunks { extension_budget: ExtensionBudget::Chunk, ..Chunks::new(u64::MAX) }
     }
@@ -276,7 +277,7 @@ impl Chunks {
         Ok(Advance::over(index))
     }
 
-    /// One byte that is not data.
+    /// Advances over one byte that is not data.
     fn step(&mut self, byte: u8) -> Result<(), BodyError> {
         self.at = match (self.at, byte) {
             (At::FirstDigit, _) if byte.is_ascii_hexdigit() => At::Digit { size: hex_value(byte) },

@@ -1,8 +1,8 @@
 //! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
-//! The result is a head, that it is not complete yet, or an error. It depends on the bytes alone, never on how they were
-//! split. Less is accepted than Pingora accepts, so that no request is rejected for its syntax after this, when it would have
-//! been charged already.
+//! The result is a head, an error, or the information that the head is incomplete. It depends only on the bytes, never on how
+//! they were split. This parser accepts less than Pingora's, so that no request is rejected for its syntax later, after it has
+//! been charged.
 
 use memchr::memchr;
 
@@ -11,10 +11,10 @@ use crate::gateway::server::websocket;
 use base::http_method;
 use request::scheme::Scheme;
 
-/// How large a head may be.
+/// The largest head that is accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// In all, with the request line and the empty line.
+    /// The bytes of the head, with the request line and the empty line.
     pub bytes: usize,
     pub fields: usize,
     pub target: usize,
@@ -27,7 +27,7 @@ pub struct Head {
     pub body: Body,
 }
 
-/// What follows a head.
+/// The body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     Nothing,
@@ -38,7 +38,7 @@ pub enum Body {
     Tunnel,
 }
 
-/// What is wrong with a head.
+/// The fault of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     Malformed(&'static str),
@@ -58,7 +58,7 @@ impl HeadError {
         }
     }
 
-    /// For the log. Contains no bytes of the client's.
+    /// The fault in words, for the log. Contains no bytes of the client's.
     pub fn detail(self) -> &'static str {
         match self {
             HeadError::Malformed(detail) | HeadError::TooLarge(detail) => detail,
@@ -70,12 +70,13 @@ impl HeadError {
 
 type Result<T> = std::result::Result<T, HeadError>;
 
-/// Less than what the `http` crate accepts, and more than any field has.
+/// The longest name of a field: less than the `http` crate accepts, and more than any field has.
 pub const LONGEST_NAME: usize = 1024;
-/// Options of `Connection`, in all of its lines together: Pingora's bound.
+/// The most options of `Connection`, in all of its lines together: Pingora's bound.
 const MOST_OPTIONS: usize = 9;
 
-/// Fields that `Connection` must not have removed on the way: with another one of these, or none, the message is another.
+/// Fields that `Connection` must not name as hop-by-hop: a message without one of them, or with another value, has another
+/// meaning.
 const ESSENTIAL: [&[u8]; 12] = [
     b"host",
     b"content-length",
@@ -91,19 +92,19 @@ const ESSENTIAL: [&[u8]; 12] = [
     b"x-request-id",
 ];
 
-/// Begin and end of a part of the bytes.
+/// A part of the bytes, by the indexes of its begin and end.
 type Span = (usize, usize);
 
-/// What has been read of one head. Every call gets all bytes since its first.
+/// The state of parsing one head. Every call gets all bytes since the first one of the head.
 #[derive(Debug, Default)]
 pub struct HeadParser {
-    /// Whether its connection is.
+    /// Whether the connection is encrypted.
     encrypted: bool,
-    /// How long the method is; 0 before it is known.
+    /// The length of the method; 0 before it is known.
     method: usize,
-    /// Where the current line begins; 0 for the request line.
+    /// The index at which the current line begins; 0 for the request line.
     line: usize,
-    /// Up to here no further line end was found.
+    /// The index up to which no further line end was found.
     searched: usize,
     version: Version,
     fields: usize,
@@ -132,12 +133,13 @@ enum Upgrade {
 }
 
 impl HeadParser {
-    /// For a connection of this scheme.
+    /// The parser for a request on a connection of this scheme.
     pub fn over(scheme: Scheme) -> HeadParser {
         HeadParser { encrypted: scheme == Scheme::Https, ..HeadParser::default() }
     }
 
-    /// `None` if the head is not complete yet. `is_extra_method` is asked only about a method that is not registered.
+    /// Parses the head as far as its bytes have arrived; `None` if it is not complete yet. `is_extra_method` is called only with
+    /// a method that is not registered.
     ///
     /// # Errors
     /// As soon as the bytes cannot become a valid head.
@@ -178,7 +180,7 @@ impl HeadParser {
         }
     }
 
-    /// Where the current line has to end at the latest, and the error if it does not.
+    /// The last index at which the current line may end, and the error if it does not end there.
     fn line_limit(&self, size: &Size) -> (usize, HeadError) {
         let whole = (size.bytes.saturating_sub(1), HeadError::TooLarge("head too large"));
         // The method, a space, the target, the version with its space, CR.

@@ -1,4 +1,4 @@
-//! Writes responses to a client: heads with the fields that join them, and what follows. Gives up a client that reads nothing.
+//! Writes responses to a client: heads with the fields that join them, and bodies. Gives up a client that reads nothing.
 
 use std::io;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use crate::gateway::response::pending_fields::ResponseStart;
 use crate::gateway::runtime::write_backpressure::StallEnd;
 use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 
-/// How many parts Pingora reads ahead while others, which it joins, are written: five, into a buffer of another.
+/// The most parts of a response that Pingora reads ahead while others are written: five, and one in another buffer.
 const READ_AHEAD_PARTS: usize = 6;
-/// The longest of them.
+/// The longest part that Pingora reads.
 const LONGEST_PART: usize = 64 << 10;
 
 impl DownstreamStream {
-    /// Writes `bytes`. The head of a response gets the fields that join it, and waits for what follows: a write or a flush.
+    /// Writes `bytes`. The head of a response gets the fields that join it, and is held until the next write or flush.
     pub(super) fn poll_write_part(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if !self.head_done {
             // An interim response, which nothing but a head follows.
@@ -51,12 +51,12 @@ impl DownstreamStream {
         self.poll_backpressure(written, cx)
     }
 
-    /// Whether a write is, or follows, a head that has not been written.
+    /// Whether the head of the response has not been written completely yet.
     pub(super) fn awaits_head(&self) -> bool {
         !self.head_done || !self.head.is_empty()
     }
 
-    /// Writes the head that waits, if one does.
+    /// Writes the held head, if there is one.
     pub(super) fn poll_waiting_head(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.head.is_empty() {
             let written = Pin::new(&mut self.inner).poll_write(cx, &self.head);
@@ -66,7 +66,8 @@ impl DownstreamStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes what was written off the head; `None` as long as some of it is left, then how much has been written beyond it.
+    /// Removes the written bytes from the head. Returns `None` while a part of the head is left, then the number of bytes that
+    /// were written after it.
     fn advance_head(&mut self, written: io::Result<usize>) -> io::Result<Option<usize>> {
         let count = match written {
             Ok(0) => Err(io::ErrorKind::WriteZero.into()),
@@ -79,7 +80,7 @@ impl DownstreamStream {
         Ok(beyond)
     }
 
-    /// Gives up a client that reads nothing for its timeout.
+    /// Returns the result of a write, or an error if the client has read nothing for its timeout.
     pub(super) fn poll_backpressure<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -89,7 +90,7 @@ impl DownstreamStream {
         self.poll_backpressure_of(written, held, cx)
     }
 
-    /// The same, where so many bytes are held for the client.
+    /// As [`DownstreamStream::poll_backpressure`], for a response of which `held` bytes are in memory.
     pub(super) fn poll_backpressure_of<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -140,7 +141,7 @@ mod tests {
         stream_to(3)
     }
 
-    /// The same with a client that reads so much at a time.
+    /// As [`stream`], with a client that reads at most `window` bytes at a time.
     fn stream_to(window: usize) -> (DuplexStream, DownstreamStream) {
         let (client, server) = tokio::io::duplex(window);
         let slot = ConnectionSlot::Rejected(CountGuard::new(&Arc::default(), 1).unwrap());

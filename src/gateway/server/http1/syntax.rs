@@ -1,4 +1,4 @@
-//! The syntax of the parts of a head: which bytes each may have, and what hosts and lengths look like.
+//! The syntax of the parts of a head: the bytes that each may have, and the forms of hosts and lengths.
 
 use std::net::Ipv6Addr;
 
@@ -6,9 +6,10 @@ use base::byte_set::ByteSet;
 pub use base::http_method::is_token;
 use base::split::around;
 
-/// RFC 3986 and what browsers send besides; without what the `http` crate, and so Pingora, rejects in a path or a query.
+/// The bytes of a target: those of RFC 3986 and others that browsers send, without those that the `http` crate, and so Pingora,
+/// rejects in a path or a query.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
-/// A name or an IPv4 address (RFC 3986, section 3.2.2).
+/// The bytes of a host name or an IPv4 address (RFC 3986, section 3.2.2).
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
 
 /// Whether a byte may occur in the value of a field: no control byte but the tab (RFC 9110, section 5.5).
@@ -21,7 +22,7 @@ pub fn is_target(byte: u8) -> bool {
     TARGET.has(byte)
 }
 
-/// Whether these are a host and perhaps a port after a colon. A user or an empty host is invalid.
+/// Whether these bytes are a host, with or without a port after a colon. A user or an empty host is invalid.
 pub fn is_authority(bytes: &[u8]) -> bool {
     let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
     let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
@@ -35,8 +36,8 @@ pub fn is_authority(bytes: &[u8]) -> bool {
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether a name becomes that of a framing field where `_` or `.` is read as `-`. Servers that make variables of names do so:
-/// behind uWSGI, `Content_Length` is a second length.
+/// Whether a server that reads `_` or `.` as `-` takes this name for `Content-Length` or `Transfer-Encoding`. Servers that make
+/// variables of names do so: behind uWSGI, `Content_Length` is a second length.
 pub fn is_disguised_framing(name: &[u8]) -> bool {
     let is_like = |framing: &[u8]| {
         let reads_as = |byte: u8, wanted: u8| match wanted {
@@ -48,7 +49,7 @@ pub fn is_disguised_framing(name: &[u8]) -> bool {
     is_like(b"content-length") || is_like(b"transfer-encoding")
 }
 
-/// The value of a length that consists of digits, at most as many as every parser can hold.
+/// The value of `Content-Length`; `None` if it has other bytes than digits, or more digits than every parser can hold.
 pub fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))

@@ -1,4 +1,4 @@
-//! The TLS stage of a connection: reads what the client asks for, chooses the certificate, and makes the handshake.
+//! The TLS stage of a connection: reads the name that the client asks for, chooses the certificate, and makes the handshake.
 //!
 //! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
 //! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`, of which one client has a tenth.
@@ -30,11 +30,11 @@ use base::tls::certificate_error;
 use base::tls::server::Session;
 pub use encrypted_stream::EncryptedStream;
 
-/// From the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.
+/// The longest time from the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a client whose handshake ended while this process leaves may take to send its first request: it could not
-/// know before that it is too late.
+/// The longest time for the first request of a client whose handshake ended while this process leaves: the client could not know
+/// earlier.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// The fatal alert `unrecognized_name`, as a record that is not encrypted yet.
@@ -49,12 +49,12 @@ pub struct TlsStage {
     throttle: LogThrottle,
 }
 
-/// Why there is no connection.
+/// The reason why a handshake gave no connection.
 #[derive(Debug)]
 enum Failure {
     Timeout,
     TooMany(HandshakeLimit),
-    /// The client asked for no name that there is a certificate for.
+    /// The client asked for a name without a certificate, or for no name.
     UnknownName,
     /// The client resumed a session whose certificate has expired since.
     Expired,
@@ -66,8 +66,8 @@ impl TlsStage {
         TlsStage { listener, handshakes, throttle: LogThrottle::default() }
     }
 
-    /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection is to be closed. `client` has the
-    /// connection, if it counts as somebody's.
+    /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection must be closed. `client` is
+    /// the client as which it is counted, if it is.
     pub async fn accept(
         &self,
         stream: Stream,
@@ -150,7 +150,7 @@ impl TlsStage {
     }
 }
 
-/// How a handshake has failed.
+/// The result of a failed handshake.
 fn result(error: &io::Error) -> HandshakeResult {
     match error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
         None => HandshakeResult::Closed,

@@ -1,5 +1,5 @@
-//! Keeps the time of what the proxy has delegated to the client's connection: the upstream read timeout, and the deadline of
-//! a whole request.
+//! Measures the times that the proxy has delegated to the client's connection: the upstream read timeout, and the deadline of a
+//! whole request.
 //!
 //! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it;
 //! [`crate::gateway::upstream::request_deadline`] holds the deadline.
@@ -12,7 +12,7 @@ use base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
 pub struct DelegatedTimer {
-    /// Since when the upstream has been waited for; `None` if it is not.
+    /// The beginning of the present wait for the upstream; `None` without one.
     since: Option<Timestamp>,
     timer: ReusableTimer,
     grace: GraceTurns,
@@ -24,13 +24,13 @@ impl DelegatedTimer {
         DelegatedTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
     }
 
-    /// The upstream has sent something, or a new request begins.
+    /// Restarts the wait, because the upstream has sent something or a new request begins.
     pub fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
-    /// Ready once the upstream has been waited for as long as `timeout`. The first poll after a restart begins the wait.
+    /// Ready once the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
     pub fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         ready!(self.timer.poll(since.plus(timeout), &self.clock, cx));

@@ -1,14 +1,14 @@
 //! Lets a task run a few more times when the wait for a peer is over, before the peer is given up.
 //!
-//! After a stall of this process, such as by a quota of CPU or SIGSTOP, the timer may be polled before the socket, on which the
-//! bytes have arrived in time. They are found meanwhile.
+//! After a stall of this process, such as one by a CPU quota or SIGSTOP, the timer may be polled before the socket. Bytes that
+//! have arrived in time are found during these turns.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// One in which the runtime looks at its sockets, one in which the task reads, one in which what has been read is passed on within
-/// the task, and one more where another task reads for this one, as with HTTP/2 and its upstreams.
+/// The number of turns: in the first the runtime looks at its sockets, in the second the task reads, in the third the bytes are
+/// passed on within the task. One more is for another task that reads for this one, as with HTTP/2 and its upstreams.
 const TURNS: u8 = 4;
 
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl GraceTurns {
         Poll::Ready(())
     }
 
-    /// Another wait begins.
+    /// Begins another wait.
     pub fn restart(&mut self) {
         *self = GraceTurns::default();
     }

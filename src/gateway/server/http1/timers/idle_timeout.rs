@@ -12,8 +12,8 @@ use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::server_state::ServerState;
 use base::time::{Clock, Timestamp};
 
-/// Waits for the first byte of a head. `false` if the connection is to be closed: the client has closed it or sent nothing
-/// for the idle timeout, or this process leaves.
+/// Waits for the first byte of a head. Returns `false` if the connection must be closed: the client has closed it or has sent
+/// nothing for the idle timeout, or this process leaves.
 ///
 /// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
 pub async fn wait_for_first_byte(
@@ -41,7 +41,7 @@ pub async fn wait_for_first_byte(
     true
 }
 
-/// Whether what has been read and not parsed is the beginning of a head. One empty line before it is skipped.
+/// Whether the unparsed bytes are the beginning of a head. One empty line before it is skipped.
 fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
     loop {
         match &stream.unparsed()[..] {
@@ -56,8 +56,8 @@ fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
     }
 }
 
-/// Reads what has arrived unnoticed by the end of the wait. A request that was closed unread would be lost, and its client would
-/// see a reset.
+/// Reads the bytes that have arrived by the end of the wait. If they were left unread when the connection is closed, a request
+/// would be lost, and its client would see a reset.
 async fn read_what_arrived(stream: &mut DownstreamStream) {
     // The runtime looks at its sockets before it goes on.
     tokio::task::yield_now().await;
@@ -65,7 +65,8 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
-/// Both ends are polled with every request, and live as long as the connection.
+/// The two ends of a wait: the idle timeout and the end of the process. Both live as long as the connection, since every request
+/// polls them.
 pub struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,
@@ -73,7 +74,7 @@ pub struct IdleTimeout<S> {
 }
 
 impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
-    /// `shutdown` ends when the process leaves.
+    /// Makes the timeout of one connection. `shutdown` ends when the process leaves.
     pub fn new(shutdown: S) -> IdleTimeout<S> {
         IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), timer: ReusableTimer::coarse() }
     }

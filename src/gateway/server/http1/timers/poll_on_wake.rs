@@ -1,13 +1,13 @@
 //! Polls a future only if its own waker has been called since the last poll.
 //!
 //! A task that waits for several futures polls each of them whenever one wakes it, and a connection does so several times
-//! for every request. Most have nothing new: to see that costs one load here, to poll them a lock and a list each.
+//! for every request. Most have nothing new: finding that out costs one load here, while polling costs a lock and a list each.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// For one future.
+/// The wake flag of one future, and the waker that sets it.
 #[derive(Debug, Default)]
 pub struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
 
@@ -18,8 +18,8 @@ struct WakeFlag {
 }
 
 impl PollOnWake {
-    /// Polls the future with `poll`, or returns `Pending` if it has not woken the task. A caller that polls the future elsewhere
-    /// has to call [`PollOnWake::rearm`] then.
+    /// Polls the future with `poll`, or returns `Pending` if it has not woken the task. A caller that also polls the future
+    /// elsewhere must call [`PollOnWake::rearm`] after that.
     pub fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let current = self.0.take().filter(|(flag, _)| flag.task.will_wake(cx.waker()));
         let (flag, waker) = self.0.insert(current.unwrap_or_else(|| {
@@ -39,7 +39,7 @@ impl PollOnWake {
         polled
     }
 
-    /// Has the next poll reach the future: another waker has been registered with it, or it is another future.
+    /// Makes the next poll reach the future, because another waker has been registered with it, or it is another future.
     pub fn rearm(&self) {
         if let Some((flag, _)) = &self.0 {
             flag.woken.store(true, Ordering::Release);

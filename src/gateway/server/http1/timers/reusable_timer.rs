@@ -1,7 +1,7 @@
 //! A deadline timer that is reused across requests instead of being made for each.
 //!
-//! A timer that is set and dropped with every request takes 1300 of its 90 000 instructions. So a
-//! connection has one for its life, set for a time that may be earlier than the current deadline.
+//! A timer that is set and dropped with every request takes 1300 of its 90 000 instructions. So a connection keeps one for its
+//! life, set for a time that may be earlier than the current deadline.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,13 +12,14 @@ use super::poll_on_wake::PollOnWake;
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
 
-/// A timer that is not waited for any more is held until it fires.
+/// The longest time for which the timer is set: one that is no longer waited for is held until it fires.
 const LONGEST: Micros = Micros(60_000_000);
-/// Pingora's timers are late by up to 20 ms, and one that fired during its first poll would go unnoticed.
+/// The shortest time for which it is set: Pingora's timers are late by up to 20 ms, and one that fires during its first poll would
+/// not be noticed.
 const SHORTEST: Micros = Micros(20_000);
 
 pub struct ReusableTimer {
-    /// With the time at which it fires.
+    /// The timer, with the time at which it fires; `None` if it is not set.
     set: Option<(Timestamp, Timer)>,
     woken: PollOnWake,
     timer: fn(Duration) -> Timer,
