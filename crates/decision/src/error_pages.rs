@@ -37,7 +37,7 @@ impl ErrorPages {
 
 /// The values of a response that a page can show.
 #[derive(Clone, Copy, Debug)]
-pub struct Filling<'f> {
+pub struct PlaceholderValues<'f> {
     pub status: u16,
     pub request_id: &'f str,
     /// In seconds.
@@ -104,14 +104,14 @@ impl Template {
     }
 
     /// The text with the response's values in their places. Without a `Retry-After` its place stays empty, in JSON it is `null`.
-    pub fn fill(&self, filling: Filling<'_>) -> String {
+    pub fn fill(&self, placeholder_values: PlaceholderValues<'_>) -> String {
         let mut filled = String::new();
         for part in &self.parts {
             match part {
                 Part::Text(text) => filled.push_str(text),
-                Part::RequestId => self.push_escaped(&mut filled, filling.request_id),
-                Part::Status => filled.push_str(&filling.status.to_string()),
-                Part::RetryAfter => match filling.retry_after {
+                Part::RequestId => self.push_escaped(&mut filled, placeholder_values.request_id),
+                Part::Status => filled.push_str(&placeholder_values.status.to_string()),
+                Part::RetryAfter => match placeholder_values.retry_after {
                     Some(seconds) => filled.push_str(&seconds.to_string()),
                     None if self.syntax == Syntax::Json => filled.push_str("null"),
                     None => {}
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn filled(text: &str, content_type: &str, request_id: &str, retry_after: Option<u64>) -> String {
-        Template::new(text, content_type).fill(Filling { status: 429, request_id, retry_after })
+        Template::new(text, content_type).fill(PlaceholderValues { status: 429, request_id, retry_after })
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
 use config::{Config, RefuseWith};
 use decision::cors::CorsAnswer;
-use decision::error_pages::{ErrorPage, Filling};
+use decision::error_pages::{ErrorPage, PlaceholderValues};
 use decision::reason::Reason;
 use decision::refusal::{ProblemType, Refusal};
 use request::grpc_timeout::is_grpc;
@@ -99,9 +99,9 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    fn filling<'i>(&self, request_id: &'i HeaderValue) -> Filling<'i> {
+    fn placeholder_values<'i>(&self, request_id: &'i HeaderValue) -> PlaceholderValues<'i> {
         let request_id = request_id.to_str().unwrap_or_default();
-        Filling { status: self.status(), request_id, retry_after: self.retry_after() }
+        PlaceholderValues { status: self.status(), request_id, retry_after: self.retry_after() }
     }
 
     fn retry_after(&self) -> Option<u64> {
@@ -193,7 +193,7 @@ impl<'a> ProblemResponse<'a> {
     fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
         let mut header = ResponseHeader::build(self.sent_status(), Some(4))?;
         let (content_type, body) = match self.page {
-            Some(page) => (page.content_type.clone(), page.body.fill(self.filling(request_id))),
+            Some(page) => (page.content_type.clone(), page.body.fill(self.placeholder_values(request_id))),
             None => (HeaderValue::from_static("application/problem+json"), self.body(request_id)),
         };
         header.insert_header(CONTENT_TYPE, content_type)?;

@@ -95,13 +95,13 @@ mod tests {
     use super::*;
 
     /// Holds each connection until the test lets it go.
-    struct Holding {
+    struct ConnectionHolder {
         serving: AtomicUsize,
         released: watch::Receiver<bool>,
     }
 
     #[async_trait]
-    impl ServerApp for Holding {
+    impl ServerApp for ConnectionHolder {
         async fn process_new(self: &Arc<Self>, stream: Stream, _: &ShutdownWatch) -> Option<Stream> {
             let digest = stream.get_socket_digest().unwrap();
             assert!(digest.peer_addr().unwrap().as_inet().unwrap().ip().is_loopback());
@@ -118,7 +118,7 @@ mod tests {
         let address = queue.local_addr().unwrap();
         let waiting: Vec<_> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
         let ((release, released), (_leave, shutdown)) = (watch::channel(false), watch::channel(true));
-        let app = Arc::new(Holding { serving: AtomicUsize::new(0), released });
+        let app = Arc::new(ConnectionHolder { serving: AtomicUsize::new(0), released });
         let accepting = AcceptingSockets::default();
         serve(ListeningSocket::Tcp(queue), &app, accepting.add(), &shutdown);
         // Before anything of the application has run.
@@ -139,7 +139,7 @@ mod tests {
         let queue = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         queue.set_nonblocking(true).unwrap();
         let (_leave, shutdown) = watch::channel(true);
-        let app = Arc::new(Holding { serving: AtomicUsize::new(0), released: watch::channel(false).1 });
+        let app = Arc::new(ConnectionHolder { serving: AtomicUsize::new(0), released: watch::channel(false).1 });
         let accepting = AcceptingSockets::default();
         serve(ListeningSocket::Tcp(queue), &app, accepting.add(), &shutdown);
         assert_eq!(accepting.count(), 0);

@@ -7,17 +7,17 @@ use stores::redis::fault_injection::{AHEAD, Hooks};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run};
 use super::history::windows::excess_anywhere;
-use super::history::{Counting, LeakyLimit, Limit, Numbers, micros, utc};
+use super::history::{GrantLifetime, LeakyLimit, Limit, Numbers, micros, utc};
 use crate::support::{Lateness, Redis, now, print_measured, short_or_long};
 
 /// One of each algorithm, and of each way in which it counts.
 fn limits() -> Vec<Limit> {
     vec![
         Limit::TokenBucket(Numbers::per_second(40, 40)),
-        Limit::window(20, Counting::Epoch(1_000_000)),
-        Limit::window(20, Counting::FirstGrant(1_000_000)),
-        Limit::window(20, Counting::Steps { window: 1_000_000, steps: 5 }),
-        Limit::window(20, Counting::Log(1_000_000)),
+        Limit::window(20, GrantLifetime::Epoch(1_000_000)),
+        Limit::window(20, GrantLifetime::FirstGrant(1_000_000)),
+        Limit::window(20, GrantLifetime::Steps { window: 1_000_000, steps: 5 }),
+        Limit::window(20, GrantLifetime::Log(1_000_000)),
         Limit::Leaky(LeakyLimit { places: Numbers::per_second(40, 40), delay_after: 20, max_wait: 10_000_000 }),
     ]
 }

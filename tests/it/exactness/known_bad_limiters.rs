@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::history::spending::Spending;
+use super::history::spending::SpentBounds;
 use super::history::windows::{Grant, excess};
-use super::history::{ClockOffset, Counting, Limit};
+use super::history::{ClockOffset, GrantLifetime, Limit};
 use super::random_events::gap;
 use crate::support::print_measured;
 
@@ -18,7 +18,7 @@ trait Limiter {
 }
 
 /// What the judge takes for right.
-struct Right(Limit, Spending);
+struct Right(Limit, SpentBounds);
 
 impl Limiter for Right {
     fn grants(&mut self, now: i64) -> bool {
@@ -109,10 +109,10 @@ fn beyond(limit: &Limit, limiter: &mut dyn Limiter) -> String {
 
 #[test]
 fn bad_forms_of_a_sliding_window_are_noticed() {
-    let steps = Limit::window(LIMIT, Counting::Steps { window: WINDOW, steps: STEPS });
-    let log = Limit::window(LIMIT, Counting::Log(WINDOW));
+    let steps = Limit::window(LIMIT, GrantLifetime::Steps { window: WINDOW, steps: STEPS });
+    let log = Limit::window(LIMIT, GrantLifetime::Log(WINDOW));
     for limit in [steps, log] {
-        assert_eq!(beyond(&limit, &mut Right(limit, Spending::new(&limit))), "0.000", "{limit:?}");
+        assert_eq!(beyond(&limit, &mut Right(limit, SpentBounds::new(&limit))), "0.000", "{limit:?}");
         for (name, limiter, least) in [
             ("two counters", &mut TwoCounters::default() as &mut dyn Limiter, 98.0),
             ("one step too few", &mut OneStepTooFew(Vec::new()), 1.0),

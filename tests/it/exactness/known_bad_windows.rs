@@ -7,7 +7,7 @@ use ledger::calendar::CalendarUnit;
 use stores::redis::fault_injection::Flaw;
 
 use super::history::gateways::{Clocks, Gateways, Run};
-use super::history::{Answer, CalendarPeriods, Counting, Kind, Limit, WindowLimit, utc};
+use super::history::{Answer, CalendarPeriods, GrantLifetime, Kind, Limit, WindowLimit, utc};
 use super::known_bad_stores::{gateways, is_noticed};
 use crate::support::{Redis, print_measured};
 
@@ -17,7 +17,7 @@ fn month(zone: &'static str, anchor: &'static str, begins: [&str; 3]) -> Calenda
 
 /// Two gateways and 24 callers, as of other mistakes, that ask for twenty a month from this moment on.
 fn twenty(periods: CalendarPeriods, begin: &str) -> Gateways {
-    let limit = Limit::window(20, Counting::Calendar(periods));
+    let limit = Limit::window(20, GrantLifetime::Calendar(periods));
     Gateways { clocks: Clocks { begin: Some(utc(begin)), ..Clocks::default() }, ..gateways(limit) }
 }
 
@@ -51,9 +51,9 @@ fn a_period_chosen_by_the_clock_of_a_gateway_is_noticed() {
 /// The same limit by the clocks of Helsinki, an hour ahead: as a gateway with older data of time zones has it.
 fn helsinki_at_the_second(gateway: usize, limit: Limit) -> Limit {
     match limit {
-        Limit::Window(WindowLimit { limit, counting: Counting::Calendar(periods) }) if gateway == 1 => {
+        Limit::Window(WindowLimit { limit, counting: GrantLifetime::Calendar(periods) }) if gateway == 1 => {
             let periods = CalendarPeriods { zone: "Europe/Helsinki", ..periods };
-            Limit::window(limit, Counting::Calendar(periods))
+            Limit::window(limit, GrantLifetime::Calendar(periods))
         }
         limit => limit,
     }
@@ -69,8 +69,8 @@ fn an_earlier_period_that_begins_again_is_noticed() {
 /// The 28th follows the 28th of February: so counts a limiter that adds a month to the last beginning.
 fn from_the_28th(_gateway: usize, limit: Limit) -> Limit {
     match limit {
-        Limit::Window(WindowLimit { limit, counting: Counting::Calendar(periods) }) => {
-            Limit::window(limit, Counting::Calendar(CalendarPeriods { anchor: "28", ..periods }))
+        Limit::Window(WindowLimit { limit, counting: GrantLifetime::Calendar(periods) }) => {
+            Limit::window(limit, GrantLifetime::Calendar(CalendarPeriods { anchor: "28", ..periods }))
         }
         limit => limit,
     }

@@ -5,9 +5,9 @@ use ledger::algorithm::ChargeResult;
 use ledger::calendar::CalendarUnit;
 use ledger::cost::Cost;
 
-use super::history::spending::Spending;
+use super::history::spending::SpentBounds;
 use super::history::windows::{Grant, excess};
-use super::history::{CalendarPeriods, ClockOffset, Counting, LeakyLimit, Limit, Numbers, utc};
+use super::history::{CalendarPeriods, ClockOffset, GrantLifetime, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{print_measured, short_or_long};
 
 const SECOND: i64 = 1_000_000;
@@ -20,12 +20,12 @@ fn limits() -> Vec<Limit> {
     vec![
         Limit::TokenBucket(Numbers::per_second(3, 30)),
         Limit::TokenBucket(Numbers { burst: 37, amount: 197_123, period: 70_000_003 }),
-        Limit::window(30, Counting::Epoch(10 * SECOND)),
-        Limit::window(30, Counting::FirstGrant(10 * SECOND)),
-        Limit::window(20_000, Counting::Calendar(day)),
-        Limit::window(30, Counting::Steps { window: 10 * SECOND, steps: 10 }),
-        Limit::window(30, Counting::Steps { window: 7 * SECOND, steps: 60 }),
-        Limit::window(30, Counting::Log(10 * SECOND)),
+        Limit::window(30, GrantLifetime::Epoch(10 * SECOND)),
+        Limit::window(30, GrantLifetime::FirstGrant(10 * SECOND)),
+        Limit::window(20_000, GrantLifetime::Calendar(day)),
+        Limit::window(30, GrantLifetime::Steps { window: 10 * SECOND, steps: 10 }),
+        Limit::window(30, GrantLifetime::Steps { window: 7 * SECOND, steps: 60 }),
+        Limit::window(30, GrantLifetime::Log(10 * SECOND)),
         Limit::Leaky(LeakyLimit { places: Numbers::per_second(3, 30), delay_after: 4, max_wait: 60_000_000 }),
         Limit::Leaky(LeakyLimit {
             places: Numbers { burst: 37, amount: 197_123, period: 70_000_003 },
@@ -48,12 +48,12 @@ pub fn gap() -> i64 {
 fn a_million_random_requests_are_granted_exactly() {
     let requests = short_or_long(60_000, 1_000_000);
     for limit in limits() {
-        let (algorithm, mut spending) = (limit.algorithm(), Spending::new(&limit));
+        let (algorithm, mut spending) = (limit.algorithm(), SpentBounds::new(&limit));
         let (mut now, mut state) = (utc("2026-10-25T20:00:00Z"), None);
         let (mut grants, mut moments) = (Vec::new(), Vec::new());
         // The last days of the calendar above that are as they must be.
         let end = if let Limit::Window(window) = limit
-            && matches!(window.counting, Counting::Calendar(_))
+            && matches!(window.counting, GrantLifetime::Calendar(_))
         {
             utc("2026-10-26T22:59:59Z")
         } else {

@@ -9,7 +9,7 @@ use stores::Source;
 use stores::redis::fault_injection::{Combining, Hooks, Refusals};
 
 use super::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request, undisturbed};
-use super::history::{Answer, CalendarPeriods, Counting, LeakyLimit, Limit, Numbers, utc};
+use super::history::{Answer, CalendarPeriods, GrantLifetime, LeakyLimit, Limit, Numbers, utc};
 use crate::support::{Answers, Redis, Relay, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
@@ -25,11 +25,11 @@ static OTHERS: LazyLock<Vec<Limit>> = LazyLock::new(|| {
     let begins = [utc("2026-09-30T22:00:00Z"), *END_OF_OCTOBER, utc("2026-11-30T23:00:00Z")];
     let month = CalendarPeriods { unit: CalendarUnit::Month, zone: "Europe/Berlin", anchor: "1", begins };
     vec![
-        Limit::window(90, Counting::Epoch(1_000_000)),
-        Limit::window(110, Counting::FirstGrant(1_234_567)),
-        Limit::window(130, Counting::Calendar(month)),
-        Limit::window(120, Counting::Steps { window: 1_000_000, steps: 7 }),
-        Limit::window(120, Counting::Log(1_100_000)),
+        Limit::window(90, GrantLifetime::Epoch(1_000_000)),
+        Limit::window(110, GrantLifetime::FirstGrant(1_234_567)),
+        Limit::window(130, GrantLifetime::Calendar(month)),
+        Limit::window(120, GrantLifetime::Steps { window: 1_000_000, steps: 7 }),
+        Limit::window(120, GrantLifetime::Log(1_100_000)),
         // Bounded by the wait of its last request.
         Limit::Leaky(LeakyLimit {
             places: Numbers { burst: 60, amount: 123_457, period: 1_000_003 },

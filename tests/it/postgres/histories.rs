@@ -8,7 +8,7 @@ use stores::postgres::{Durability, Settings, schema};
 use stores::remote::fault_injection::{Combining, Hooks, Refusals};
 
 use crate::exactness::history::gateways::{Clocks, Gateways, PATIENT, Run, random_request};
-use crate::exactness::history::{Answer, Counting, Limit, Numbers};
+use crate::exactness::history::{Answer, GrantLifetime, Limit, Numbers};
 use crate::support::{PgBouncer, Postgres, print_measured, short_or_long};
 
 const GATEWAYS: usize = 3;
@@ -22,10 +22,10 @@ fn buckets() -> Vec<Limit> {
     let shared = Numbers { burst: 300, amount: 54_321_987, period: 60_000_000 };
     let own = Numbers { burst: 250, amount: 997_123, period: 7_000_003 };
     let others = [
-        Limit::window(90, Counting::Epoch(1_000_000)),
-        Limit::window(110, Counting::FirstGrant(1_234_567)),
-        Limit::window(120, Counting::Steps { window: 1_000_000, steps: 7 }),
-        Limit::window(120, Counting::Log(1_100_000)),
+        Limit::window(90, GrantLifetime::Epoch(1_000_000)),
+        Limit::window(110, GrantLifetime::FirstGrant(1_234_567)),
+        Limit::window(120, GrantLifetime::Steps { window: 1_000_000, steps: 7 }),
+        Limit::window(120, GrantLifetime::Log(1_100_000)),
     ];
     [EVERYBODY].into_iter().chain([shared; 3]).chain([own; 8]).map(Limit::from).chain(others).collect()
 }

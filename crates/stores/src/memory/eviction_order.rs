@@ -206,8 +206,8 @@ mod tests {
     use smallvec::smallvec;
     use std::collections::BTreeMap;
 
-    /// What a shard should hold: limit, class and moment of each bucket.
-    type Expected = BTreeMap<u16, (u32, SpentClass, u64)>;
+    /// The buckets that a shard should hold, each with its limit, class and moment.
+    type ExpectedBuckets = BTreeMap<u16, (u32, SpentClass, u64)>;
 
     fn key(number: u16) -> BucketKey {
         let mut bytes = [0; 16];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// Whether this bucket may be evicted next, by all that stands at the top of this file.
-    fn may_go(kept: &Expected, spared: usize, number: u16) -> bool {
+    fn may_go(kept: &ExpectedBuckets, spared: usize, number: u16) -> bool {
         let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
         let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);
         let lowest = losable().map(|(_, class, _)| *class).min();
@@ -236,7 +236,7 @@ mod tests {
         fn the_next_to_go_is_full_or_of_the_lowest_class_of_the_limits_that_are_not_spared(
             steps in prop::collection::vec((0u16..120, 0u32..12, 0usize..CLASSES, 0u64..90, prop::bool::weighted(0.3)), 1..400)
         ) {
-            let (mut shard, mut expected, mut now) = (Shard::default(), Expected::new(), 0);
+            let (mut shard, mut expected, mut now) = (Shard::default(), ExpectedBuckets::new(), 0);
             for (number, limit, class, later, evicts) in steps {
                 now += later / 30;
                 let (limit, class, full_at) = (limit * limit / 24, SpentClass::ALL[class], now + later);

@@ -24,7 +24,7 @@ pub enum Limit {
 #[derive(Clone, Copy, Debug)]
 pub struct WindowLimit {
     pub limit: u64,
-    pub counting: Counting,
+    pub counting: GrantLifetime,
 }
 
 /// A queue: its places become free one after the other, each at a moment of its own.
@@ -62,9 +62,9 @@ impl LeakyLimit {
     }
 }
 
-/// Until when a grant counts. Lengths and moments are in microseconds.
+/// The time for which a grant counts. Lengths and moments are in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub enum Counting {
+pub enum GrantLifetime {
     /// Until the end of its period. Each is this long, and one begins at the Unix epoch.
     Epoch(i64),
     /// Until the end of its period, which is this long and began with its first grant.
@@ -73,7 +73,7 @@ pub enum Counting {
     Calendar(CalendarPeriods),
     /// For the length of the window and the rest of the step in which it was granted.
     Steps { window: i64, steps: i64 },
-    /// For so long.
+    /// For this long.
     Log(i64),
 }
 
@@ -101,9 +101,12 @@ pub fn short_samples() -> Vec<Sample> {
     let places = Numbers::per_second(20, 20);
     vec![
         Sample { name: "token_bucket", limit: Limit::TokenBucket(Numbers::per_second(40, 40)) },
-        Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(2_000_000)) },
-        Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: 1_600_000, steps: 4 }) },
-        Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(2_000_000)) },
+        Sample { name: "fixed_window", limit: Limit::window(20, GrantLifetime::Epoch(2_000_000)) },
+        Sample {
+            name: "sliding_window",
+            limit: Limit::window(20, GrantLifetime::Steps { window: 1_600_000, steps: 4 }),
+        },
+        Sample { name: "sliding_log", limit: Limit::window(20, GrantLifetime::Log(2_000_000)) },
         // One of the clients waits, and the other is refused.
         Sample { name: "leaky_bucket", limit: Limit::Leaky(LeakyLimit { places, delay_after: 18, max_wait: 500_000 }) },
     ]
@@ -115,10 +118,10 @@ pub fn long_samples() -> Vec<Sample> {
     let slow = Numbers { burst: 20, amount: 20_000, period: 3_600_000_000 };
     vec![
         Sample { name: "token_bucket", limit: Limit::TokenBucket(slow) },
-        Sample { name: "fixed_window", limit: Limit::window(20, Counting::Epoch(HOUR)) },
-        Sample { name: "first_request", limit: Limit::window(20, Counting::FirstGrant(HOUR)) },
-        Sample { name: "sliding_window", limit: Limit::window(20, Counting::Steps { window: HOUR, steps: 10 }) },
-        Sample { name: "sliding_log", limit: Limit::window(20, Counting::Log(HOUR)) },
+        Sample { name: "fixed_window", limit: Limit::window(20, GrantLifetime::Epoch(HOUR)) },
+        Sample { name: "first_request", limit: Limit::window(20, GrantLifetime::FirstGrant(HOUR)) },
+        Sample { name: "sliding_window", limit: Limit::window(20, GrantLifetime::Steps { window: HOUR, steps: 10 }) },
+        Sample { name: "sliding_log", limit: Limit::window(20, GrantLifetime::Log(HOUR)) },
         Sample {
             name: "leaky_bucket",
             limit: Limit::Leaky(LeakyLimit { places: slow, delay_after: 19, max_wait: 1_000_000 }),
@@ -155,7 +158,7 @@ impl From<Numbers> for Limit {
 }
 
 impl Limit {
-    pub const fn window(limit: u64, counting: Counting) -> Limit {
+    pub const fn window(limit: u64, counting: GrantLifetime) -> Limit {
         Limit::Window(WindowLimit { limit, counting })
     }
 
@@ -216,9 +219,9 @@ impl Limit {
                 let length = |length: i64| Micros(u64::try_from(length).unwrap());
                 let fixed = |window| Algorithm::FixedWindow(FixedWindow::new(*limit, window).unwrap());
                 match *counting {
-                    Counting::Epoch(window) => fixed(Window::Epoch(length(window))),
-                    Counting::FirstGrant(window) => fixed(Window::FirstRequest(length(window))),
-                    Counting::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
+                    GrantLifetime::Epoch(window) => fixed(Window::Epoch(length(window))),
+                    GrantLifetime::FirstGrant(window) => fixed(Window::FirstRequest(length(window))),
+                    GrantLifetime::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
                         let anchor = match anchor {
                             "" => Anchor::default_of(unit),
                             anchor => Anchor::parse(unit, anchor).unwrap(),
@@ -226,11 +229,13 @@ impl Limit {
                         let zone = Zone::parse(zone).unwrap();
                         fixed(Window::Calendar(Calendar::new(anchor, TimeOfDay::default(), zone)))
                     }
-                    Counting::Steps { window, steps } => {
+                    GrantLifetime::Steps { window, steps } => {
                         let steps = u64::try_from(steps).unwrap();
                         Algorithm::SlidingWindow(SlidingWindow::new(*limit, length(window), steps).unwrap())
                     }
-                    Counting::Log(window) => Algorithm::SlidingLog(SlidingLog::new(*limit, length(window)).unwrap()),
+                    GrantLifetime::Log(window) => {
+                        Algorithm::SlidingLog(SlidingLog::new(*limit, length(window)).unwrap())
+                    }
                 }
             }
             Limit::Leaky(leaky) => {
@@ -250,18 +255,20 @@ impl Limit {
                 ("token_bucket", format!("rate: {}/{}ms, burst: {burst}", amount / 1000, period / 1000))
             }
             Limit::Window(WindowLimit { limit, counting }) => match counting {
-                Counting::Epoch(window) => ("fixed_window", format!("limit: {limit}, window: {}ms", window / 1000)),
-                Counting::FirstGrant(window) => {
+                GrantLifetime::Epoch(window) => {
+                    ("fixed_window", format!("limit: {limit}, window: {}ms", window / 1000))
+                }
+                GrantLifetime::FirstGrant(window) => {
                     ("fixed_window", format!("limit: {limit}, window: {}ms, anchor: first_request", window / 1000))
                 }
-                Counting::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
+                GrantLifetime::Calendar(CalendarPeriods { unit, zone, anchor, .. }) => {
                     let anchor = if anchor.is_empty() { String::new() } else { format!(", anchor: {anchor}") };
                     ("fixed_window", format!("limit: {limit}, window: {}, timezone: {zone}{anchor}", unit.name()))
                 }
-                Counting::Steps { window, steps } => {
+                GrantLifetime::Steps { window, steps } => {
                     ("sliding_window", format!("limit: {limit}, window: {}ms, steps: {steps}", window / 1000))
                 }
-                Counting::Log(window) => ("sliding_log", format!("limit: {limit}, window: {}ms", window / 1000)),
+                GrantLifetime::Log(window) => ("sliding_log", format!("limit: {limit}, window: {}ms", window / 1000)),
             },
             Limit::Leaky(leaky) => {
                 let LeakyLimit { places: Numbers { amount, period, .. }, delay_after, max_wait } = leaky;
@@ -273,21 +280,21 @@ impl Limit {
     }
 }
 
-impl Counting {
+impl GrantLifetime {
     /// Until when a grant at this moment counts. `before` is until when the grant before it counts.
     pub fn until(&self, at: i64, before: Option<i64>) -> i64 {
         match self {
-            Counting::Epoch(length) => (at.div_euclid(*length) + 1) * length,
-            Counting::FirstGrant(length) => before.filter(|before| at < *before).unwrap_or(at + length),
-            Counting::Calendar(periods) => {
+            GrantLifetime::Epoch(length) => (at.div_euclid(*length) + 1) * length,
+            GrantLifetime::FirstGrant(length) => before.filter(|before| at < *before).unwrap_or(at + length),
+            GrantLifetime::Calendar(periods) => {
                 let next = periods.begins.into_iter().find(|begin| *begin > at);
                 next.unwrap_or_else(|| panic!("{at} is after {periods:?}"))
             }
-            Counting::Steps { window, steps } => {
+            GrantLifetime::Steps { window, steps } => {
                 let step = (window + steps - 1) / steps;
                 (at.div_euclid(step) + 1) * step + window
             }
-            Counting::Log(length) => at + length,
+            GrantLifetime::Log(length) => at + length,
         }
     }
 }

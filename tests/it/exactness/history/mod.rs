@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use base::time::Clock;
 
 pub use limit::{
-    CalendarPeriods, Counting, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
+    CalendarPeriods, GrantLifetime, LeakyLimit, Limit, Sample, WindowLimit, long_samples, rules, short_samples, utc,
 };
 
 /// Microseconds since `start`, on the test's clock.

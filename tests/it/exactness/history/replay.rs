@@ -8,13 +8,13 @@
 
 use stores::Source;
 
-use super::spending::Spending;
+use super::spending::SpentBounds;
 use super::{Answer, Findings, History, Kind, Limit, Record};
 
 #[derive(Clone)]
 struct Bucket {
     limit: Limit,
-    spending: Spending,
+    spending: SpentBounds,
     /// How much more may be spent.
     doubtful: i128,
     /// The most that may have been spent, each time that it increased.
@@ -30,7 +30,7 @@ struct SpentRecord {
 
 impl Bucket {
     fn new(limit: &Limit) -> Bucket {
-        Bucket { limit: *limit, spending: Spending::new(limit), doubtful: 0, past: Vec::new() }
+        Bucket { limit: *limit, spending: SpentBounds::new(limit), doubtful: 0, past: Vec::new() }
     }
 
     fn must_fit(&self, cost: u64) -> bool {

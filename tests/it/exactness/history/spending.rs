@@ -1,60 +1,60 @@
 //! Computes what is spent of a bucket, for the check alone: it shares nothing with the algorithms.
 
-use super::{Counting, LeakyLimit, Limit, Numbers};
+use super::{GrantLifetime, LeakyLimit, Limit, Numbers};
 
 /// A lower and an upper bound of what is spent: both are equal as long as every request was answered.
 #[derive(Clone)]
-pub enum Spending {
+pub enum SpentBounds {
     /// It is refilled continuously.
     Refilled { numbers: Numbers, low: i128, high: i128, since: i64 },
     /// Each grant stops counting at a moment of its own.
     Counted { low: Charges, high: Charges, now: i64 },
 }
 
-impl Spending {
-    pub fn new(limit: &Limit) -> Spending {
+impl SpentBounds {
+    pub fn new(limit: &Limit) -> SpentBounds {
         match limit {
             Limit::TokenBucket(numbers) | Limit::Leaky(LeakyLimit { places: numbers, .. }) => {
-                Spending::Refilled { numbers: *numbers, low: 0, high: 0, since: i64::MIN }
+                SpentBounds::Refilled { numbers: *numbers, low: 0, high: 0, since: i64::MIN }
             }
             Limit::Window(window) => {
                 let charges = Charges { counting: window.counting, list: Vec::new() };
-                Spending::Counted { low: charges.clone(), high: charges, now: i64::MIN }
+                SpentBounds::Counted { low: charges.clone(), high: charges, now: i64::MIN }
             }
         }
     }
 
     pub fn advance(&mut self, to: i64) {
         match self {
-            Spending::Refilled { numbers, low, high, since } => {
+            SpentBounds::Refilled { numbers, low, high, since } => {
                 if *since != i64::MIN && to > *since {
                     let back = numbers.refill(*since, to);
                     (*low, *high) = ((*low - back).max(0), (*high - back).max(0));
                 }
                 *since = to.max(*since);
             }
-            Spending::Counted { now, .. } => *now = to.max(*now),
+            SpentBounds::Counted { now, .. } => *now = to.max(*now),
         }
     }
 
     pub fn now(&self) -> i64 {
         match self {
-            Spending::Refilled { since, .. } => *since,
-            Spending::Counted { now, .. } => *now,
+            SpentBounds::Refilled { since, .. } => *since,
+            SpentBounds::Counted { now, .. } => *now,
         }
     }
 
     pub fn bounds(&self) -> (i128, i128) {
         match self {
-            Spending::Refilled { low, high, .. } => (*low, *high),
-            Spending::Counted { low, high, now } => (low.spent(*now), high.spent(*now)),
+            SpentBounds::Refilled { low, high, .. } => (*low, *high),
+            SpentBounds::Counted { low, high, now } => (low.spent(*now), high.spent(*now)),
         }
     }
 
     pub fn pay(&mut self, amount: i128) {
         match self {
-            Spending::Refilled { low, high, .. } => (*low, *high) = (*low + amount, *high + amount),
-            Spending::Counted { low, high, now } => {
+            SpentBounds::Refilled { low, high, .. } => (*low, *high) = (*low + amount, *high + amount),
+            SpentBounds::Counted { low, high, now } => {
                 low.add(*now, amount);
                 high.add(*now, amount);
             }
@@ -64,9 +64,9 @@ impl Spending {
     /// Narrows the bounds to these.
     pub fn narrow(&mut self, least: i128, most: i128) {
         match self {
-            Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
+            SpentBounds::Refilled { low, high, .. } => (*low, *high) = (least, most),
             // When a request without an answer was charged is not known: at the latest now.
-            Spending::Counted { high, now, .. } => {
+            SpentBounds::Counted { high, now, .. } => {
                 let missing = least - high.spent(*now);
                 if missing > 0 {
                     high.add(*now, missing);
@@ -78,8 +78,8 @@ impl Spending {
     /// Sets the bounds to these, whatever they were.
     pub fn correct(&mut self, least: i128, most: i128) {
         match self {
-            Spending::Refilled { low, high, .. } => (*low, *high) = (least, most),
-            Spending::Counted { low, high, now } => {
+            SpentBounds::Refilled { low, high, .. } => (*low, *high) = (least, most),
+            SpentBounds::Counted { low, high, now } => {
                 for (charges, spent) in [(low, least), (high, most)] {
                     let difference = spent - charges.spent(*now);
                     // Even a charge of nothing begins a period.
@@ -94,8 +94,8 @@ impl Spending {
     /// The most that is spent at a moment if it was `high` at an earlier one and nothing was charged since.
     pub fn later(&self, high: i128, at: i64, moment: i64) -> i128 {
         match self {
-            Spending::Refilled { numbers, .. } => (high - numbers.refill(at, moment)).max(0),
-            Spending::Counted { high, .. } => high.spent(moment),
+            SpentBounds::Refilled { numbers, .. } => (high - numbers.refill(at, moment)).max(0),
+            SpentBounds::Counted { high, .. } => high.spent(moment),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Spending {
 /// Charges in order, each with the moment from which it no longer counts.
 #[derive(Clone)]
 pub struct Charges {
-    counting: Counting,
+    counting: GrantLifetime,
     list: Vec<CountedGrant>,
 }
 
@@ -132,9 +132,9 @@ impl Charges {
 }
 
 mod tests {
-    use super::{Charges, Counting};
+    use super::{Charges, GrantLifetime};
 
-    fn charges(counting: Counting, at: &[(i64, i128)]) -> Charges {
+    fn charges(counting: GrantLifetime, at: &[(i64, i128)]) -> Charges {
         let mut charges = Charges { counting, list: Vec::new() };
         at.iter().for_each(|(at, amount)| charges.add(*at, *amount));
         charges
@@ -143,14 +143,17 @@ mod tests {
     #[test]
     fn a_grant_counts_as_long_as_its_window_says() {
         let at = [(10, 1), (35, 2), (95, 4), (104, 8)];
-        let spent = |counting: Counting| {
+        let spent = |counting: GrantLifetime| {
             let charges = charges(counting, &at);
             [9, 10, 40, 99, 100, 109, 110, 134, 135, 140, 195, 204, 300].map(|moment| charges.spent(moment))
         };
-        assert_eq!(spent(Counting::Epoch(100)), [0, 1, 3, 7, 0, 8, 8, 8, 8, 8, 8, 0, 0]);
-        assert_eq!(spent(Counting::FirstGrant(100)), [0, 1, 3, 7, 7, 15, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(spent(Counting::Log(100)), [0, 1, 3, 7, 7, 15, 14, 14, 12, 12, 8, 0, 0]);
+        assert_eq!(spent(GrantLifetime::Epoch(100)), [0, 1, 3, 7, 0, 8, 8, 8, 8, 8, 8, 0, 0]);
+        assert_eq!(spent(GrantLifetime::FirstGrant(100)), [0, 1, 3, 7, 7, 15, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(spent(GrantLifetime::Log(100)), [0, 1, 3, 7, 7, 15, 14, 14, 12, 12, 8, 0, 0]);
         // Steps of ten: until 120, 140, 200 and 210.
-        assert_eq!(spent(Counting::Steps { window: 100, steps: 10 }), [0, 1, 3, 7, 7, 15, 15, 14, 14, 12, 12, 8, 0]);
+        assert_eq!(
+            spent(GrantLifetime::Steps { window: 100, steps: 10 }),
+            [0, 1, 3, 7, 7, 15, 15, 14, 14, 12, 12, 8, 0]
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ClockOffset, Counting, LeakyLimit, Limit, Numbers, WindowLimit};
+use super::{ClockOffset, GrantLifetime, LeakyLimit, Limit, Numbers, WindowLimit};
 
 /// The grants, by the clock of the caller.
 #[derive(Clone, Copy, Debug)]
@@ -26,15 +26,17 @@ pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
         Limit::Window(window) => {
             let most = limit.capacity();
             match window.counting {
-                Counting::Epoch(_) | Counting::Calendar(_) => {
+                GrantLifetime::Epoch(_) | GrantLifetime::Calendar(_) => {
                     let beyond = periods(window, grants, clock).into_values().map(|granted| granted - most);
                     let beyond: Vec<i128> = beyond.collect();
                     let sum: i128 = beyond.iter().filter(|excess| **excess > 0).sum();
                     if sum > 0 { sum } else { beyond.into_iter().max().unwrap_or(-most) }
                 }
                 // From outside nobody sees when a period began: two of them can touch any such time.
-                Counting::FirstGrant(length) => most_within(length, grants) - 2 * most,
-                Counting::Steps { window: length, .. } | Counting::Log(length) => most_within(length, grants) - most,
+                GrantLifetime::FirstGrant(length) => most_within(length, grants) - 2 * most,
+                GrantLifetime::Steps { window: length, .. } | GrantLifetime::Log(length) => {
+                    most_within(length, grants) - most
+                }
             }
         }
     }
@@ -43,7 +45,7 @@ pub fn excess(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
 /// The most that any one period or window has beyond the limit, in its units.
 pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) -> i128 {
     match limit {
-        Limit::Window(window) if matches!(window.counting, Counting::Epoch(_) | Counting::Calendar(_)) => {
+        Limit::Window(window) if matches!(window.counting, GrantLifetime::Epoch(_) | GrantLifetime::Calendar(_)) => {
             periods(window, grants, clock).into_values().max().unwrap_or(0) - limit.capacity()
         }
         limit => excess(limit, grants, clock),
@@ -54,7 +56,7 @@ pub fn most_in_a_window(limit: &Limit, grants: &[Grant], clock: &ClockOffset) ->
 /// time as long as one may overlap two of them.
 pub fn excess_anywhere(limit: &Limit, grants: &[Grant]) -> i128 {
     match limit {
-        Limit::Window(WindowLimit { counting: Counting::Epoch(length), .. }) => {
+        Limit::Window(WindowLimit { counting: GrantLifetime::Epoch(length), .. }) => {
             most_within(*length, grants) - 2 * limit.capacity()
         }
         limit => excess(limit, grants, &ClockOffset::default()),
@@ -178,7 +180,7 @@ impl Tree {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{ClockOffset, Counting, Grant, Limit, Numbers, WindowLimit, excess, most_within, periods};
+    use super::{ClockOffset, Grant, GrantLifetime, Limit, Numbers, WindowLimit, excess, most_within, periods};
 
     /// Every pair of a beginning and an end, one by one.
     fn one_by_one(numbers: &Numbers, grants: &[Grant]) -> i128 {
@@ -228,7 +230,7 @@ mod tests {
     /// A grant that may have been decided in either of two periods counts in neither.
     #[test]
     fn a_grant_counts_in_the_period_in_which_it_was_surely_decided() {
-        let window = WindowLimit { limit: 2, counting: Counting::Epoch(100) };
+        let window = WindowLimit { limit: 2, counting: GrantLifetime::Epoch(100) };
         let clock = ClockOffset { ahead: 1000, tolerance: 3 };
         let grant = |sent: i64, answered: i64| Grant { sent, answered, cost: 1000 };
         let grants = [grant(3, 90), grant(2, 90), grant(10, 96), grant(10, 97), grant(103, 190)];

@@ -13,9 +13,9 @@ pub const COMPRESSION: u32 = 9;
 
 pub const WHOLE: u8 = END_HEADERS | END_STREAM;
 
-/// What a server has to do.
+/// The reaction of a server that a section requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
+pub enum Reaction {
     /// The connection goes on.
     Lives,
     /// Stream 1 gets a response with 200, and the connection goes on.
@@ -27,10 +27,10 @@ pub enum Expected {
     /// Either: an endpoint may treat an error of a stream as one of the connection (section 5.4.2).
     Fails(u32),
 }
-use Expected::{Closes, Fails, Lives, Resets, Serves};
+use Reaction::{Closes, Fails, Lives, Resets, Serves};
 
-/// A section, what is sent there, and what has to follow.
-type Case = (&'static str, Vec<u8>, Expected);
+/// A section, the bytes that are sent for it, and the required reaction.
+type Case = (&'static str, Vec<u8>, Reaction);
 
 /// A block for `/slow`, which is answered after a while.
 fn slow() -> Vec<u8> {

@@ -15,11 +15,11 @@ use crate::support::http2_frames::{
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream};
 use crate::tls::BOTH;
-use cases::Expected::{self, Closes, Fails, Lives, Resets, Serves};
+use cases::Reaction::{self, Closes, Fails, Lives, Resets, Serves};
 use cases::{COMPRESSION, PROTOCOL, STREAM_CLOSED, WHOLE, compression, frames, messages, setting};
 
 /// What has followed: the frames up to the acknowledgement of a last PING and to what is expected, or to the end.
-fn follow(client: &mut FrameClient, bytes: &[u8], expected: Expected) -> Vec<Frame> {
+fn follow(client: &mut FrameClient, bytes: &[u8], expected: Reaction) -> Vec<Frame> {
     // The server may have closed the connection before.
     let _ = client.try_write(&[bytes, &frame(PING, 0, 0, b"the end.")].concat());
     let (mut frames, mut acknowledged, mut has_come) = (Vec::new(), false, expected == Lives);
@@ -33,7 +33,7 @@ fn follow(client: &mut FrameClient, bytes: &[u8], expected: Expected) -> Vec<Fra
 }
 
 /// Whether a server may do `found` where this is expected.
-fn is_admitted(expected: Expected, found: Expected) -> bool {
+fn is_admitted(expected: Reaction, found: Reaction) -> bool {
     match expected {
         Fails(code) => [Resets(code), Closes(code), Closes(PROTOCOL)].contains(&found),
         Closes(code) => [Closes(code), Closes(PROTOCOL)].contains(&found),
@@ -44,7 +44,7 @@ fn is_admitted(expected: Expected, found: Expected) -> bool {
 }
 
 /// What a server has done, by the frames that it sent.
-fn judge(frames: &[Frame]) -> Expected {
+fn judge(frames: &[Frame]) -> Reaction {
     let of = |kind: u8| frames.iter().find(|frame| frame.kind == kind);
     match (of(GOAWAY), of(RST_STREAM), of(HEADERS)) {
         (Some(goaway), ..) => Closes(goaway.error_code()),
