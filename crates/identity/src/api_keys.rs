@@ -106,7 +106,7 @@ impl ApiKeySet {
     }
 
     /// Names the columns of the keys that are added from here on.
-    pub fn name_columns(&mut self, columns: Arc<[String]>) {
+    pub(crate) fn name_columns(&mut self, columns: Arc<[String]>) {
         self.columns = columns;
     }
 

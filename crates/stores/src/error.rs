@@ -109,7 +109,7 @@ impl StoreError {
 impl StoreError {
     /// Whether a node of a cluster has shown that the call did not run and may be sent again, to the node that now has the
     /// bucket.
-    pub fn is_redirection(self) -> bool {
+    pub(crate) fn is_redirection(self) -> bool {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
@@ -138,7 +138,7 @@ pub struct Fault {
 impl Fault {
     /// Whether the connection must be closed. Otherwise the error comes from the server's state, which a new connection would
     /// find unchanged.
-    pub fn ends_connection(&self) -> bool {
+    pub(crate) fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,
             StoreError::OutOfMemory | StoreError::Busy | StoreError::Refused | StoreError::ClusterDown

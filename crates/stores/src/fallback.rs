@@ -63,7 +63,7 @@ impl FallbackShare {
 
     /// Sets and returns the number of gateways: those alive, but at least the number from the file. It is used until the next
     /// call.
-    pub fn set_gateways(&self, gateways: u64) -> u64 {
+    pub(crate) fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
         gateways

@@ -59,7 +59,7 @@ use redis::{Redis, Target};
 use remote::fault_injection::Hooks;
 pub use reply::{GivenBack, Source, TakeReply};
 pub use settings::{Endpoint, Settings};
-pub use take_failure::{PartialTake, TakeFailure};
+pub use take_failure::TakeFailure;
 pub use worker::Worker;
 
 /// A store of one kind. A new kind needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.

@@ -55,7 +55,7 @@ impl ReplyInParts {
         }
     }
 
-    pub fn into_reply(self) -> TakeReply {
+    pub(crate) fn into_reply(self) -> TakeReply {
         self.0
     }
 }

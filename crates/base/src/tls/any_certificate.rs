@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 #[derive(Debug)]
-pub struct AnyCertificate(pub Arc<CryptoProvider>);
+pub(crate) struct AnyCertificate(pub Arc<CryptoProvider>);
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(

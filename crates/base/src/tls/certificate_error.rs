@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// The beginning of the text with which rustls reports an invalid certificate.
 pub const UNVERIFIED: &str = "invalid peer certificate";
 /// The beginning of the text with which rustls reports that the peer has rejected something.
-pub const ALERT: &str = "received fatal alert: ";
+pub(crate) const ALERT: &str = "received fatal alert: ";
 /// The text with which rustls reports a client that presents no certificate.
 const NONE_SHOWN: &str = "peer sent no certificates";
 

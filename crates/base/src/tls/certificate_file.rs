@@ -12,7 +12,7 @@ use super::{names, pem};
 
 /// The reason why a certificate and a key cannot be used as a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PairFault {
+pub(crate) enum PairFault {
     Certificate(String),
     Key(String),
     /// Each is valid, but the key is not the certificate's.
@@ -75,7 +75,7 @@ pub fn pair(
 }
 
 /// Words why revocation lists cannot be used.
-pub fn bad_lists(error: &VerifierBuilderError) -> &'static str {
+pub(crate) fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     use CertRevocationListError::{
         IssuerInvalidForCrl, ParseError, UnsupportedCriticalExtension, UnsupportedCrlVersion, UnsupportedDeltaCrl,
         UnsupportedIndirectCrl, UnsupportedRevocationReason,

@@ -12,7 +12,7 @@ const REPORTED: usize = 3;
 
 /// The subject alternative names of a certificate, as far as a host can have them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CertificateNames {
+pub(crate) struct CertificateNames {
     /// Names in lower case. One that begins with `*.` covers every label in that place.
     dns: Vec<String>,
     addresses: Vec<IpAddr>,

@@ -15,7 +15,7 @@ pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String>
 ///
 /// # Errors
 /// Says why the file contains no such lists.
-pub fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
+pub(crate) fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     several(file, CertificateRevocationListDer::pem_slice_iter(file), "revocation list")
 }
 

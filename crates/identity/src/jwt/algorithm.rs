@@ -34,7 +34,7 @@ pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
 }
 
 /// Those with a shared secret.
-pub const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
+pub(crate) const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 
 /// The shortest secret for an algorithm: as long as its hash (RFC 7518, section 3.2). 0 for one without secrets.
 pub fn shortest_secret(algorithm: Algorithm) -> usize {
@@ -50,7 +50,7 @@ pub fn shortest_secret(algorithm: Algorithm) -> usize {
 ///
 /// # Errors
 /// When it is too weak or invalid, or of a type that no supported algorithm uses.
-pub fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyError> {
+pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyError> {
     match (key.family(), key.kind()) {
         (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
             let found = secret.len();
@@ -89,7 +89,11 @@ pub fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyError> {
 ///
 /// # Errors
 /// When its curve or its algorithm is not that of the key.
-pub fn declared_algorithms(jwk: &Jwk, key: &DecodingKey, own: Vec<Algorithm>) -> Result<Vec<Algorithm>, KeyError> {
+pub(crate) fn declared_algorithms(
+    jwk: &Jwk,
+    key: &DecodingKey,
+    own: Vec<Algorithm>,
+) -> Result<Vec<Algorithm>, KeyError> {
     if !curve_fits(jwk, &own) {
         return Err(KeyError::WrongCurve);
     }
@@ -125,7 +129,7 @@ fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
 }
 
 /// A number without leading zeros.
-pub fn unpadded(number: &[u8]) -> &[u8] {
+pub(crate) fn unpadded(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.get(zeros..).unwrap_or_default()
 }

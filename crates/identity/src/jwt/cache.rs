@@ -19,7 +19,7 @@ const CAPACITY: u64 = 32 << 20;
 
 /// A token that verified.
 #[derive(Clone, Debug)]
-pub struct CachedToken {
+pub(crate) struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
     /// Dangling as soon as the key set no longer contains it.

@@ -13,7 +13,7 @@ use base::time::Timestamp;
 
 /// An issuer with its current keys.
 #[derive(Debug)]
-pub struct TrustedIssuer {
+pub(crate) struct TrustedIssuer {
     pub issuer: Issuer,
     /// `None` where the keys are fixed.
     pub remote: Option<Arc<RemoteKeySet>>,
@@ -64,7 +64,7 @@ impl TrustedIssuer {
     /// # Errors
     ///
     /// When no key fits or verifies, or the keys were never fetched.
-    pub fn verify_signature(&self, unverified: &UnverifiedToken<'_>) -> Result<Weak<Key>, TokenError> {
+    pub(crate) fn verify_signature(&self, unverified: &UnverifiedToken<'_>) -> Result<Weak<Key>, TokenError> {
         let fetched;
         let set = match (&self.issuer.keys, &self.remote) {
             (KeySource::Fixed(set), _) => set,

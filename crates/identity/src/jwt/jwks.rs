@@ -154,7 +154,7 @@ impl RemoteKeySet {
     }
 
     /// Fetches the set for a key that it lacks; returns whether it was fetched, so that the key may be there now.
-    pub async fn refetch(&self) -> bool {
+    pub(crate) async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {
             let (now, began) = (self.clock.now(), self.began.load(Ordering::Acquire));

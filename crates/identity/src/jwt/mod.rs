@@ -106,7 +106,7 @@ impl Verifier {
 
     /// Fetches the keys of a token's issuer again, because the token's key is unknown, and waits; returns whether they were
     /// fetched.
-    pub async fn refetch_keys_for(&self, token: &[u8]) -> bool {
+    pub(crate) async fn refetch_keys_for(&self, token: &[u8]) -> bool {
         let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
         match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {
             Ok(Some(remote)) => remote.refetch().await,

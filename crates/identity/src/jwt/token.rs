@@ -13,14 +13,14 @@ use super::error::Invalid;
 use super::json;
 
 /// The largest token that is parsed, in bytes.
-pub const MAX_TOKEN_BYTES: usize = 8 << 10;
+pub(crate) const MAX_TOKEN_BYTES: usize = 8 << 10;
 
 /// The longest key id, in bytes.
 const LONGEST_KEY_ID: usize = 256;
 
 /// A parsed token, whose signature has not been verified.
 #[derive(Debug)]
-pub struct UnverifiedToken<'t> {
+pub(crate) struct UnverifiedToken<'t> {
     pub algorithm: Algorithm,
     pub key_id: Option<String>,
     pub claims: Map<String, Value>,

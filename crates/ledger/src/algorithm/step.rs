@@ -14,7 +14,7 @@ pub const EXACT: u64 = (1 << 53) - 1;
 /// may set back. Until the clock has caught up nothing comes back, so a clock that moves to and fro gives nothing away. A moment
 /// further ahead is replaced by the present one: the bucket holds no more than it did, and nobody is locked out for the whole
 /// difference.
-pub const MOST_AHEAD: Micros = Micros(10_000_000);
+pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
 /// a gateway with other numbers in its file reads them correctly.
@@ -83,7 +83,7 @@ pub enum ChargeResult {
 }
 
 /// Writes a length of time in the largest unit of gateway.yaml that divides it.
-pub fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
+pub(crate) fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];
     let (unit, scale) = UNITS.into_iter().find(|(_, scale)| length.0.is_multiple_of(*scale)).unwrap_or(("us", 1));

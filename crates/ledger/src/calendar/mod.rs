@@ -27,7 +27,7 @@ pub use zone::{Zone, zone_data_version};
 const SECOND: u64 = 1_000_000;
 
 /// The last moment with calendar periods, in the year 2255: stores count microseconds in doubles.
-pub const LATEST: Timestamp = Timestamp((1 << 53) - 1);
+pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
 /// All definitions that a configuration has ever named. They are never dropped, so that a [`Calendar`] can be copied into every
 /// charge: operators, not requests, determine how many there are.

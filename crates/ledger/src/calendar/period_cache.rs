@@ -8,7 +8,7 @@ use base::time::Timestamp;
 /// A sequence lock: its version is odd while the periods are replaced, and a reader that saw two versions discards what
 /// it read. A thread that cannot use it computes the periods itself.
 #[derive(Default)]
-pub struct PeriodCache {
+pub(crate) struct PeriodCache {
     version: AtomicU64,
     /// All zero at first, which is a period that contains no moment.
     begin: AtomicU64,

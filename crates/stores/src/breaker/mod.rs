@@ -103,7 +103,7 @@ impl Breaker {
         Breaker { settings, troubled: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    pub fn acquire(&self, now: Timestamp) -> Permit {
+    pub(crate) fn acquire(&self, now: Timestamp) -> Permit {
         if !self.is_troubled() {
             return Permit::Granted;
         }
@@ -119,7 +119,7 @@ impl Breaker {
     }
 
     /// Whether any call has failed recently; if not, successes need not be recorded.
-    pub fn is_troubled(&self) -> bool {
+    pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
 
@@ -156,7 +156,7 @@ impl Breaker {
 
     /// Records that a call stayed unanswered for one `timeout`, which began when it was sent or when its last timeout ended.
     /// Of the timeouts that overlap in time, whatever their connections, only one counts in the row.
-    pub fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
+    pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
         // The call was under way when the breaker opened: its result is outdated.
         if state.open.is_some() {
@@ -189,7 +189,7 @@ impl Breaker {
 
     /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. A connection
     /// alone does not show that the server decides: the breaker stays open until the probe succeeds, with the same cool-down.
-    pub fn probe_soon(&self, now: Timestamp) {
+    pub(crate) fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
         }
@@ -197,7 +197,7 @@ impl Breaker {
 
     /// Forgets the failures before a new connection. An open breaker lets the next request probe, because a connection alone
     /// does not show that the server decides.
-    pub fn begin_again(&self, now: Timestamp) {
+    pub(crate) fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
             (open.until, open.reconnected) = (open.until.min(now), now);
@@ -209,7 +209,7 @@ impl Breaker {
 
     /// Whether the failure of a probe on a connection that was made at this time is to be ignored: a newer connection may lead
     /// to another server, which must be probed itself.
-    pub fn is_outdated(&self, connected: Timestamp) -> bool {
+    pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }
 

@@ -26,7 +26,7 @@ const FEW: usize = 2;
 const SPARED: usize = 16;
 
 #[derive(Debug, Default)]
-pub struct EvictionOrder {
+pub(crate) struct EvictionOrder {
     /// Only limits that have a bucket here.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
     /// Every limit, by a moment before which none of its buckets is full.
@@ -122,7 +122,7 @@ impl EvictionOrder {
     }
 
     /// Notes that the bucket at this position has another slot.
-    pub fn set_slot(&mut self, queue: QueueId, position: usize, slot: usize) {
+    pub(crate) fn set_slot(&mut self, queue: QueueId, position: usize, slot: usize) {
         if let Some(limit) = self.limits.get_mut(&queue.limit()) {
             limit.class_mut(queue.class()).set_slot(position, slot);
         }
@@ -149,7 +149,7 @@ impl EvictionOrder {
     }
 
     /// Returns memory that a crowd of buckets held and few need now.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.limits.values_mut().flat_map(|limit| &mut limit.classes).for_each(FullQueue::shrink);
     }
 

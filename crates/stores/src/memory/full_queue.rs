@@ -8,7 +8,7 @@
 use base::time::Timestamp;
 
 #[derive(Debug, Default)]
-pub struct FullQueue(Vec<Item>);
+pub(crate) struct FullQueue(Vec<Item>);
 
 /// A bucket in a queue.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +64,14 @@ impl FullQueue {
     }
 
     /// Notes that the bucket at this position has another slot.
-    pub fn set_slot(&mut self, position: usize, slot: usize) {
+    pub(crate) fn set_slot(&mut self, position: usize, slot: usize) {
         if let Some(item) = self.0.get_mut(position) {
             item.slot = slot;
         }
     }
 
     /// Frees memory that is no longer needed after many buckets were removed.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.0.capacity() > 1024 && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to_fit();
         }

@@ -102,7 +102,7 @@ impl Memory {
     }
 
     /// The time by which calendars count when the clock of the process shows `now`.
-    pub fn date_at(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn date_at(&self, now: Timestamp) -> Timestamp {
         self.clock.date(now).max(now)
     }
 

@@ -8,7 +8,7 @@ pub const CLASSES: usize = 4;
 
 /// How much of a limit is spent in a bucket. The lowest class is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SpentClass {
+pub(crate) enum SpentClass {
     /// Less than an eighth.
     Little,
     /// Less than half.
@@ -43,7 +43,7 @@ impl SpentClass {
 /// The identity of a queue of buckets: those of one limit and one class. It has four bytes, since every bucket holds one: the
 /// class is in the two lowest bits, the limit's tag without its two highest bits in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueId(pub u32);
+pub(crate) struct QueueId(pub u32);
 
 impl QueueId {
     pub fn new(limit: LimitTag, class: SpentClass) -> QueueId {

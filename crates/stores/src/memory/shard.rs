@@ -12,7 +12,7 @@ use ledger::bucket_key::BucketKey;
 
 /// Buckets by their key, and the order in which they are evicted.
 #[derive(Debug, Default)]
-pub struct Shard {
+pub(crate) struct Shard {
     buckets: IndexMap<BucketKey, Bucket, RandomState>,
     order: EvictionOrder,
 }
@@ -34,7 +34,7 @@ impl Bucket {
 
 /// A bucket that was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eviction {
+pub(crate) enum Eviction {
     /// It was full again: nothing is lost.
     Full,
     /// Something was still spent in it.
@@ -43,7 +43,7 @@ pub enum Eviction {
 
 /// Whether a bucket was already kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Put {
+pub(crate) enum Put {
     Replaced,
     Added,
 }
@@ -107,7 +107,7 @@ impl Shard {
     }
 
     /// Frees up to `most` buckets that are full at `now`, and returns how many were freed.
-    pub fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
+    pub(crate) fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
         let mut freed = 0;
         while freed < most
             && let Some(slot) = self.order.full(now)
@@ -124,7 +124,7 @@ impl Shard {
     }
 
     /// Returns memory that a crowd of buckets held and few need now.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.buckets.capacity() > 1024 && self.buckets.len() < self.buckets.capacity() / 4 {
             self.buckets.shrink_to_fit();
         }

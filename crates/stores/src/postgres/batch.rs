@@ -12,7 +12,7 @@ use super::errors::unexpected_reply;
 
 /// The buckets of a call, each once, in the order in which they are locked.
 #[derive(Debug)]
-pub struct Batch<'p> {
+pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
     keys: Vec<BucketKey>,
 }
@@ -27,7 +27,7 @@ pub struct StoredBucket {
 
 /// The decisions, and the writes that must be stored before the decisions are reported.
 #[derive(Debug)]
-pub struct BatchDecision {
+pub(crate) struct BatchDecision {
     pub reply: Reply,
     pub writes: Writes,
 }

@@ -28,7 +28,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The data that cancels the work of one connection.
 #[derive(Clone)]
-pub struct Cancellation {
+pub(crate) struct Cancellation {
     pub token: CancelToken,
     /// The address of the server: by then its name may lead to another server.
     pub server: SocketAddr,
@@ -70,7 +70,7 @@ impl Cancellation {
     }
 
     /// Wraps the driver of a connection, so that the connection stays open while its work is cancelled.
-    pub fn keep_open(&self, driver: Driver) -> Driver {
+    pub(crate) fn keep_open(&self, driver: Driver) -> Driver {
         Box::pin(OpenUntilCancelled { driver: Some(driver), cancelled: Arc::clone(&self.sent) })
     }
 }

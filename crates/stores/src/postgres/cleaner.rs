@@ -141,7 +141,7 @@ async fn clean_piece(
 /// # Errors
 ///
 /// Returns the error of the server.
-pub async fn try_statements(client: &Client, table: &TableName) -> Result<(), Error> {
+pub(crate) async fn try_statements(client: &Client, table: &TableName) -> Result<(), Error> {
     let name = &[1_u8; 16][..];
     let parameters: [Parameter<'_>; 5] =
         [(&name, Type::BYTEA), (&1_i64, Type::INT8), (&name, Type::BYTEA), (&1_i64, Type::INT8), (&name, Type::BYTEA)];

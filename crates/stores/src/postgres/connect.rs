@@ -37,7 +37,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
 /// A connection that has been tested.
-pub struct ReadyConnection {
+pub(crate) struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
     pub endpoint: Endpoint,

@@ -26,13 +26,13 @@ impl From<Error> for Fault {
 }
 
 /// Whether the error proves that the transaction was rolled back and would succeed at another moment.
-pub fn proves_rollback(error: &Error) -> bool {
+pub(crate) fn proves_rollback(error: &Error) -> bool {
     let conflict = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
     error.code().is_some_and(|code| conflict.contains(code))
 }
 
 /// Whether the server could not order the transaction among others, and rolled it back without a wait.
-pub fn is_serialization_failure(error: &Error) -> bool {
+pub(crate) fn is_serialization_failure(error: &Error) -> bool {
     error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
@@ -65,6 +65,6 @@ pub fn text(answer: &DbError) -> String {
 }
 
 /// The fault of a reply that is not a valid one for the statement.
-pub fn unexpected_reply(statement: &str) -> Fault {
+pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

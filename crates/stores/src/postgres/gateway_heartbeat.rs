@@ -40,7 +40,7 @@ SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELE
 /// # Errors
 ///
 /// Returns the error of the server.
-pub async fn try_statement(client: &Client, table: &TableName) -> Result<(), Error> {
+pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<(), Error> {
     let (name, text) = (&[1_u8; 8][..], "trial");
     let parameters: [Parameter<'_>; 4] =
         [(&name, Type::BYTEA), (&text, Type::TEXT), (&text, Type::TEXT), (&1_i64, Type::INT8)];
@@ -60,7 +60,7 @@ pub fn begin(settings: &Settings) -> String {
 /// # Errors
 ///
 /// When the connection ends, or the server refuses the statement or answers with something else.
-pub async fn beat(
+pub(crate) async fn beat(
     client: &Client,
     begin: &str,
     statement: &str,

@@ -167,7 +167,7 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
 /// # Errors
 ///
 /// When no server can be reached, or it refuses a statement.
-pub async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
+pub(crate) async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
     let login = CurrentLogin::new(settings.login.clone());
     let ready = connect_to_primary(settings, &login, Checks::Login, &nobody()).await?;
     tokio::spawn(ready.driver);

@@ -25,7 +25,7 @@ const PATIENCE: &str = "SET LOCAL idle_in_transaction_session_timeout = '2s'; SE
 /// # Errors
 ///
 /// When the server cannot run one of them.
-pub async fn try_statements(client: &Client, settings: &Settings, server: &str) -> Result<(), Fault> {
+pub(crate) async fn try_statements(client: &Client, settings: &Settings, server: &str) -> Result<(), Fault> {
     let tried = run_all(client, settings).await;
     client.batch_execute("ROLLBACK").await?;
     tried.map_err(|error| match error.code() {

@@ -14,7 +14,7 @@ use crate::remote::login::{Credentials, CurrentLogin};
 use base::host_port::HostPort;
 
 /// The time after which a server that could not be used is asked again.
-pub const ASK_AGAIN: Duration = Duration::from_millis(250);
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 /// Connects to the server that can be used. All are asked at once, because only one of them accepts writes, and a server that
 /// hangs must not delay the others. A server that cannot be used is asked again until the others have answered: it may be
@@ -23,7 +23,7 @@ pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// # Errors
 ///
 /// Says why none of the servers can be used.
-pub async fn connect_to_primary(
+pub(crate) async fn connect_to_primary(
     settings: &Settings,
     login: &CurrentLogin,
     checks: Checks,

@@ -11,7 +11,7 @@ use crate::events::EventSink;
 use crate::remote::login::CurrentLogin;
 
 #[derive(Debug)]
-pub struct PrimaryWatch {
+pub(crate) struct PrimaryWatch {
     search: watch::Sender<Search>,
     /// Notified by a connection that needs the primary while no search is under way.
     wanted: Notify,
@@ -74,12 +74,12 @@ impl PrimaryWatch {
     }
 
     /// The server that was found last.
-    pub fn last_primary(&self) -> Option<Endpoint> {
+    pub(crate) fn last_primary(&self) -> Option<Endpoint> {
         self.search.borrow().found.as_ref().ok().cloned()
     }
 
     /// Waits until the primary is found after this call.
-    pub async fn found_again(&self) {
+    pub(crate) async fn found_again(&self) {
         let mut searches = self.search.subscribe();
         let ended = searches.borrow_and_update().ended;
         if searches.wait_for(|search| search.ended > ended && search.found.is_ok()).await.is_err() {

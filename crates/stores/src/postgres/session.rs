@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Error, Row};
 
 /// Both ends of a TCP connection, as this side sees them.
 #[derive(Clone, Copy, Debug)]
-pub struct SocketAddresses {
+pub(crate) struct SocketAddresses {
     pub local: SocketAddr,
     pub peer: SocketAddr,
 }
@@ -22,7 +22,7 @@ const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(in
 
 /// The steps of a call, each of which is one statement.
 #[derive(Clone, Copy, Debug)]
-pub enum CallStatement {
+pub(crate) enum CallStatement {
     Insert,
     Lock,
     Clock,
@@ -34,7 +34,7 @@ pub enum CallStatement {
 
 /// One value for each statement of a call.
 #[derive(Debug)]
-pub struct CallStatements<T> {
+pub(crate) struct CallStatements<T> {
     pub insert: T,
     pub lock: T,
     pub clock: T,
@@ -45,7 +45,7 @@ pub struct CallStatements<T> {
 
 /// A statement with the types of its parameters.
 #[derive(Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     pub text: String,
     pub types: &'static [Type],
 }
@@ -94,7 +94,7 @@ impl Session {
     }
 
     /// Whether a commit need not wait itself, because a later one on this connection can wait for it.
-    pub fn can_flush(&self) -> bool {
+    pub(crate) fn can_flush(&self) -> bool {
         self.can_flush
     }
 

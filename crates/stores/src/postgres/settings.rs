@@ -108,12 +108,12 @@ impl TableName {
     }
 
     /// The table with the heartbeats, quoted.
-    pub fn gateways_quoted(&self) -> String {
+    pub(crate) fn gateways_quoted(&self) -> String {
         TableName { text: format!("{}{GATEWAYS}", self.text) }.quoted()
     }
 
     /// The schema, quoted, if one is named.
-    pub fn schema_quoted(&self) -> Option<String> {
+    pub(crate) fn schema_quoted(&self) -> Option<String> {
         self.text.split_once('.').map(|(schema, _)| format!("\"{schema}\""))
     }
 }

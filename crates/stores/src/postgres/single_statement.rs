@@ -13,7 +13,7 @@ pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 ///
 /// # Errors
 /// When the connection ends, or the server refuses the transaction or the statement.
-pub async fn single_statement(
+pub(crate) async fn single_statement(
     client: &Client,
     begin: &str,
     statement: &str,

@@ -16,7 +16,7 @@ use base::tls::certificate_error;
 
 /// A handshake with these settings.
 #[derive(Clone, Debug)]
-pub struct Handshake {
+pub(crate) struct Handshake {
     pub config: Arc<ClientConfig>,
     pub server_name: ServerName<'static>,
 }

@@ -26,7 +26,7 @@ use base::time::{Clock, Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 use ledger::charge::Plan;
 
-pub const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 /// The number of times that a row may vanish between its insertion and its lock, because it is cleaned up, before the call is
 /// given up.
@@ -46,7 +46,7 @@ const FLUSH: &str =
 
 /// The statements of a call.
 #[derive(Debug)]
-pub struct Statements {
+pub(crate) struct Statements {
     /// Begins a transaction whose commit waits for nothing.
     begin: String,
     /// Begins a transaction whose commit waits as `durability` says.
@@ -62,7 +62,7 @@ pub struct Statements {
 /// Whether buckets may have no row yet, as far as one connection knows. A transaction that does not insert rows is shorter;
 /// one that finds a row missing is repeated with the insertion.
 #[derive(Debug, Default)]
-pub struct NewRows {
+pub(crate) struct NewRows {
     /// The number of transactions since the last one that found a bucket without a row.
     quiet: u8,
 }

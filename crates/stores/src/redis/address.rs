@@ -18,7 +18,7 @@ const LOOK_UP: Duration = Duration::from_secs(30);
 
 /// The source of the server's address.
 #[derive(Debug)]
-pub enum Resolver {
+pub(crate) enum Resolver {
     /// The URL. Each connection resolves the host name in it.
     Fixed(HostPort),
     Sentinel(Box<MasterWatch>),
@@ -89,7 +89,7 @@ impl Resolver {
     }
 
     /// Returns when the address has changed, or may have: then the next attempt to connect need not wait.
-    pub async fn found_again(&self) {
+    pub(crate) async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
             Resolver::Sentinel(watch) => watch.found_again().await,
@@ -102,7 +102,7 @@ impl Resolver {
 /// # Errors
 ///
 /// As [`Resolver::resolve`].
-pub async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Result<HostPort, Fault> {
+pub(crate) async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Result<HostPort, Fault> {
     match &settings.target {
         Target::Address { address, .. } => Ok(address.clone()),
         Target::Cluster(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are on the nodes of a cluster")),

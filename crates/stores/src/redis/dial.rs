@@ -28,7 +28,7 @@ pub const STEP: Duration = Duration::from_secs(2);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
 /// A connection whose user has logged in.
-pub struct OpenConnection {
+pub(crate) struct OpenConnection {
     pub connection: MultiplexedConnection,
     /// Moves the bytes; completes when the connection ends.
     pub driver: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -37,7 +37,7 @@ pub struct OpenConnection {
 }
 
 /// The login and the database of a connection.
-pub fn connection_info(credentials: &Credentials, database: i64) -> RedisConnectionInfo {
+pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default().set_db(database).set_skip_set_lib_name();
     if let Some(username) = &credentials.username {
         info = info.set_username(username);
@@ -54,7 +54,7 @@ pub fn connection_info(credentials: &Credentials, database: i64) -> RedisConnect
 /// # Errors
 ///
 /// When a step is refused or takes too long.
-pub async fn dial(
+pub(crate) async fn dial(
     address: &HostPort,
     tls: Option<Tls>,
     info: &RedisConnectionInfo,

@@ -76,7 +76,7 @@ impl Hooks {
     ///
     /// # Errors
     /// When the connection fails.
-    pub async fn send_all(
+    pub(crate) async fn send_all(
         &self,
         connection: &mut MultiplexedConnection,
         commands: &Pipeline,

@@ -21,7 +21,7 @@ const MAX_LENGTH: usize = 64;
 ///
 /// # Errors
 /// When the connection fails, or the server refuses the script or answers with something else.
-pub async fn beat(
+pub(crate) async fn beat(
     connection: &mut MultiplexedConnection,
     sha: &mut String,
     prefix: &str,

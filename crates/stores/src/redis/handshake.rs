@@ -57,7 +57,7 @@ pub async fn reach(settings: &Settings, address: &HostPort, login: &CurrentLogin
 /// # Errors
 ///
 /// When a step of connecting fails, or the server has another role.
-pub async fn check_role(address: &HostPort, login: &CurrentLogin) -> Result<(), Fault> {
+pub(crate) async fn check_role(address: &HostPort, login: &CurrentLogin) -> Result<(), Fault> {
     let mut opened = open(address, login, 0).await?;
     tokio::select! {
         biased;

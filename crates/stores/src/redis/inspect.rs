@@ -57,7 +57,7 @@ impl Inspector {
     /// # Errors
     ///
     /// As [`Inspector::open`].
-    pub async fn open_at(
+    pub(crate) async fn open_at(
         address: &HostPort,
         settings: &Settings,
         login: &Arc<CurrentLogin>,
@@ -68,7 +68,7 @@ impl Inspector {
     }
 
     /// Returns an inspector on the same connection, for buckets whose keys begin with this prefix.
-    pub fn with_prefix(&self, prefix: &str) -> Inspector {
+    pub(crate) fn with_prefix(&self, prefix: &str) -> Inspector {
         Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
     }
 

@@ -8,7 +8,7 @@ use super::handshake::load;
 use crate::error::Fault;
 
 /// Whether a call did not run because the server does not know its script.
-pub fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
+pub(crate) fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
     matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"))
 }
 
@@ -17,7 +17,7 @@ pub fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.
-pub async fn load_if_unknown(
+pub(crate) async fn load_if_unknown(
     connection: &mut MultiplexedConnection,
     sha: &mut String,
     replies: &[Result<Value, RedisError>],

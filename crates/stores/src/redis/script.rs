@@ -10,7 +10,7 @@ const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
 /// Tries every command that the script uses, and returns those that are refused.
-pub const PROBE: &str = include_str!("probe.lua");
+pub(crate) const PROBE: &str = include_str!("probe.lua");
 
 /// Reads the server's own clock: a gateway's clock is never used.
 const MOMENT: &str = "

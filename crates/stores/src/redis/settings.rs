@@ -49,7 +49,7 @@ impl Target {
     }
 
     /// Whether both lead to the same buckets, as far as the settings can tell.
-    pub fn is_same_server(&self, other: &Target) -> bool {
+    pub(crate) fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),
             (Target::Cluster(cluster), Target::Cluster(other)) => cluster.has_same_buckets(other),

@@ -8,7 +8,7 @@ use base::time::{Micros, Timestamp};
 
 /// The timer of one call under way, shared by the task that waits for the reply and the task that watches deadlines.
 #[derive(Debug)]
-pub struct CallTimer {
+pub(crate) struct CallTimer {
     started: Timestamp,
     timeout: Micros,
     /// The number of reported failures.
@@ -32,7 +32,7 @@ impl CallTimer {
     }
 
     /// How long until the next failure is due, counted from `now`.
-    pub fn next_check(&self, now: Timestamp) -> Micros {
+    pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)
     }

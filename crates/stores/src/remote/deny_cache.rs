@@ -84,7 +84,7 @@ impl DenyCache {
     }
 
     /// The stamp for a call that is about to be sent; `at` is the present time on this process's clock.
-    pub fn stamp(&self, at: Timestamp) -> SendStamp {
+    pub(crate) fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
@@ -100,7 +100,7 @@ impl DenyCache {
     }
 
     /// Adds the limits of this plan to those whose charges may be undone.
-    pub fn expect_undone_charges_of(&self, plan: &Plan) {
+    pub(crate) fn expect_undone_charges_of(&self, plan: &Plan) {
         let limits = || plan.enforced.iter().map(|charge| charge.limit);
         let known = self.undoable.load();
         if !limits().all(|limit| known.contains(&limit)) {

@@ -40,7 +40,7 @@ impl Hooks {
     }
 
     /// The batch that is about to be sent.
-    pub fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
+    pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
             return flaw::summed(batch);
@@ -73,7 +73,7 @@ impl Hooks {
     }
 
     /// Whether the deny cache drops the levels that a request with undone charges has shown.
-    pub fn drops_undone(&self) -> bool {
+    pub(crate) fn drops_undone(&self) -> bool {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneIsKept) = self.flaw {
             return false;
@@ -83,7 +83,7 @@ impl Hooks {
 
     /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` returns the stamp of
     /// the time at which the reply came.
-    pub fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
+    pub(crate) fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
             (Refusals::ByRedis, _) => return None,

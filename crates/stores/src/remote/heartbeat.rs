@@ -23,11 +23,11 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The workers of this gateway that are connected to a server. The first of them sends the heartbeats.
 #[derive(Debug, Default)]
-pub struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
+pub(crate) struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
 
 /// One gateway among those that share a store, as one of its workers announces it.
 #[derive(Debug)]
-pub struct Heartbeat {
+pub(crate) struct Heartbeat {
     worker: Worker,
     connected: Arc<ConnectedWorkers>,
     name: [u8; 8],
@@ -38,7 +38,7 @@ pub struct Heartbeat {
 
 /// Marks a worker as connected while it exists.
 #[derive(Debug)]
-pub struct ConnectedWorker<'h>(&'h Heartbeat);
+pub(crate) struct ConnectedWorker<'h>(&'h Heartbeat);
 
 impl Drop for ConnectedWorker<'_> {
     fn drop(&mut self) {

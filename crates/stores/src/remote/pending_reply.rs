@@ -22,7 +22,7 @@ pub struct WaitPeriod {
 
 /// A request that holds the breaker's permit. Its result is reported to the breaker only if it is a probe: calls are recorded by
 /// their connection.
-pub struct PendingReply<'r> {
+pub(crate) struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
     pub events: &'r EventSink,

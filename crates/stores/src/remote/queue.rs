@@ -15,11 +15,11 @@ use ledger::charge::Plan;
 const LONG: Micros = Micros(1_000);
 
 /// The answer to a request; `None` if its client had disconnected before it was sent.
-pub type TakeResult = Result<Option<TakeReply>, StoreError>;
+pub(crate) type TakeResult = Result<Option<TakeReply>, StoreError>;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub struct PendingTake {
+pub(crate) struct PendingTake {
     /// The plan, on the heap, because the request is moved several times.
     pub plan: Box<Plan>,
     pub answer: ReplySender,
@@ -37,7 +37,7 @@ pub enum Attempt {
 
 /// Sends the answer to a request. Only the first answer counts.
 #[derive(Debug)]
-pub struct ReplySender(Option<oneshot::Sender<TakeResult>>);
+pub(crate) struct ReplySender(Option<oneshot::Sender<TakeResult>>);
 
 /// The requests that are not part of a call yet, in the order of arrival.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Queue {
 impl PendingTake {
     /// Returns the request, unless its answer is not needed any more, or its deadline has passed, which is counted in `unsent`.
     /// The client's connection is checked only if the request has waited long enough for a client to disconnect.
-    pub fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
+    pub(crate) fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
         }
@@ -106,7 +106,7 @@ impl Queue {
     }
 
     /// Removes the first request; `None` when the queue is empty.
-    pub fn try_next(&mut self) -> Option<PendingTake> {
+    pub(crate) fn try_next(&mut self) -> Option<PendingTake> {
         self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
     }
 
@@ -125,7 +125,7 @@ impl Queue {
     }
 
     /// Puts requests of a call that did not run before all others.
-    pub fn put_back(&mut self, requests: Vec<PendingTake>) {
+    pub(crate) fn put_back(&mut self, requests: Vec<PendingTake>) {
         for request in requests.into_iter().rev() {
             self.put_back.push_front(request);
         }
@@ -133,7 +133,7 @@ impl Queue {
 
     /// Answers the requests that have waited for `most`. Returns the number of those whose answer was still needed, and the
     /// moment since which the first of the others has waited.
-    pub fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
+    pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         loop {
             match self.overdue(now, most) {

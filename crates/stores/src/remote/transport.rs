@@ -117,10 +117,10 @@ pub struct DrivenLink<L> {
     pub server: Option<HostPort>,
 }
 
-pub type Driver = Pin<Box<dyn Future<Output = Fault> + Send>>;
+pub(crate) type Driver = Pin<Box<dyn Future<Output = Fault> + Send>>;
 
 /// The reply to a call: one for each of its parts, in the order of the plans.
-pub type CallReply = SmallVec<[PartReply; 1]>;
+pub(crate) type CallReply = SmallVec<[PartReply; 1]>;
 
 /// The reply to a part of a call.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ const MANY: usize = 1_024;
 
 /// The moments at which charges were undone, shared by all workers.
 #[derive(Debug, Default)]
-pub struct UndoneCharges {
+pub(crate) struct UndoneCharges {
     /// Whether any charge was ever undone; otherwise nothing need be locked.
     any: AtomicBool,
     last: Mutex<LastUndone>,

@@ -17,7 +17,7 @@ use crate::tls::{pem, timestamp};
 
 /// A certificate that the gateway presents.
 #[derive(Clone, Debug)]
-pub struct ServerCertificate {
+pub(crate) struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub names: CertificateNames,
     /// The words that follow “the certificate” in a report.

@@ -22,7 +22,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "fixed_window";
-pub const EXCEEDED: &str = "fixed_window_exceeded";
+pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 
 /// How long a bucket is kept after its period; also how far in the future a stored period may begin, since a store's clock may
 /// be set back or another gateway may have other time zones. A grant in a period that begins later than that, or later than the

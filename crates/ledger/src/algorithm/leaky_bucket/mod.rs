@@ -23,7 +23,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "leaky_bucket";
-pub const EXCEEDED: &str = "leaky_bucket_exceeded";
+pub(crate) const EXCEEDED: &str = "leaky_bucket_exceeded";
 
 /// The longest `max_wait`.
 pub const LONGEST_WAIT: Micros = Micros(3_600_000_000);

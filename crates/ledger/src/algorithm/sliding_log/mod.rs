@@ -26,7 +26,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "sliding_log";
-pub const EXCEEDED: &str = "sliding_log_exceeded";
+pub(crate) const EXCEEDED: &str = "sliding_log_exceeded";
 
 /// The shortest and the longest window.
 pub const SHORTEST: Micros = Micros(1_000_000);

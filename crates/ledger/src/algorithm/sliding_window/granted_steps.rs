@@ -19,7 +19,7 @@ const HEADER: usize = 14;
 
 /// The amounts granted in consecutive steps of one length.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantedSteps {
+pub(crate) struct GrantedSteps {
     /// The length of a step in microseconds; above 0.
     pub length: u64,
     /// How many steps there were before the latest one.
@@ -29,7 +29,7 @@ pub struct GrantedSteps {
 }
 
 /// The steps of a bucket: of at most two lengths, first those that were charged last.
-pub type BucketSteps = SmallVec<[GrantedSteps; 1]>;
+pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
     /// An amount granted in a single step.
@@ -38,12 +38,12 @@ impl GrantedSteps {
     }
 
     /// When the latest step begins.
-    pub fn latest_begin(&self) -> u64 {
+    pub(crate) fn latest_begin(&self) -> u64 {
         self.latest * self.length
     }
 
     /// When the latest step ends.
-    pub fn latest_end(&self) -> u64 {
+    pub(crate) fn latest_end(&self) -> u64 {
         (self.latest + 1) * self.length
     }
 

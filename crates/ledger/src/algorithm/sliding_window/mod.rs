@@ -23,7 +23,7 @@ use base::time::{Micros, Timestamp};
 use granted_steps::{BucketSteps, GrantedSteps, fold, pack, take_back, unpack};
 
 pub const NAME: &str = "sliding_window";
-pub const EXCEEDED: &str = "sliding_window_exceeded";
+pub(crate) const EXCEEDED: &str = "sliding_window_exceeded";
 
 /// The shortest and the longest window.
 pub const SHORTEST: Micros = Micros(1_000_000);

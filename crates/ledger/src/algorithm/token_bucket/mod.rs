@@ -24,7 +24,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
 pub const NAME: &str = "token_bucket";
-pub const EXCEEDED: &str = "token_bucket_exceeded";
+pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 
 /// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;

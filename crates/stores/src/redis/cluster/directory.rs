@@ -19,10 +19,10 @@ const NOBODY: u32 = u32::MAX;
 
 /// A node, numbered in the order in which addresses became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub u32);
+pub(crate) struct NodeId(pub u32);
 
 #[derive(Debug)]
-pub struct Directory {
+pub(crate) struct Directory {
     pub tags: HashTags,
     addresses: Mutex<Vec<HostPort>>,
     entries: Box<[Entry]>,
@@ -60,7 +60,7 @@ impl Directory {
         id(&self.entry(tag)?.owner)
     }
 
-    pub fn next_owner(&self, tag: TagIndex) -> Option<NodeId> {
+    pub(crate) fn next_owner(&self, tag: TagIndex) -> Option<NodeId> {
         id(&self.entry(tag)?.next_owner)
     }
 
@@ -79,7 +79,7 @@ impl Directory {
     }
 
     /// The nodes that have a hash tag, or to which one is moving.
-    pub fn nodes_in_use(&self) -> Vec<NodeId> {
+    pub(crate) fn nodes_in_use(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> =
             self.entries.iter().flat_map(|entry| [id(&entry.owner), id(&entry.next_owner)]).flatten().collect();
         nodes.sort_unstable();
@@ -114,7 +114,7 @@ impl Directory {
     }
 
     /// Notes that this hash tag is moving to another node, which already has some of its buckets.
-    pub fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
+    pub(crate) fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);
         if let Some(address) = next {
@@ -126,7 +126,7 @@ impl Directory {
     }
 
     /// Whether the buckets of this hash tag may be on two nodes, so that one call could need both.
-    pub fn is_moving(&self, tag: TagIndex, now: Timestamp) -> bool {
+    pub(crate) fn is_moving(&self, tag: TagIndex, now: Timestamp) -> bool {
         self.entry(tag).is_some_and(|entry| entry.moving_until.load(Ordering::Relaxed) > now.0)
     }
 }

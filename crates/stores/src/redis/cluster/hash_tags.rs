@@ -13,16 +13,16 @@ const NUMBERS: u16 = 10_000;
 
 /// The index of a hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TagIndex(pub u16);
+pub(crate) struct TagIndex(pub u16);
 
 /// The hash tags of a store.
 #[derive(Debug)]
-pub struct HashTags {
+pub(crate) struct HashTags {
     tags: Box<[HashTag]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HashTag {
+pub(crate) struct HashTag {
     /// The part of a key before the colon and the bucket: `tollgate:{7}`.
     pub prefix: String,
     pub slot: u16,

@@ -66,7 +66,12 @@ impl Health {
     }
 
     /// Passes on the events of a node. A worker is up when it is connected to all nodes.
-    pub fn events_of(health: &Arc<Health>, node: NodeId, address: &HostPort, directory: Arc<Directory>) -> EventSink {
+    pub(crate) fn events_of(
+        health: &Arc<Health>,
+        node: NodeId,
+        address: &HostPort,
+        directory: Arc<Directory>,
+    ) -> EventSink {
         let health = Arc::clone(health);
         let address: Arc<str> = address.to_string().into();
         let node_name = Arc::clone(&address);
@@ -146,7 +151,7 @@ impl Health {
     }
 
     /// Whether a node that has a hash tag is lost, or some hash tag is on no node.
-    pub fn is_troubled(&self) -> bool {
+    pub(crate) fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
         reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())
             || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())

@@ -26,7 +26,7 @@ use ledger::charge::Plan;
 
 /// One node.
 #[derive(Debug)]
-pub struct NodeServer {
+pub(crate) struct NodeServer {
     pub id: NodeId,
     pub address: HostPort,
     settings: Settings,
@@ -75,7 +75,7 @@ impl NodeServer {
         }
     }
 
-    pub fn latest_link(&self) -> Option<Link> {
+    pub(crate) fn latest_link(&self) -> Option<Link> {
         self.latest.lock().clone()
     }
 

@@ -23,7 +23,7 @@ impl Settings {
     }
 
     /// Whether both have the same nodes, as far as the settings show.
-    pub fn is_same_cluster(&self, other: &Settings) -> bool {
+    pub(crate) fn is_same_cluster(&self, other: &Settings) -> bool {
         self.nodes.iter().any(|node| other.nodes.contains(node))
     }
 }

@@ -6,7 +6,7 @@ use base::host_port::HostPort;
 
 /// The slots of one master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotRange {
+pub(crate) struct SlotRange {
     pub first: u16,
     pub last: u16,
     pub master: HostPort,
@@ -14,7 +14,7 @@ pub struct SlotRange {
 
 /// Parses a reply; `None` if it is invalid. A node that does not know its own name is at the address at which it was `asked`; a
 /// range whose node has no known address is left out.
-pub fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
+pub(crate) fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     let mut read = Vec::with_capacity(ranges.len());
     for range in ranges {

@@ -15,7 +15,7 @@ use base::host_port::HostPort;
 
 /// The masters that a node names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub(crate) struct Topology {
     /// The node that named them.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
@@ -25,7 +25,7 @@ pub struct Topology {
 
 /// The occasion for reading the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Occasion {
+pub(crate) enum Occasion {
     /// The last read was long ago.
     Schedule,
     /// Something suggests that the topology has changed, or that its source is wrong.
@@ -62,7 +62,7 @@ pub fn order(
 /// # Errors
 ///
 /// When no node answers: the fault of the first one.
-pub async fn read_topology(
+pub(crate) async fn read_topology(
     addresses: Vec<HostPort>,
     patience: Duration,
     tags: &HashTags,
@@ -99,7 +99,7 @@ fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
 }
 
 /// The fault of hash tags whose slots have no master; `None` without such tags.
-pub fn fault_of(uncovered: &[u16]) -> Option<Fault> {
+pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {
         0 => format!("no node has slot {first}"),

@@ -25,7 +25,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The charges of a request under one hash tag.
 #[derive(Clone, Debug)]
-pub struct GroupCharge {
+pub(crate) struct GroupCharge {
     pub tag: TagIndex,
     pub charges: SmallVec<[Charge; 2]>,
     /// The time of the charge, on the node's clock.

@@ -25,7 +25,7 @@ const SWITCHED: &str = "+switch-master";
 const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
 /// A connection to a sentinel. It ends when it is dropped.
-pub struct SentinelLink {
+pub(crate) struct SentinelLink {
     /// The address at which it was reached; the name in the configuration may be another one.
     pub peer: SocketAddr,
     connection: MultiplexedConnection,

@@ -22,7 +22,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// The master that the sentinels name.
 #[derive(Debug)]
-pub struct MasterWatch {
+pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
     /// Notified by a connection that doubts that the address is the master's.
     doubted: Notify,
@@ -147,7 +147,7 @@ impl MasterWatch {
     }
 
     /// Waits until a master is found after this call.
-    pub async fn found_again(&self) {
+    pub(crate) async fn found_again(&self) {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
         if rounds.wait_for(|found| found.round > last && found.master.is_ok()).await.is_err() {
@@ -166,7 +166,7 @@ impl MasterWatch {
 /// # Errors
 ///
 /// When no sentinel names a server that reports the role of a master.
-pub async fn find_master(settings: &Settings, login: Arc<CurrentLogin>) -> Result<HostPort, Fault> {
+pub(crate) async fn find_master(settings: &Settings, login: Arc<CurrentLogin>) -> Result<HostPort, Fault> {
     let current = Arc::new(CurrentSentinels::new(settings));
     Survey::new(&settings.master, current, login, Arc::default()).find().await
 }

@@ -9,7 +9,7 @@ mod master_watch;
 mod sentinels;
 mod survey;
 
-pub use master_watch::{MasterWatch, find_master};
+pub(crate) use master_watch::{MasterWatch, find_master};
 
 use crate::remote::login::Login;
 use base::host_port::HostPort;
@@ -29,7 +29,7 @@ pub struct Settings {
 
 impl Settings {
     /// Whether both name the same master. With an entirely different list of sentinels the name may belong to another one.
-    pub fn is_same_master(&self, other: &Settings) -> bool {
+    pub(crate) fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }
 }

@@ -17,7 +17,7 @@ const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in force, which a reload replaces.
 #[derive(Debug)]
-pub struct CurrentSentinels {
+pub(crate) struct CurrentSentinels {
     nodes: ArcSwap<Vec<HostPort>>,
     login: CurrentLogin,
 }
@@ -76,7 +76,7 @@ impl Sentinels {
 
     /// Begins a round of questions: applies a changed list, and forgets the results of the previous round. Returns the indexes
     /// of the sentinels, in the order in which they are to be asked.
-    pub fn begin_round(&mut self) -> std::ops::Range<usize> {
+    pub(crate) fn begin_round(&mut self) -> std::ops::Range<usize> {
         let configured = self.current.nodes.load_full();
         if !Arc::ptr_eq(&configured, &self.configured) {
             self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();

@@ -22,14 +22,14 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long to wait for it before the other sentinels are asked: a master that hangs is named until its successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
-pub const PROMOTION: Duration = Duration::from_millis(25);
+pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
 /// The number of rounds for which a successor is kept that no sentinel names, while one of them does not answer: that one may be
 /// promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
 /// Whether a master has been replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Succession {
+pub(crate) enum Succession {
     Stays,
     /// Not known yet: a sentinel is about to promote a replica, or the sentinel that promoted one does not answer.
     Open,
@@ -64,7 +64,7 @@ struct Candidate {
 
 /// The sentinels, with their answers so far.
 #[derive(Debug)]
-pub struct Survey {
+pub(crate) struct Survey {
     sentinels: Sentinels,
     /// The login of the master.
     login: Arc<CurrentLogin>,
@@ -172,7 +172,7 @@ impl Survey {
     }
 
     /// Asks all sentinels whether another server has replaced `master`, and for sentinels that are not known yet.
-    pub async fn succession(&mut self, master: &HostPort) -> Succession {
+    pub(crate) async fn succession(&mut self, master: &HostPort) -> Succession {
         // Of those that name `master`.
         let mut highest: Option<Rank> = None;
         let (mut others_named, mut promoting, mut answers) = (false, false, Answers::All);

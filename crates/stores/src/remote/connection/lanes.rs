@@ -56,11 +56,11 @@ impl Session {
     }
 
     /// When the last call was sent.
-    pub fn last_sent(&self) -> Timestamp {
+    pub(crate) fn last_sent(&self) -> Timestamp {
         Timestamp(self.last_sent.load(Ordering::Relaxed))
     }
 
-    pub fn note_sent(&self, at: Timestamp) {
+    pub(crate) fn note_sent(&self, at: Timestamp) {
         self.last_sent.store(at.0, Ordering::Relaxed);
     }
 
@@ -99,7 +99,7 @@ impl Session {
 }
 
 /// The lanes of one connection. A lane ends only with a fault that ends the connection, and is then removed.
-pub struct Lanes<'s, F> {
+pub(crate) struct Lanes<'s, F> {
     session: &'s Session,
     lanes: Vec<Option<Pin<Box<F>>>>,
 }

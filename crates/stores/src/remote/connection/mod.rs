@@ -133,7 +133,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The moment of the last connection.
-    pub fn connected_at(&self) -> Timestamp {
+    pub(crate) fn connected_at(&self) -> Timestamp {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
     }
 

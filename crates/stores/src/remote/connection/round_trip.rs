@@ -12,7 +12,7 @@ const SLOW_CALLS: u32 = 8;
 
 /// The durations of the calls of one connection. Before the first answer, a call is assumed to take as long as `timeout` allows.
 #[derive(Debug)]
-pub struct RoundTrip {
+pub(crate) struct RoundTrip {
     /// The longest that a decision waits.
     timeout: Micros,
     /// The most calls that may be under way at once.
