@@ -1,4 +1,4 @@
-//! Defines the errors with which commands end with exit code 1.
+//! Defines the errors of commands: exit code 1, or 2 for wrong arguments. [`super::run`] returns the codes.
 
 use std::fmt::{self, Display};
 

@@ -22,9 +22,9 @@ pub mod payment;
 pub mod ratelimit_numbers;
 pub mod reason;
 pub mod refusal;
-pub mod refusing_limits;
 pub mod retry_after;
-pub mod store_failure;
+pub mod speaking_limit;
+pub mod store_failure_refusal;
 
 pub mod access_log_line;
 

@@ -3,7 +3,7 @@
 //! 1. A malformed head: the HTTP server answers it, before there is a request ([`Refusal::bad_request`]).
 //! 2. [`Stage`]s before the rules: the request has one reading, its credentials verify, and it has a route.
 //! 3. The rules: a `deny`, then a cost that a limit can never meet: [`RulesDecision`]. Only then is there a plan to charge.
-//! 4. The limits: [`super::refusing_limits`], or [`super::store_failure`] if the store gave no answer.
+//! 4. The limits: [`super::speaking_limit`], or [`super::store_failure_refusal`] if the store gave no answer.
 //! 5. The upstream.
 //!
 //! `gateway::enforcement`, `explain` and `replay` run the stages of [`Stage::before_rules`], each with its own I/O between them.
@@ -110,9 +110,9 @@ impl From<Answer> for RulesDecision {
 mod tests {
     use super::super::credentials::check_token;
     use super::super::reason::Reason;
-    use super::super::refusing_limits;
     use super::super::retry_after::Jitter;
-    use super::super::store_failure;
+    use super::super::speaking_limit;
+    use super::super::store_failure_refusal;
     use super::super::test_rules::{bucket, has_header, head, limit, policy, request, rule_set};
     use super::*;
     use base::time::{Micros, Timestamp};
@@ -191,7 +191,7 @@ mod tests {
             RulesDecision::Charge(plan) => plan,
         };
         if has(Fault::StoreAway) {
-            return store_failure::refusal(rules, &plan, JITTER).map_or(Ok(()), Err);
+            return store_failure_refusal::refusal(rules, &plan, JITTER).map_or(Ok(()), Err);
         }
         let full = bucket(2).step(None, Cost::from_tokens(2), NOW);
         let empty = match full.charge {
@@ -203,7 +203,7 @@ mod tests {
         if settlement.is_granted() {
             Ok(())
         } else {
-            Err(refusing_limits::refusal(rules, &plan, &settlement, Timestamp(0), JITTER))
+            Err(speaking_limit::refusal(rules, &plan, &settlement, Timestamp(0), JITTER))
         }
     }
 

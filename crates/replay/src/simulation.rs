@@ -18,7 +18,7 @@ use super::result::{Cause, SimulatedResult};
 use base::time::{Micros, Timestamp};
 use config::Config;
 use decision::order_of_answers::{Stage, check_reading};
-use decision::refusing_limits::speaker_index;
+use decision::speaking_limit::speaker_index;
 use ledger::charge::{Plan, settle};
 use request::attribute::Attribute;
 use request::door::Door;

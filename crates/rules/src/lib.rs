@@ -30,11 +30,11 @@
 //! here can fail. A refused request spends nothing.
 
 pub mod ambiguity;
-pub mod call;
 pub mod claimed_numbers;
 mod compiled_limit;
 mod compiled_rule;
 pub mod denier;
+pub mod descriptors_plan;
 pub mod diff;
 pub mod explanation;
 pub mod index;
@@ -47,4 +47,5 @@ pub mod route;
 pub mod rule;
 pub mod rule_set;
 pub mod ruling;
+mod shadow;
 mod walk;

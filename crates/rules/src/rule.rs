@@ -5,9 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::claimed_numbers::ClaimedNumbers;
+pub use super::shadow::Mode;
 use base::position::Position;
 use base::time::Timestamp;
 use ledger::algorithm::Algorithm;
@@ -35,24 +34,6 @@ pub struct Policy {
     pub rules: Vec<Rule>,
     /// Where the file defines it.
     pub position: Position,
-}
-
-/// Whether a policy or rule refuses requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    Enforce,
-    /// Rules charge buckets of their own and are counted, but clients never notice them.
-    Shadow,
-}
-
-impl Mode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Mode::Enforce => "enforce",
-            Mode::Shadow => "shadow",
-        }
-    }
 }
 
 /// The treatment of a request to which no rule of a policy applies.

@@ -6,7 +6,7 @@ use base::time::Micros;
 use config::{Config, Listener, RefuseWith};
 use decision::order_of_answers::RulesDecision;
 use decision::refusal::Refusal;
-use decision::refusing_limits::{refusal, refusing, speaker};
+use decision::speaking_limit::{refusal, refusing, speaker};
 use ledger::charge::{Charge, Plan, Settlement, settle};
 use ledger::outcome::Outcome;
 use request::attribute::{Attribute, is_nominated};

@@ -6,7 +6,7 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::DoorDecisions;
 use decision::payment::Payment;
 use request::request::Request;
-use rules::call::{CallRuling, DescriptorPart, Hits};
+use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
 
 /// The decision about a call, with the ruling for each descriptor.
 #[derive(Debug)]

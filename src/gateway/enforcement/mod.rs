@@ -23,7 +23,7 @@ use base::time::{Micros, Timestamp};
 use decision::order_of_answers::{RulesDecision, Stage, check_body, check_reading, choose_route};
 use decision::payment::Payment;
 use decision::refusal::Refusal;
-use decision::refusing_limits;
+use decision::speaking_limit;
 use ledger::charge::{Plan, Settlement};
 use ledger::outcome::Verdict;
 use request::door::Door;
@@ -411,7 +411,7 @@ fn settled(snapshot: &Snapshot, plan: &Plan, settlement: &Settlement, now: Times
             Enforcement { result: DecisionResult::Allowed, decision, payment: None }
         }
         Verdict::Deny | Verdict::Never | Verdict::Unasked => {
-            let refusal = refusing_limits::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);
+            let refusal = speaking_limit::refusal(&config.rules, plan, settlement, now, config.retry_after_jitter);
             Enforcement::refused(refusal, Some(fields(snapshot, plan, Some(settlement), now)))
         }
     }

@@ -10,7 +10,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::state::snapshot::Snapshot;
 use base::time::Micros;
 use decision::refusal::Refusal;
-use decision::store_failure;
+use decision::store_failure_refusal;
 use ledger::charge::{Charge, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 use rules::rule::OnStoreFailure;
@@ -28,7 +28,7 @@ pub fn fall_back(
 ) -> Result<TakeReply, Refusal> {
     let rules = &snapshot.config.rules;
     let unanswered = partial.as_ref().map_or(plan, |partial| partial.unanswered());
-    let refusal = store_failure::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
+    let refusal = store_failure_refusal::refusal(rules, unanswered, snapshot.config.retry_after_jitter);
     for charge in &unanswered.enforced {
         let Some((limit, metrics)) = snapshot.limit(charge.limit) else { continue };
         // What is done: one that denies refuses for all.

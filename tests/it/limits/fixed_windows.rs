@@ -6,7 +6,7 @@ use base::time::{Clock, Timestamp};
 use config::{Config, Environment};
 use decision::ratelimit_numbers::{LevelNumbers, PolicyNumbers};
 use decision::refusal::Refusal;
-use decision::refusing_limits::refusal;
+use decision::speaking_limit::refusal;
 use request::request::{ClientAddress, Request};
 use rules::rule_set::Answer;
 use stores::memory::{Memory, Settings};

@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::header_changes::{HeaderChanges, ResolvedChanges};
 use super::overrides::Overrides;
-use super::path_prefix::PrefixReplacement;
+use super::prefix_replacement::PrefixReplacement;
 use request::attribute::Attribute;
 use request::request::Request;
 

@@ -6,7 +6,7 @@
 pub mod forwarding;
 pub mod header_changes;
 pub mod overrides;
-pub mod path_prefix;
+pub mod prefix_replacement;
 pub mod redirect;
 pub mod route_set;
 pub mod split;

@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use super::path_prefix::PrefixReplacement;
+use super::prefix_replacement::PrefixReplacement;
 use request::request::without_port;
 
 /// A redirection. Parts that it does not set are those of the request.

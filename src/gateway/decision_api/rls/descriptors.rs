@@ -11,7 +11,7 @@ use ledger::algorithm::fixed_window::Window;
 use ledger::calendar::CalendarUnit;
 use ledger::outcome::most_restrictive;
 use request::sent_descriptor::SentDescriptor;
-use rules::call::{DescriptorPart, Hits};
+use rules::descriptors_plan::{DescriptorPart, Hits};
 use rules::rule::{Expose, OnStoreFailure};
 use rules::rule_set::RuleSet;
 

@@ -9,7 +9,7 @@ use crate::language::value_types::reference;
 use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use request::path::normalise;
-use rules::route::path_prefix::PrefixReplacement;
+use rules::route::prefix_replacement::PrefixReplacement;
 use rules::rule::Condition;
 
 pub const STRIP_PREFIX: Key = Key::optional(

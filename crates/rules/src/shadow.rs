@@ -1,0 +1,21 @@
+//! Says whether a rule refuses requests, or only counts those that it would refuse: shadow, a dry run.
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a policy or rule refuses requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Enforce,
+    /// Rules charge buckets of their own and are counted, but clients never notice them.
+    Shadow,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+        }
+    }
+}
