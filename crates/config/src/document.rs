@@ -261,7 +261,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         let address = field.socket_address()?;
         addresses.take(&field, &address.into()).map(|()| address)
     });
-    let threads = file.value("threads", THREADS.read);
+    let threads = file.value("threads", |field| THREADS.read(field));
     let upstream_timeouts = file.value("upstream_timeouts", upstream_timeouts);
     let store = file.value("store", |field| store(field, environment));
     let on_store_failure = file.value("on_store_failure", on_store_failure);
@@ -291,7 +291,7 @@ fn checked(root: Field<'_>, environment: Environment<'_>) -> Option<CheckedFile>
         None if upstreams.as_ref().is_some_and(Vec::is_empty) => Some(RouteSet::compile(Vec::new())),
         None => Some(RouteSet::single()),
     };
-    let exempt = file.value("exempt", |field| (EXEMPT.read)(field, conditions));
+    let exempt = file.value("exempt", |field| (EXEMPT.checked(&field)?)(field, conditions));
     let policies = policies(&file, defaults);
     let headers = file.value("headers", headers);
     let retry_after_jitter = file.value("retry_after_jitter", retry_after_jitter);
@@ -373,7 +373,7 @@ fn upstreams_of(
     }
     // Both are checked nevertheless.
     file.get("upstreams").and_then(|field| upstreams(&field, timeouts?, environment, attributes));
-    let endpoint = short.known_or("http://unknown.invalid", UPSTREAM.read)?;
+    let endpoint = short.known_or("http://unknown.invalid", |field| UPSTREAM.read(field))?;
     let tls = match endpoint.scheme {
         Scheme::Http => None,
         Scheme::Https => Some(Arc::new(ClientTls::default().client_of_any_host(file)?)),

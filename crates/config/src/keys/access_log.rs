@@ -2,20 +2,15 @@
 
 use std::path::PathBuf;
 
-use serde_json::json;
-
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, unconstrained};
+use crate::language::key::{Key, Mapping, names, unconstrained};
 use crate::language::reader::{Field, all};
+use crate::language::shape::{List, Shape};
 use crate::language::suggest::nearest;
 use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
 use decision::access_log_line::Kind;
 use request::attribute::Attribute;
-
-/// Each costs a keyed hash for every line.
-const MOST_ATTRIBUTES: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
@@ -65,51 +60,44 @@ const KINDS: [(&str, &[Kind]); 4] =
 
 type ReadTo = fn(Field<'_>, Environment<'_>) -> Option<Destination>;
 
-const TO: ValueKind<ReadTo> = ValueKind {
-    text: "`stdout`, `stderr`, or a path",
-    schema: || json!({"type": "string", "minLength": 1}),
-    read: destination,
-};
+const TO: ValueKind<ReadTo> =
+    ValueKind::new("`stdout`, `stderr`, or a path", Shape::Filled { must: "be stdout, stderr or a path" }, destination);
 
-const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind {
-    text: "`all`, or a list of `allowed`, `refused`, `error`",
-    schema: || {
-        let names: Vec<_> = KINDS.iter().map(|(name, _)| *name).collect();
-        let kind = json!({"anyOf": [{"enum": names}, reference()]});
-        json!({"anyOf": [kind, {"type": "array", "minItems": 1, "items": kind}]})
-    },
-    read: kinds,
-};
+const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind::new(
+    "`all`, or a list of `allowed`, `refused`, `error`",
+    Shape::OneOrList(List::filled(
+        &Shape::Words(&names(&KINDS)),
+        "have at least one of allowed, refused, error, or be all",
+    )),
+    kinds,
+);
 
 type ReadAttributes = fn(Field<'_>, LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>>;
 
-const ATTRIBUTES: ValueKind<ReadAttributes> = ValueKind {
-    text: "list of attributes, at most 16",
-    schema: || {
-        let attribute = json!({
-            "type": "string",
-            "pattern": "^((jwt|query|cookie|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
-            "patternErrorMessage": "must be one attribute like jwt:plan, header:x-user or ip:address"
-        });
-        let items = json!({"anyOf": [attribute, reference()]});
-        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
-    },
-    read: attributes,
-};
+const ATTRIBUTE: Shape = Shape::text(
+    &[
+        "^((jwt|query|cookie|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+    ],
+    "be one attribute like jwt:plan, header:x-user or ip:address",
+);
 
-const VALUES: ValueKind<ReadAttributes> = ValueKind {
-    text: "list of attributes, at most 16, none of them a credential",
-    schema: || {
-        let attribute = json!({
-            "type": "string",
-            "pattern": "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
-            "patternErrorMessage": "must be one attribute like path, header:user-agent or ip:address that is no credential"
-        });
-        let items = json!({"anyOf": [attribute, reference()]});
-        json!({"type": "array", "maxItems": MOST_ATTRIBUTES, "uniqueItems": true, "items": items})
-    },
-    read: values,
-};
+const ATTRIBUTES: ValueKind<ReadAttributes> =
+    ValueKind::new("list of attributes, at most 16", Shape::List(logged(&ATTRIBUTE)), attributes);
+
+const VALUE: Shape = Shape::text(
+    &[
+        "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+    ],
+    "be one attribute like path, header:user-agent or ip:address that is no credential",
+);
+
+const VALUES: ValueKind<ReadAttributes> =
+    ValueKind::new("list of attributes, at most 16, none of them a credential", Shape::List(logged(&VALUE)), values);
+
+/// Each attribute costs a keyed hash for every line, so there are not many.
+const fn logged(of: &'static Shape) -> List {
+    List { most: 16, members: "attributes", unique: true, ..List::of(of) }
+}
 
 pub static ACCESS_LOG: Mapping = Mapping {
     heading: Some("key in `access_log`"),
@@ -129,10 +117,12 @@ pub fn access_log(
     environment: Environment<'_>,
 ) -> Option<AccessLog> {
     let section = field.section(&ACCESS_LOG)?;
-    let to = section.need("to").and_then(|field| field.known_or("stdout", |field| (TO.read)(field, environment)));
-    let when = section.value("when", WHEN.read);
-    let attributes = section.value("attributes", |field| (ATTRIBUTES.read)(field, reader));
-    let values = section.value("values", |field| (VALUES.read)(field, reader));
+    let to = section
+        .need("to")
+        .and_then(|field| field.known_or("stdout", |field| (TO.checked(&field)?)(field, environment)));
+    let when = section.value("when", |field| WHEN.read(field));
+    let attributes = section.value("attributes", |field| (ATTRIBUTES.checked(&field)?)(field, reader));
+    let values = section.value("values", |field| (VALUES.checked(&field)?)(field, reader));
     section.close();
     Some(AccessLog { to: to?, when: when?, attributes: attributes?, values: values? })
 }
@@ -141,38 +131,31 @@ fn destination(field: Field<'_>, environment: Environment<'_>) -> Option<Destina
     const STREAMS: [&str; 2] = ["stdout", "stderr"];
     let text = field.text()?;
     match text {
-        "stdout" => return Some(Destination::Stdout),
-        "stderr" => return Some(Destination::Stderr),
-        "" => {}
+        "stdout" => Some(Destination::Stdout),
+        "stderr" => Some(Destination::Stderr),
         // A file with nearly the name of a stream is more likely a typing error.
         text => match nearest(text, &STREAMS) {
-            None => return Some(Destination::File(environment.folder.join(text))),
+            None => Some(Destination::File(environment.folder.join(text))),
             Some(hint) => {
                 let hint = format!("{hint} For a file of that name write `./{text}`");
                 field.must_hinting("be stdout, stderr or a path", Some(hint));
-                return None;
+                None
             }
         },
     }
-    field.must("be stdout, stderr or a path");
-    None
 }
 
 fn kinds(field: Field<'_>) -> Option<Vec<Kind>> {
-    if field.is_empty() {
-        field.must("have at least one of allowed, refused, error, or be all");
-        return None;
-    }
     let chosen = all(field.one_or_list()?, |member| member.choice(&KINDS))?.concat();
     Some(Kind::ALL.into_iter().filter(|kind| chosen.contains(kind)).collect())
 }
 
 fn attributes(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
-    list(field, |member, text| reader.attributes.attribute(member, text))
+    list(field, &ATTRIBUTE, |member, text| reader.attributes.attribute(member, text))
 }
 
 fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<LoggedAttribute>> {
-    list(field, |member, text| {
+    list(field, &VALUE, |member, text| {
         let attribute = reader.attributes.attribute(member, text)?;
         let is_secret = match &attribute {
             Attribute::Header(name) => SECRET_HEADERS.contains(&name.as_str()),
@@ -192,13 +175,13 @@ fn values(field: Field<'_>, reader: LoggedAttributeReader<'_>) -> Option<Vec<Log
     })
 }
 
-/// Reads a list of attributes, each by `read`.
-fn list(field: Field<'_>, read: impl Fn(&Field<'_>, &str) -> Option<Attribute>) -> Option<Vec<LoggedAttribute>> {
+/// Reads a list of attributes, each by `read`, which says more of an invalid one than its shape.
+fn list(
+    field: Field<'_>,
+    shape: &Shape,
+    read: impl Fn(&Field<'_>, &str) -> Option<Attribute>,
+) -> Option<Vec<LoggedAttribute>> {
     let members = field.list()?;
-    if members.len() > MOST_ATTRIBUTES {
-        field.wrong(format_args!("must have at most {MOST_ATTRIBUTES} attributes, has {}", members.len()), None);
-        return None;
-    }
     let mut listed = Vec::new();
     all(members, |member| {
         let text = member.text()?;
@@ -213,6 +196,7 @@ fn list(field: Field<'_>, read: impl Fn(&Field<'_>, &str) -> Option<Attribute>) 
             return None;
         }
         let attribute = read(&member, text)?;
+        member.check(shape)?;
         let text = attribute.to_string();
         if listed.contains(&text) {
             member.wrong(format_args!("`{text}` is listed twice"), None);

@@ -7,51 +7,61 @@ use serde_json::json;
 use crate::keys::headers::HeaderFormat;
 use crate::keys::rules::restricted_match::{Restriction, is_of_credentials};
 use crate::keys::rules::rule_match::CONDITIONS;
-use crate::language::key::{BOOLEAN, DURATION, Key, Mapping};
+use crate::language::duration;
+use crate::language::key::{BOOLEAN, Key, Mapping};
 use crate::language::reader::{Field, all};
+use crate::language::shape::{Duration, List, Scalars, Shape, Text};
 use crate::language::suggest::nearest_name;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
+use crate::language::value_types::SCALAR;
 use base::http_method;
+use base::time::Micros;
 use decision::cors::{Cors, CorsEntry, Origins, PreflightFields};
 use request::attribute::Attribute;
 
 /// Allows everything.
 const ANY: &str = "*";
 
-/// In seconds. Browsers keep permissions for no longer.
-const LONGEST_MAX_AGE: u64 = 86_400;
-
-const ORIGIN_SHAPE: &str =
-    "be an origin as browsers send it, like https://app.example.com or http://localhost:3000, or \"*\"";
-
-const ORIGINS: ValueKind<ReadField<Origins>> = ValueKind {
-    text: "list of origins, or of `\"*\"`",
-    schema: || {
-        let origin = json!({
-            "type": "string",
-            "pattern": r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$",
-            "patternErrorMessage": format!("must {ORIGIN_SHAPE}")
-        });
-        json!({"type": "array", "minItems": 1, "items": {"anyOf": [origin, reference()]}})
+const ORIGIN: ValueKind<ParseText<Box<str>>> = ValueKind::reporting(
+    "origin",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &[r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+)$"],
+        "be an origin as browsers send it, like https://app.example.com or http://localhost:3000, or \"*\"",
+    )),
+    |origin| (origin == ANY || is_origin(origin)).then(|| origin.into()),
+    |field, must| {
+        let corrected = corrected(field.text_if_any().unwrap_or_default()).filter(|origin| is_origin(origin));
+        field.must_hinting(must, corrected.map(|corrected| format!("browsers send `{corrected}`")));
     },
-    read: origins,
-};
+);
+
+const ORIGINS: ValueKind<ReadField<Origins>> = ValueKind::new(
+    "list of origins, or of `\"*\"`",
+    Shape::List(List::filled(&ORIGIN.shape, "have at least one origin")),
+    origins,
+);
 
 /// Reads methods; these are forwarded although they are not registered.
 type ReadMethods = fn(Field<'_>, &[String]) -> Option<Vec<String>>;
 
-const METHODS: ValueKind<ReadMethods> = ValueKind {
-    text: "list of methods",
-    schema: || json!({"type": "array", "minItems": 1, "items": {"$ref": "#/definitions/scalar"}}),
-    read: |field, extra| all(filled_list(&field, "method")?, |member| method(&member, extra)),
-};
+const METHODS: ValueKind<ReadMethods> = ValueKind::new(
+    "list of methods",
+    Shape::List(List::filled(&SCALAR, "have at least one method")),
+    |field, extra| all(field.list()?, |member| method(&member, extra)),
+);
 
-const HEADERS: ValueKind<ReadField<Vec<String>>> = ValueKind {
-    text: "list of header names",
-    schema: || json!({"type": "array", "items": {"$ref": "#/definitions/scalar"}}),
-    read: |field| all(field.list()?, |member| header(&member)),
-};
+const HEADERS: ValueKind<ReadField<Vec<String>>> =
+    ValueKind::new("list of header names", Shape::List(List::of(&SCALAR)), |field| {
+        all(field.list()?, |member| header(&member))
+    });
+
+const MAX_AGE: ValueKind<ParseText<u64>> = ValueKind::new(
+    "duration",
+    // Browsers keep permissions for no longer.
+    Shape::Duration(Duration::at_most(Micros(86_400_000_000), "be at most 1d")),
+    |text| Some(duration::parse(text)?.0 / 1_000_000),
+);
 
 pub static CORS: Mapping = Mapping {
     heading: Some("key of an entry of `cors`"),
@@ -72,7 +82,7 @@ pub static CORS: Mapping = Mapping {
             "false",
             "Whether such pages may send cookies; then nothing may be `\"*\"`.",
         ),
-        Key::default("max_age", DURATION, "10m", "How long a browser may remember the answer: at most `1d`."),
+        Key::default("max_age", MAX_AGE.declared(), "10m", "How long a browser may remember the answer: at most `1d`."),
     ],
     constraints: || {
         let without_any = json!({"not": {"contains": {"const": ANY}}});
@@ -111,11 +121,11 @@ impl CorsReader<'_> {
                 _ => None,
             })
         });
-        let origins = section.need("origins").and_then(ORIGINS.read);
-        let methods = section.value("methods", |field| (METHODS.read)(field, self.extra_methods));
-        let headers = section.value("headers", HEADERS.read);
+        let origins = section.need("origins").and_then(|field| ORIGINS.read(field));
+        let methods = section.value("methods", |field| (METHODS.checked(&field)?)(field, self.extra_methods));
+        let headers = section.value("headers", |field| HEADERS.read(field));
         let credentials = section.value("credentials", |field| field.boolean());
-        let max_age = section.value("max_age", max_age);
+        let max_age = section.value("max_age", |field| MAX_AGE.read(field));
         let any_headers = headers.as_ref().is_some_and(|headers| headers.iter().any(|name| name == ANY));
         let mut valid = true;
         for (key, is_any) in [("origins", origins == Some(Origins::Any)), ("headers", any_headers)] {
@@ -159,9 +169,9 @@ fn filled_list<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
 }
 
 fn origins(field: Field<'_>) -> Option<Origins> {
-    let members = filled_list(&field, "origin")?;
+    let members = field.list()?;
     let count = members.len();
-    let listed = all(members, |member| member.known_or("https://unknown.invalid", |field| origin(&field)))?;
+    let listed = all(members, |member| member.known_or("https://unknown.invalid", |field| ORIGIN.read(field)))?;
     if !listed.iter().any(|origin| **origin == *ANY) {
         return Some(Origins::Listed(listed));
     }
@@ -170,16 +180,6 @@ fn origins(field: Field<'_>) -> Option<Origins> {
         return None;
     }
     Some(Origins::Any)
-}
-
-fn origin(field: &Field<'_>) -> Option<Box<str>> {
-    let origin = field.text()?;
-    if origin == ANY || is_origin(origin) {
-        return Some(origin.into());
-    }
-    let corrected = corrected(origin).filter(|corrected| is_origin(corrected));
-    field.must_hinting(ORIGIN_SHAPE, corrected.map(|corrected| format!("browsers send `{corrected}`")));
-    None
 }
 
 /// What a browser sends for an origin that has a path, a usual port, or letters in upper case.
@@ -229,15 +229,6 @@ fn header(field: &Field<'_>) -> Option<String> {
         return None;
     };
     Some(known.as_str().to_owned())
-}
-
-fn max_age(field: Field<'_>) -> Option<u64> {
-    let seconds = field.duration()?.0 / 1_000_000;
-    if seconds > LONGEST_MAX_AGE {
-        field.must("be at most 1d");
-        return None;
-    }
-    Some(seconds)
 }
 
 #[cfg(test)]

@@ -1,33 +1,16 @@
-//! Defines, for the JSON Schema, the kinds of values that several keys of gateway.yaml have.
+//! Defines, for the JSON Schema, what mappings of gateway.yaml must be beyond the shapes of their keys.
 
 use serde_json::{Value, json};
 
-use crate::language::duration::UNITS;
-use crate::language::value_types::{or_reference, pattern, scalars};
-use ledger::algorithm::fixed_window::MAX_LIMIT;
-use ledger::algorithm::sliding_log;
-
-/// All of them with the scalars of [`crate::language::value_types`], by name.
+/// What no [`Shape`](crate::language::shape::Shape) can say, by name: conditions, and what several keys must be at once.
 pub fn definitions() -> Vec<(&'static str, Value)> {
-    [scalars(), upstreams(), tokens(), conditions(), limits()].concat()
-}
-
-fn upstreams() -> Vec<(&'static str, Value)> {
-    vec![("balance", or_reference(json!({"enum": ["round_robin", "least_requests"]})))]
-}
-
-fn tokens() -> Vec<(&'static str, Value)> {
-    let text = json!({"type": "string", "minLength": 1});
-    vec![
-        ("issuer", text.clone()),
-        ("audience", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
-    ]
+    let reference = json!({"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"});
+    [vec![("reference", reference)], conditions(), limits()].concat()
 }
 
 fn conditions() -> Vec<(&'static str, Value)> {
     let expectation = |description| json!({"$ref": "#/definitions/expectation", "description": description});
     let address = json!({"$ref": "#/definitions/address"});
-    let text = json!({"$ref": "#/definitions/scalar"});
     vec![
         (
             "conditions",
@@ -75,7 +58,6 @@ fn conditions() -> Vec<(&'static str, Value)> {
             "operators_or_texts",
             json!({"anyOf": [{"$ref": "#/definitions/texts"}, {"$ref": "#/definitions/operators"}]}),
         ),
-        ("texts", json!({"anyOf": [text, {"type": "array", "minItems": 1, "items": text}]})),
         (
             "addresses",
             json!({
@@ -96,11 +78,7 @@ fn conditions() -> Vec<(&'static str, Value)> {
 }
 
 fn limits() -> Vec<(&'static str, Value)> {
-    let attributes = r"^(\s*(lower\(\s*)?((jwt|query|cookie|descriptor):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$";
-    let limit_key = "must be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives";
-    let rate = "must be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m";
     vec![
-        ("limit_key", or_reference(pattern(attributes, limit_key))),
         (
             "without_candidates",
             json!({
@@ -120,12 +98,5 @@ fn limits() -> Vec<(&'static str, Value)> {
                 "else": {"required": ["burst"], "anyOf": [{"required": ["rps"]}, {"required": ["tokens_per_second"]}]}
             }),
         ),
-        ("amount_from_zero", or_reference(json!({"type": "number", "minimum": 0}))),
-        ("window_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}))),
-        ("log_limit", or_reference(json!({"type": "integer", "minimum": 1, "maximum": sliding_log::MAX_LIMIT}))),
-        ("verified_attribute", or_reference(pattern(r"^(jwt|key):[\s\S]", "must be jwt:<claim> or key:<column>"))),
-        ("amount", or_reference(json!({"type": "number", "exclusiveMinimum": 0}))),
-        ("rate", or_reference(pattern(&format!("^0*[1-9][0-9]*/({UNITS}|0*[1-9][0-9]*(ms|{UNITS}))$"), rate))),
-        ("burst", or_reference(json!({"type": "integer", "minimum": 1}))),
     ]
 }

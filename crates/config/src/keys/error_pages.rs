@@ -1,7 +1,6 @@
 //! Reads `error_pages`: own texts for responses of the gateway.
 
 use http::header::{ALLOW, CACHE_CONTROL, HeaderName, HeaderValue, RETRY_AFTER, VARY, WWW_AUTHENTICATE};
-use serde_json::json;
 
 use crate::keys::routes::header_names::header_value;
 use crate::keys::routes::route_answers::HEADERS;
@@ -10,8 +9,8 @@ use crate::keys::rules::rule_match::CONDITIONS;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, TEXT};
 use crate::language::reader::{Field, all};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{List, Shape};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use decision::error_pages::{ErrorPage, ErrorPages, Template};
 
 /// In bytes. It is in memory for as long as the configuration.
@@ -20,21 +19,14 @@ const LONGEST_BODY: usize = 1 << 20;
 /// What a response of the gateway says by itself.
 const OF_RESPONSES: [HeaderName; 5] = [CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE, ALLOW, VARY];
 
-const STATUSES: ValueKind<ReadField<Vec<u16>>> = ValueKind {
-    text: "list of statuses, 400 to 599",
-    schema: || {
-        let status = json!({"type": "integer", "minimum": 400, "maximum": 599});
-        json!({"type": "array", "minItems": 1, "items": {"anyOf": [status, reference()]}})
-    },
-    read: |field| {
-        let members = field.list()?;
-        if members.is_empty() {
-            field.must("have at least one status");
-            return None;
-        }
-        all(members, |member| u16::try_from(member.whole(400..=599)?).ok())
-    },
-};
+const STATUS: ValueKind<ParseText<u16>> =
+    ValueKind::new("400 to 599", Shape::whole(400, 599), |text| text.parse().ok());
+
+const STATUSES: ValueKind<ReadField<Vec<u16>>> = ValueKind::new(
+    "list of statuses, 400 to 599",
+    Shape::List(List::filled(&STATUS.shape, "have at least one status")),
+    |field| all(field.list()?, |member| STATUS.read(member)),
+);
 
 pub static ERROR_PAGE: Mapping = Mapping {
     heading: Some("key of an entry of `error_pages`"),
@@ -77,7 +69,7 @@ fn error_page(field: Field<'_>, restriction: Restriction<'_>, environment: Envir
             is_of_credentials(attribute).then_some("a request may be refused before its credentials are verified")
         })
     });
-    let statuses = section.optional("status", STATUSES.read);
+    let statuses = section.optional("status", |field| STATUSES.read(field));
     let text = section.need("body_file").and_then(|field| text(&field, environment));
     let content_type = section.value("content_type", |field| header_value(&field));
     let headers = section.value("headers", headers);
@@ -115,5 +107,5 @@ fn headers(field: Field<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
             valid = false;
         }
     }
-    (HEADERS.read)(field).filter(|_| valid)
+    HEADERS.read(field).filter(|_| valid)
 }

@@ -1,12 +1,11 @@
 //! Reads `limits`: what clients may send, how long they may take, and how many may be connected.
 
-use serde_json::json;
-
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, all};
+use crate::language::shape::{Exception, List, Scalars, Shape, Text};
 use crate::language::size;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
+use crate::language::value_types::SIZE;
 use base::http_method;
 use base::time::Micros;
 
@@ -68,43 +67,52 @@ const STREAMS_FOR_A_CONNECTION: usize = 10;
 const MOST_CONNECTIONS: u64 = 10_000_000;
 const UNLIMITED: &str = "unlimited";
 
-const BODY_BYTES: ValueKind<ReadField<Option<u64>>> = ValueKind {
-    text: "size, or `unlimited`",
-    schema: || json!({"anyOf": [{"const": UNLIMITED}, {"$ref": "#/definitions/size"}]}),
-    read: body_bytes,
-};
+const BODY_BYTES: ValueKind<ParseText<Option<u64>>> =
+    ValueKind::new("size, or `unlimited`", Shape::either(&[SIZE, Shape::Words(&[UNLIMITED])]), |text| {
+        if text == UNLIMITED { Some(None) } else { size::parse(text).map(Some) }
+    });
 
-const CONNECTIONS_PER_CLIENT: ValueKind<ReadField<Option<usize>>> = ValueKind {
-    text: "1 to 10000000, or `unlimited`",
-    schema: || {
-        let number = json!({"type": "integer", "minimum": 1, "maximum": MOST_CONNECTIONS});
-        json!({"anyOf": [{"const": UNLIMITED}, number, reference()]})
-    },
-    read: connections_per_client,
-};
+const CONNECTIONS_PER_CLIENT: ValueKind<ParseText<Option<usize>>> = ValueKind::new(
+    "1 to 10000000, or `unlimited`",
+    Shape::either(&[Shape::whole(1, MOST_CONNECTIONS), Shape::Words(&[UNLIMITED])]),
+    |text| if text == UNLIMITED { Some(None) } else { text.parse().ok().map(Some) },
+);
 
 /// More than one response holds.
 const FEWEST_RESPONSE_BUFFERS: u64 = KIB * KIB;
 const AUTO: &str = "auto";
 
-const RESPONSE_BUFFERS: ValueKind<ReadField<ResponseBufferSize>> = ValueKind {
-    text: "size, at least 1024KiB, or `auto`",
-    schema: || json!({"anyOf": [{"const": AUTO}, {"$ref": "#/definitions/size"}]}),
-    read: response_buffers,
-};
-
-const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> = ValueKind {
-    text: "list of methods",
-    schema: || {
-        let method = json!({
-            "type": "string",
-            "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$",
-            "not": {"pattern": "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$"}
-        });
-        json!({"type": "array", "items": {"anyOf": [method, reference()]}})
+const RESPONSE_BUFFERS: ValueKind<ParseText<ResponseBufferSize>> = ValueKind::new(
+    "size, at least 1024KiB, or `auto`",
+    Shape::Either { of: &[SIZE, Shape::Words(&[AUTO])], must: Some("be a size of at least 1024KiB, or auto") },
+    |text| match text {
+        AUTO => Some(ResponseBufferSize::Auto),
+        size => size::parse(size).filter(|bytes| *bytes >= FEWEST_RESPONSE_BUFFERS).map(ResponseBufferSize::Bytes),
     },
-    read: |field| all(field.list()?, extra_method),
-};
+);
+
+const EXTRA_METHOD: ValueKind<ParseText<String>> = ValueKind::new(
+    "method",
+    Shape::Text(Text {
+        except: Some(Exception {
+            pattern: "^([Tt][Rr][Aa][Cc][Ee]|[Cc][Oo][Nn][Nn][Ee][Cc][Tt])$",
+            must: "be a method other than TRACE and CONNECT, which are never forwarded",
+        }),
+        ..Text::new(
+            Scalars::Text,
+            &["^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}$"],
+            "be a method: 1 to 32 letters, digits and !#$%&'*+-.^_`|~",
+        )
+    }),
+    |method| (!http_method::is_never_forwarded(method.as_bytes())).then(|| method.to_owned()),
+);
+
+const _: () = assert!(http_method::LONGEST == 32, "the shape of a method has the same length");
+
+const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> =
+    ValueKind::new("list of methods", Shape::List(List::of(&EXTRA_METHOD.shape)), |field| {
+        all(field.list()?, |member| EXTRA_METHOD.read(member))
+    });
 
 // Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
 pub static LIMITS: Mapping = Mapping {
@@ -194,12 +202,12 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let idle_timeout = section.positive_duration("idle_timeout");
     let body_timeout = section.positive_duration("body_timeout");
     let stream_idle_timeout = section.positive_duration("stream_idle_timeout");
-    let body_bytes = section.value("body_bytes", BODY_BYTES.read);
+    let body_bytes = section.value("body_bytes", |field| BODY_BYTES.read(field));
     let connections = section.count("connections");
-    let connections_per_client = section.value("connections_per_client", CONNECTIONS_PER_CLIENT.read);
-    let response_buffers = section.value("response_buffers", RESPONSE_BUFFERS.read);
+    let connections_per_client = section.value("connections_per_client", |field| CONNECTIONS_PER_CLIENT.read(field));
+    let response_buffers = section.value("response_buffers", |field| RESPONSE_BUFFERS.read(field));
     let handshakes_at_once = section.count("handshakes_at_once");
-    let extra_methods = section.value("extra_methods", EXTRA_METHODS.read);
+    let extra_methods = section.value("extra_methods", |field| EXTRA_METHODS.read(field));
     section.close();
     let bounds = Bounds {
         header_bytes: header_bytes?,
@@ -216,55 +224,6 @@ pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
         handshakes_at_once: handshakes_at_once?,
     };
     Some((bounds, extra_methods?))
-}
-
-fn extra_method(field: Field<'_>) -> Option<String> {
-    let method = field.text()?;
-    if method.is_empty() || method.len() > http_method::LONGEST || !method.bytes().all(http_method::is_token) {
-        field.must(format_args!("be a method: 1 to {} letters, digits and !#$%&'*+-.^_`|~", http_method::LONGEST));
-        return None;
-    }
-    if http_method::is_never_forwarded(method.as_bytes()) {
-        field.must("be a method other than TRACE and CONNECT, which are never forwarded");
-        return None;
-    }
-    Some(method.to_owned())
-}
-
-fn body_bytes(field: Field<'_>) -> Option<Option<u64>> {
-    let text = field.written()?;
-    if text == UNLIMITED {
-        return Some(None);
-    }
-    let size = size::parse(text);
-    if size.is_none() {
-        field.must("be a size like 512B, 64KiB, 10MiB or 1GiB, or unlimited");
-    }
-    Some(Some(size?))
-}
-
-fn response_buffers(field: Field<'_>) -> Option<ResponseBufferSize> {
-    let text = field.written()?;
-    if text == AUTO {
-        return Some(ResponseBufferSize::Auto);
-    }
-    let bytes = size::parse(text).filter(|bytes| *bytes >= FEWEST_RESPONSE_BUFFERS);
-    if bytes.is_none() {
-        field.must(format_args!("be a size of at least {}, or auto", size::print(FEWEST_RESPONSE_BUFFERS)));
-    }
-    bytes.map(ResponseBufferSize::Bytes)
-}
-
-fn connections_per_client(field: Field<'_>) -> Option<Option<usize>> {
-    if field.is_written(UNLIMITED) {
-        return Some(None);
-    }
-    let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=MOST_CONNECTIONS).contains(most));
-    if most.is_none() {
-        let hint = field.hint_for_number();
-        field.must_hinting(format_args!("be a whole number from 1 to {MOST_CONNECTIONS}, or unlimited"), hint);
-    }
-    usize::try_from(most?).ok().map(Some)
 }
 
 #[cfg(test)]

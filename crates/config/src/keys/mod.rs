@@ -14,6 +14,7 @@ pub(crate) mod identity;
 pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod log;
+pub(crate) mod network_list;
 pub(crate) mod other_names;
 pub(crate) mod retry_after_jitter;
 pub(crate) mod routes;

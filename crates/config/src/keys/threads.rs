@@ -1,10 +1,7 @@
 //! Reads `threads`: how many threads proxy.
 
-use serde_json::json;
-
-use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::Shape;
+use crate::language::value_kind::{ParseText, ValueKind};
 
 /// How many threads proxy. Each has a runtime of its own, and a socket of its own on every listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,30 +11,10 @@ pub enum Threads {
     Exactly(usize),
 }
 
-const MAX_THREADS: usize = 256;
-
-pub const THREADS: ValueKind<ReadField<Threads>> = ValueKind {
-    text: "`auto`, or 1 to 256",
-    schema: || {
-        json!({"anyOf": [
-            {"const": "auto"},
-            {"type": "integer", "minimum": 1, "maximum": MAX_THREADS},
-            reference()
-        ]})
-    },
-    read: threads,
-};
-
-fn threads(field: Field<'_>) -> Option<Threads> {
-    if field.is_written("auto") {
-        return Some(Threads::Auto);
-    }
-    match field.number().map(str::parse) {
-        Some(Ok(threads @ 1..=MAX_THREADS)) => Some(Threads::Exactly(threads)),
-        _ => {
-            let hint = field.hint_for_number();
-            field.must_hinting(format_args!("be auto or a whole number from 1 to {MAX_THREADS}"), hint);
-            None
+pub const THREADS: ValueKind<ParseText<Threads>> =
+    ValueKind::new("`auto`, or 1 to 256", Shape::either(&[Shape::Words(&["auto"]), Shape::whole(1, 256)]), |text| {
+        match text {
+            "auto" => Some(Threads::Auto),
+            threads => threads.parse().ok().map(Threads::Exactly),
         }
-    }
-}
+    });

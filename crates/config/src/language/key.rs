@@ -6,7 +6,8 @@
 
 use serde_json::{Value, json};
 
-use crate::language::size;
+use crate::language::shape::Shape;
+use crate::language::{size, value_types};
 
 /// A mapping whose keys are all known by name.
 #[derive(Debug)]
@@ -56,20 +57,15 @@ pub enum Presence {
 /// What a key's value must be.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
-    /// Defined by [`crate::language::value_types`] under `name`. The reference says `text`.
-    Defined {
-        name: &'static str,
-        text: &'static str,
-    },
-    /// Declared with its reader, as a [`crate::language::value_kind::ValueKind`].
+    /// A value of this shape. The reference says `text`.
     Own {
         text: &'static str,
-        schema: fn() -> Value,
+        shape: Shape,
     },
-    /// The same, or a mapping.
-    DefinedOr {
-        name: &'static str,
+    /// A value of this shape, or a mapping.
+    OwnOr {
         text: &'static str,
+        shape: Shape,
         mapping: &'static Mapping,
     },
     /// A whole number.
@@ -89,12 +85,6 @@ pub enum Type {
         names: &'static [&'static str],
         least: usize,
     },
-    /// A list of values that [`crate::language::value_types`] defines under `name`, with at least so many members.
-    ListOf {
-        name: &'static str,
-        text: &'static str,
-        least: usize,
-    },
     Mapping(&'static Mapping),
     /// `true`, `false`, or a mapping.
     Switch(&'static Mapping),
@@ -106,7 +96,7 @@ pub enum Type {
     /// A list of values of their own kind, or mappings, with at least so many members.
     ListOfOwnOr {
         text: &'static str,
-        schema: fn() -> Value,
+        shape: Shape,
         mapping: &'static Mapping,
         least: usize,
     },
@@ -118,14 +108,14 @@ pub enum Type {
     NamedOneOf(&'static [&'static Mapping]),
 }
 
-pub const BOOLEAN: Type = Type::Defined { name: "boolean", text: "`true`, `false`" };
-pub const DURATION: Type = Type::Defined { name: "duration", text: "duration" };
-pub const POSITIVE_DURATION: Type = Type::Defined { name: "positive_duration", text: "duration above 0" };
-pub const NAME: Type = Type::Defined { name: "name", text: "text" };
-pub const PATH: Type = Type::Defined { name: "path", text: "path" };
-pub const SOCKET_ADDRESS: Type = Type::Defined { name: "socket_address", text: "IP address with port" };
+pub const BOOLEAN: Type = Type::Own { text: "`true`, `false`", shape: value_types::BOOLEAN };
+pub const DURATION: Type = Type::Own { text: "duration", shape: value_types::DURATION };
+pub const POSITIVE_DURATION: Type = Type::Own { text: "duration above 0", shape: value_types::POSITIVE_DURATION };
+pub const NAME: Type = Type::Own { text: "text", shape: value_types::NAME };
+pub const PATH: Type = Type::Own { text: "path", shape: value_types::PATH };
+pub const SOCKET_ADDRESS: Type = Type::Own { text: "IP address with port", shape: value_types::SOCKET_ADDRESS };
 /// Any single value, taken as it is written.
-pub const TEXT: Type = Type::Defined { name: "scalar", text: "text" };
+pub const TEXT: Type = Type::Own { text: "text", shape: value_types::SCALAR };
 
 impl Key {
     pub const fn required(name: &'static str, kind: Type, doc: &'static str) -> Key {
@@ -165,10 +155,22 @@ impl Type {
             | Type::Switch(of)
             | Type::List { of, .. }
             | Type::Named(of)
-            | Type::DefinedOr { mapping: of, .. }
+            | Type::OwnOr { mapping: of, .. }
             | Type::ListOfOwnOr { mapping: of, .. } => std::slice::from_ref(of),
             Type::OneOf(of) | Type::NamedOneOf(of) => of,
             _ => &[],
+        }
+    }
+
+    /// What a value must be that is no mapping, and no member of a list beside mappings.
+    pub fn shape(&self) -> Option<Shape> {
+        match self {
+            Type::Own { shape, .. } | Type::OwnOr { shape, .. } | Type::ListOfOwnOr { shape, .. } => Some(*shape),
+            Type::Whole { least, most } => Some(Shape::whole(*least, *most)),
+            Type::Size { .. } => Some(value_types::SIZE),
+            Type::Choice(names) | Type::Choices { names, .. } => Some(Shape::Words(names)),
+            Type::Switch(_) => Some(value_types::BOOLEAN),
+            Type::Mapping(_) | Type::List { .. } | Type::Named(_) | Type::OneOf(_) | Type::NamedOneOf(_) => None,
         }
     }
 
@@ -176,11 +178,7 @@ impl Type {
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
-            Type::Defined { text, .. }
-            | Type::DefinedOr { text, .. }
-            | Type::Own { text, .. }
-            | Type::ListOfOwnOr { text, .. }
-            | Type::ListOf { text, .. } => (*text).to_owned(),
+            Type::Own { text, .. } | Type::OwnOr { text, .. } | Type::ListOfOwnOr { text, .. } => (*text).to_owned(),
             Type::Whole { least, most } => format!("{least} to {most}"),
             Type::Size { least, most } => format!("size, {} to {}", size::print(*least), size::print(*most)),
             Type::Choice(names) => quoted(names),
@@ -209,11 +207,6 @@ pub fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
         next += 1;
     }
     found
-}
-
-/// A list of networks, with at least so many members.
-pub const fn networks(least: usize) -> Type {
-    Type::ListOf { name: "network", text: "list of networks or addresses", least }
 }
 
 /// The constraints of a mapping whose keys do not depend on each other.

@@ -1,28 +1,64 @@
-//! Declares a kind of value that one key has: what the reference and the schema say of it, and the function that reads it,
-//! in one place, so that none of them can change without the others in view.
-
-use serde_json::Value;
+//! Declares a kind of value: how the reference names it, the shape that its schema and its check are made of, and the function
+//! that reads a value of this shape.
 
 use crate::language::key::Type;
-use crate::language::reader::Field;
+use crate::language::reader::{Field, ReportMismatch};
+use crate::language::shape::Shape;
 
-/// A kind of value. `Read` is the type of the function that reads one: [`ReadField`], or a function that needs more than
-/// the value.
-#[derive(Debug)]
+/// A kind of value. `Read` is the type of the function that reads one: [`ReadField`], [`ParseText`], or a function that needs
+/// more than the value.
+#[derive(Clone, Copy, Debug)]
 pub struct ValueKind<Read> {
     /// How the reference names it, in Markdown.
     pub text: &'static str,
-    pub schema: fn() -> Value,
-    /// Returns `None` after it has reported that the value is invalid.
-    pub read: Read,
+    pub shape: Shape,
+    /// Reached only through [`ValueKind::checked`], so that nothing is read that the schema rejects.
+    read: Read,
+    /// Reports a text that does not match its pattern: without the value if that may be a secret, or with a hint.
+    report: ReportMismatch,
 }
 
-/// Reads a value that depends on nothing but itself.
+/// Reads a value that depends on nothing but itself. Returns `None` after it has reported that the value is invalid.
 pub type ReadField<T> = fn(Field<'_>) -> Option<T>;
 
-impl<Read> ValueKind<Read> {
-    /// What a key declares that has such values.
+/// Parses the text of a single value. `None` if it is invalid, which is reported as the shape says it.
+pub type ParseText<T> = fn(&str) -> Option<T>;
+
+impl<Read: Copy> ValueKind<Read> {
+    pub const fn new(text: &'static str, shape: Shape, read: Read) -> ValueKind<Read> {
+        ValueKind::reporting(text, shape, read, |field, must| field.must(must))
+    }
+
+    /// A kind whose invalid texts `report` reports.
+    pub const fn reporting(text: &'static str, shape: Shape, read: Read, report: ReportMismatch) -> ValueKind<Read> {
+        ValueKind { text, shape, read, report }
+    }
+
+    /// The type of a key that has such values.
     pub const fn declared(&self) -> Type {
-        Type::Own { text: self.text, schema: self.schema }
+        Type::Own { text: self.text, shape: self.shape }
+    }
+
+    /// The function that reads the value, after a check of its shape. `None` after reporting what must hold.
+    pub fn checked(&self, field: &Field<'_>) -> Option<Read> {
+        field.check_reporting(&self.shape, self.report).map(|()| self.read)
+    }
+}
+
+impl<T> ValueKind<ReadField<T>> {
+    /// `None` after reporting that the value is invalid.
+    pub fn read(&self, field: Field<'_>) -> Option<T> {
+        (self.checked(&field)?)(field)
+    }
+}
+
+impl<T> ValueKind<ParseText<T>> {
+    /// `None` after reporting that the value is invalid.
+    pub fn read(&self, field: Field<'_>) -> Option<T> {
+        let parsed = (self.checked(&field)?)(field.text_if_any()?);
+        if parsed.is_none() {
+            (self.report)(&field, &self.shape.must());
+        }
+        parsed
     }
 }

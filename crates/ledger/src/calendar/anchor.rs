@@ -65,7 +65,7 @@ impl CalendarUnit {
         CalendarUnit::ALL.into_iter().find(|unit| unit.name() == text)
     }
 
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             CalendarUnit::Day => "day",
             CalendarUnit::Week => "week",

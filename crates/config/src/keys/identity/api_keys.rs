@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::keys::upstreams::PERCENT;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, Type, names, unconstrained};
 use crate::language::reader::Field;
+use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::suggest::nearest;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ValueKind};
 use identity::api_key_file;
 use identity::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use request::attribute::{Attribute, AttributeError};
@@ -21,23 +19,20 @@ pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 
-const FROM_SHAPE: &str = "be header:<name>, query:<name> or cookie:<name>";
-
 /// A part of a request that can carry a credential.
-const FROM: ValueKind<ReadField<Attribute>> = ValueKind {
-    text: "`header:<name>`, `query:<name>`, `cookie:<name>`",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|(query|cookie):[\s\S])",
-                "patternErrorMessage": format!("must {FROM_SHAPE}")
-            },
-            reference()
-        ]})
+const FROM: ValueKind<ParseText<Attribute>> = ValueKind::reporting(
+    "`header:<name>`, `query:<name>`, `cookie:<name>`",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &[r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|(query|cookie):[\s\S])"],
+        "be header:<name>, query:<name> or cookie:<name>",
+    )),
+    |text| match Attribute::parse(text) {
+        Ok(from @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))) => Some(from),
+        _ => None,
     },
-    read: from,
-};
+    no_carrier,
+);
 
 pub static API_KEYS: Mapping = Mapping {
     heading: Some("key in `api_keys`"),
@@ -63,11 +58,11 @@ pub static API_KEYS: Mapping = Mapping {
 
 pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section(&API_KEYS)?;
-    let from = section.need("from").and_then(FROM.read);
+    let from = section.need("from").and_then(|field| FROM.read(field));
     let file = section.need("file");
     let keys = file.as_ref().and_then(|field| keys(field, environment));
     let on_invalid = section.choice("on_invalid", &ON_INVALID);
-    let max_shrink = section.value("max_shrink", PERCENT.read);
+    let max_shrink = section.value("max_shrink", |field| PERCENT.read(field));
     section.close();
     let (file, keys, max_shrink) = (file?, keys?, max_shrink?);
     let written = file.written()?;
@@ -76,19 +71,14 @@ pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<Ap
     Some(Arc::new(ApiKeys::new(from?, on_invalid?, path, keys).losing_at_most(max_shrink)))
 }
 
-fn from(field: Field<'_>) -> Option<Attribute> {
-    let written = field.text()?;
-    match Attribute::parse(written) {
-        Ok(from @ (Attribute::Header(_) | Attribute::Query(_) | Attribute::Cookie(_))) => return Some(from),
-        Err(AttributeError::BadHeaderName) => field.must("name a header that can exist"),
-        _ => {
-            let kinds = ["header:", "query:", "cookie:"];
-            let kind = written.split_inclusive(':').next().unwrap_or_default();
-            let hint = nearest(kind, &kinds).filter(|_| !kinds.contains(&kind));
-            field.must_hinting(FROM_SHAPE, hint);
-        }
+fn no_carrier(field: &Field<'_>, must: &str) {
+    let written = field.text_if_any().unwrap_or_default();
+    if matches!(Attribute::parse(written), Err(AttributeError::BadHeaderName)) {
+        return field.must("name a header that can exist");
     }
-    None
+    let kinds = ["header:", "query:", "cookie:"];
+    let kind = written.split_inclusive(':').next().unwrap_or_default();
+    field.must_hinting(must, nearest(kind, &kinds).filter(|_| !kinds.contains(&kind)));
 }
 
 /// The keys in the file. Its problems are reported with their positions in it.

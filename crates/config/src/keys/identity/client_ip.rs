@@ -1,14 +1,15 @@
 //! Reads `client_ip`: which address is the client's.
 
-use crate::language::key::{Key, Mapping, Type, networks, unconstrained};
-use crate::language::reader::{Field, all};
+use crate::keys::network_list::NETWORKS;
+use crate::language::key::{Key, Mapping, Type, unconstrained};
+use crate::language::reader::Field;
 use identity::client_ip::Settings;
 
 pub static CLIENT_IP: Mapping = Mapping {
     heading: Some("key in `client_ip`"),
     definition: None,
     keys: &[
-        Key::default("trusted_proxies", networks(0), "[]", "The peers whose `X-Forwarded-For` is believed."),
+        Key::default("trusted_proxies", NETWORKS.declared(), "[]", "The peers whose `X-Forwarded-For` is believed."),
         Key::default(
             "ipv6_prefix",
             Type::Whole { least: 1, most: 128 },
@@ -21,7 +22,7 @@ pub static CLIENT_IP: Mapping = Mapping {
 
 pub fn client_ip(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLIENT_IP)?;
-    let trusted_proxies = section.value("trusted_proxies", |field| all(field.list()?, |member| member.network()));
+    let trusted_proxies = section.value("trusted_proxies", |field| NETWORKS.read(field));
     let ipv6_prefix = section.whole("ipv6_prefix");
     section.close();
     Some(Settings { trusted_proxies: trusted_proxies?, ipv6_prefix: u8::try_from(ipv6_prefix?).ok()? })

@@ -4,11 +4,12 @@ use serde_json::{Value, json};
 
 use crate::keys::identity::jwt_keys::{KEYS, keys};
 use crate::keys::rules::algorithms::token_bucket::{NUMBERS, fixed_bucket};
+use crate::language::duration;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, Section, all};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{Definition, Duration, List, Shape};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use base::time::Micros;
 use identity::jwt::algorithm::ALGORITHMS;
 use identity::jwt::{Issuer, OnInvalid, OnMissing, Settings};
@@ -17,37 +18,29 @@ use request::attribute::Attribute;
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];
 const ON_MISSING: [(&str, OnMissing); 2] = [("anonymous", OnMissing::Anonymous), ("reject", OnMissing::Reject)];
 
-const LONGEST_LEEWAY: Micros = Micros(300_000_000);
+const ISSUER_TEXT: Shape =
+    Shape::Named(&Definition { name: "issuer", shape: Shape::Filled { must: "be a text that is not empty" } });
 
-/// A text that is not empty.
-const ISSUER_NAME: ValueKind<ReadField<String>> =
-    ValueKind { text: "text", schema: || json!({"$ref": "#/definitions/issuer"}), read: filled };
+const AUDIENCE_TEXTS: Shape = Shape::Named(&Definition {
+    name: "audience",
+    shape: Shape::OneOrList(List::filled(&ISSUER_NAME.shape, "have at least one value")),
+});
 
-const AUDIENCES: ValueKind<ReadField<Vec<String>>> = ValueKind {
-    text: "text, or a list of texts",
-    schema: || json!({"$ref": "#/definitions/audience"}),
-    read: |field| {
-        let members = field.one_or_list()?;
-        if members.is_empty() {
-            field.must("have at least one value");
-            return None;
-        }
-        all(members, filled)
-    },
-};
+const ISSUER_NAME: ValueKind<ParseText<String>> = ValueKind::new("text", ISSUER_TEXT, |text| Some(text.to_owned()));
 
-const BOUNDED_LEEWAY: ValueKind<ReadField<Micros>> = ValueKind {
-    text: "duration, at most 5m",
-    schema: || json!({"$ref": "#/definitions/duration"}),
-    read: |field| {
-        let leeway = field.duration()?;
-        if leeway > LONGEST_LEEWAY {
-            field.must("be at most 5m: a token would outlive its end by that much");
-            return None;
-        }
-        Some(leeway)
-    },
-};
+const AUDIENCES: ValueKind<ReadField<Vec<String>>> =
+    ValueKind::new("text, or a list of texts", AUDIENCE_TEXTS, |field| {
+        all(field.one_or_list()?, |member| ISSUER_NAME.read(member))
+    });
+
+const BOUNDED_LEEWAY: ValueKind<ParseText<Micros>> = ValueKind::new(
+    "duration, at most 5m",
+    Shape::Duration(Duration::at_most(
+        Micros(300_000_000),
+        "be at most 5m: a token would outlive its end by that much",
+    )),
+    duration::parse,
+);
 
 const ISSUER: Key = Key::optional("issuer", ISSUER_NAME.declared(), "The value that `iss` must have.");
 const AUDIENCE: Key = Key::optional("audience", AUDIENCES.declared(), "What `aud` must be, or contain one of.");
@@ -57,20 +50,21 @@ const KEYS_DOC: &str = "The keys of signatures: exactly one source.";
 const LEEWAY: Key =
     Key::default("leeway", BOUNDED_LEEWAY.declared(), "30s", "How far the issuer's clock may differ from ours.");
 
-const CARRIER: &str = "be header:<name> or cookie:<name>";
-
-const TOKEN_FROM: ValueKind<ReadField<Vec<Attribute>>> = ValueKind {
-    text: "list of `header:<name>`, `cookie:<name>`",
-    schema: || {
-        let source = json!({
-            "type": "string",
-            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])",
-            "patternErrorMessage": format!("must {CARRIER}")
-        });
-        json!({"type": "array", "minItems": 1, "items": {"anyOf": [source, reference()]}})
+/// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
+const CARRIER: ValueKind<ParseText<Attribute>> = ValueKind::new(
+    "`header:<name>`, `cookie:<name>`",
+    Shape::text(&[r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|cookie:[\s\S])"], "be header:<name> or cookie:<name>"),
+    |text| match Attribute::parse(text) {
+        Ok(attribute @ (Attribute::Header(_) | Attribute::Cookie(_))) => Some(attribute),
+        _ => None,
     },
-    read: token_from,
-};
+);
+
+const TOKEN_FROM: ValueKind<ReadField<Vec<Attribute>>> = ValueKind::new(
+    "list of `header:<name>`, `cookie:<name>`",
+    Shape::List(List::filled(&CARRIER.shape, "name at least one header or cookie")),
+    |field| all(field.list()?, |member| CARRIER.read(member)),
+);
 
 pub static JWT: Mapping = Mapping {
     heading: Some("key in `jwt`"),
@@ -145,7 +139,7 @@ pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
         }
         None => issuer(&section, environment).map(|issuer| vec![issuer]),
     };
-    let token_from = section.value("token_from", TOKEN_FROM.read);
+    let token_from = section.value("token_from", |field| TOKEN_FROM.read(field));
     let on_invalid = section.choice("on_invalid", &ON_INVALID);
     let on_missing = section.choice("on_missing", &ON_MISSING);
     let invalid_limit = section.value("invalid_limit", |field| {
@@ -194,8 +188,8 @@ fn issuers(field: &Field<'_>, environment: Environment<'_>) -> Option<Vec<Issuer
 
 /// The keys of one issuer, in `jwt` itself or in a member of `issuers`.
 fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer> {
-    let name = section.optional("issuer", ISSUER_NAME.read);
-    let audience = section.optional("audience", AUDIENCES.read);
+    let name = section.optional("issuer", |field| ISSUER_NAME.read(field));
+    let audience = section.optional("audience", |field| AUDIENCES.read(field));
     let algorithms = section.need("algorithms").and_then(|field| {
         let members = field.list()?;
         if members.is_empty() {
@@ -204,38 +198,9 @@ fn issuer(section: &Section<'_>, environment: Environment<'_>) -> Option<Issuer>
         }
         all(members, |member| member.choice(&ALGORITHMS))
     });
-    let leeway = section.value("leeway", BOUNDED_LEEWAY.read);
+    let leeway = section.value("leeway", |field| BOUNDED_LEEWAY.read(field));
     let issuer = name.clone().flatten().unwrap_or_else(|| "default".to_owned());
     let keys = section.need("keys").and_then(|field| keys(&field.hidden(), issuer, algorithms.as_deref(), environment));
     let audience = audience?.unwrap_or_default();
     Some(Issuer { name: name?, audience, algorithms: algorithms?, keys: keys?, leeway: leeway? })
-}
-
-fn filled(field: Field<'_>) -> Option<String> {
-    let text = field.text()?;
-    if text.is_empty() {
-        field.must("be a text that is not empty");
-        return None;
-    }
-    Some(text.to_owned())
-}
-
-fn token_from(field: Field<'_>) -> Option<Vec<Attribute>> {
-    let members = field.list()?;
-    if members.is_empty() {
-        field.must("name at least one header or cookie");
-        return None;
-    }
-    all(members, |member| carrier(&member))
-}
-
-/// A header or a cookie. Queries are excluded because they end up in logs (RFC 6750, section 5.3).
-fn carrier(field: &Field<'_>) -> Option<Attribute> {
-    match Attribute::parse(field.text()?) {
-        Ok(attribute @ (Attribute::Header(_) | Attribute::Cookie(_))) => Some(attribute),
-        _ => {
-            field.must(CARRIER);
-            None
-        }
-    }
 }

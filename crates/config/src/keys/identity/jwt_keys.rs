@@ -6,38 +6,23 @@ use serde_json::json;
 use crate::language::environment::Environment;
 use crate::language::key::{Key as DeclaredKey, Mapping, PATH, TEXT};
 use crate::language::reader::Field;
+use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::suggest::listed;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ValueKind};
 use identity::jwt::algorithm::{algorithm_name, shortest_secret};
 use identity::jwt::keys::{Key, KeyError, KeySet, Origin};
 use identity::jwt::{KeySource, jwks};
 
-const JWKS_URL_SHAPE: &str = "be an https URL (http only to this machine), without a user";
-
-const JWKS_URL: ValueKind<ReadField<String>> = ValueKind {
-    text: "URL",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": r"^(https://[^/?#@]+|http://(localhost|127[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?)([/?#]|$)",
-                "patternErrorMessage": format!("must {JWKS_URL_SHAPE}")
-            },
-            reference()
-        ]})
-    },
-    read: jwks_url,
-};
-
-fn jwks_url(field: Field<'_>) -> Option<String> {
-    let url = field.text()?;
-    if !jwks::is_acceptable(url) {
-        field.hidden().must(JWKS_URL_SHAPE);
-        return None;
-    }
-    Some(url.to_owned())
-}
+const JWKS_URL: ValueKind<ParseText<String>> = ValueKind::reporting(
+    "URL",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &[r"^(https://[^/?#@]+|http://(localhost|127[0-9.]+|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?)([/?#]|$)"],
+        "be an https URL (http only to this machine), without a user",
+    )),
+    |url| jwks::is_acceptable(url).then(|| url.to_owned()),
+    |field, must| field.clone().hidden().must(must),
+);
 
 pub static KEYS: Mapping = Mapping {
     heading: Some("key in `keys`"),
@@ -85,7 +70,7 @@ pub fn keys(
         return Some(KeySource::Unknown);
     }
     if *key == "jwks_url" {
-        let url = (JWKS_URL.read)(field.clone())?;
+        let url = JWKS_URL.read(field.clone())?;
         return Some(KeySource::Fetched(jwks::Settings { issuer, url }));
     }
     let set = match *key {

@@ -7,10 +7,11 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use crate::keys::listeners::HeaderSenders;
-use crate::language::key::{Key, POSITIVE_DURATION, Type, names, networks};
+use crate::keys::network_list::SOME_NETWORKS;
+use crate::language::key::{Key, POSITIVE_DURATION, Type, names};
 use crate::language::reader::{Field, Section, all};
+use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
 use base::time::Micros;
 use base::tls::server::{ClientAuth, Server};
 use request::door::Door;
@@ -81,11 +82,10 @@ const ORIGINAL_REQUEST: [(&str, OriginalRequest); 3] = [
     ("path", OriginalRequest::Path),
 ];
 
-const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> = ValueKind {
-    text: "`403`",
-    schema: || json!({"anyOf": [{"enum": [403, "403"]}, reference()]}),
-    read: |field| field.choice(&[("403", RefuseWith::Forbidden)]),
-};
+const REFUSALS: [(&str, RefuseWith); 1] = [("403", RefuseWith::Forbidden)];
+
+const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> =
+    ValueKind::new("`403`", Shape::Numerals(&names(&REFUSALS)), |field| field.choice(&REFUSALS));
 
 pub const DECIDE: Key = Key::optional(
     "decide",
@@ -96,7 +96,7 @@ pub const DECIDE: Key = Key::optional(
 
 pub const CLIENTS: Key = Key::depends(
     "clients",
-    networks(1),
+    SOME_NETWORKS.declared(),
     "those with a certificate, if `client_auth` is `required`",
     "With `decide`: the proxies that may ask. They are believed; other connections are closed.",
 );
@@ -127,7 +127,7 @@ const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "an
 
 /// What the schema says of these keys together.
 pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
-    let required = json!({"anyOf": [{"const": "required"}, reference()]});
+    let required = Shape::Words(&["required"]).schema();
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
         json!({"properties": {"tls": {"properties": {"certificates": {"items": shows}}}}, "required": ["tls"]});
@@ -157,9 +157,9 @@ pub fn decide(
         return (!COMPANIONS.iter().any(|name| section.has(name))).then_some(None);
     };
     let doors = doors(&field);
-    let clients = section.optional("clients", clients);
+    let clients = section.optional("clients", |field| SOME_NETWORKS.read(field));
     let original_request = section.optional("original_request", |field| field.choice(&ORIGINAL_REQUEST));
-    let refuse_with = section.optional("refuse_with", REFUSE_WITH.read);
+    let refuse_with = section.optional("refuse_with", |field| REFUSE_WITH.read(field));
     let answer_within = section.optional("answer_within", |field| field.positive_duration());
     // Wrong `tls` has been reported, and says nothing of its certificates.
     let lacks_certificates = tls.is_some_and(|tls| !tls.is_some_and(requires_certificates));
@@ -211,15 +211,6 @@ fn doors(field: &Field<'_>) -> Option<Vec<Door>> {
         Some(())
     })?;
     Some(doors)
-}
-
-fn clients(field: Field<'_>) -> Option<Vec<IpNet>> {
-    let members = field.list()?;
-    if members.is_empty() {
-        field.must("have at least one network");
-        return None;
-    }
-    all(members, |member| member.network())
 }
 
 /// Whether no client is served without a certificate.

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use crate::language::environment::Environment;
-use crate::language::key::{BOOLEAN, Key, Mapping, PATH, Type, unconstrained};
+use crate::language::key::{BOOLEAN, Key, Mapping, PATH, Type, names, unconstrained};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
 use base::http_protocol::HttpProtocol;
 use base::named_file::NamedFile;
 use base::tls::server::{CertificateSettings, ClientAuth, FileKey, MinVersion, Server, Settings, UnknownNames};
@@ -16,11 +16,8 @@ const CLIENT_AUTH: [(&str, ClientAuth); 3] =
 
 const VERSIONS: [(&str, MinVersion); 2] = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
 
-const MIN_VERSION: ValueKind<ReadField<MinVersion>> = ValueKind {
-    text: "`1.2`, `1.3`",
-    schema: || json!({"anyOf": [{"enum": ["1.2", "1.3", 1.2, 1.3]}, reference()]}),
-    read: |field| field.choice(&VERSIONS),
-};
+const MIN_VERSION: ValueKind<ReadField<MinVersion>> =
+    ValueKind::new("`1.2`, `1.3`", Shape::Numerals(&names(&VERSIONS)), |field| field.choice(&VERSIONS));
 
 static CERTIFICATE: Mapping = Mapping {
     heading: Some("key in `certificates`"),
@@ -36,7 +33,7 @@ static CERTIFICATE: Mapping = Mapping {
         ),
         Key::depends(
             "client_auth",
-            Type::Choice(&["off", "optional", "required"]),
+            Type::Choice(&names(&CLIENT_AUTH)),
             "`off`; required with `client_ca_file`",
             "Whether clients show a certificate. `optional`: one that is shown must verify.",
         ),
@@ -86,7 +83,7 @@ pub fn listener_tls(field: Field<'_>, environment: Environment<'_>, protocols: &
         let numbered = members.into_iter().enumerate();
         Some(numbered.map(|(entry, field)| certificate(field, entry, environment, &mut files)).collect::<Vec<_>>())
     });
-    let min_version = section.value("min_version", MIN_VERSION.read);
+    let min_version = section.value("min_version", |field| MIN_VERSION.read(field));
     let strict_sni = section.value("strict_sni", |field| field.boolean());
     section.close();
     let is_read = min_version.is_some() && strict_sni.is_some();

@@ -20,9 +20,10 @@ use crate::keys::listeners::listener_protocols::{LISTENER_PROTOCOLS, listener_pr
 use crate::keys::listeners::listener_tls::{LISTENER_TLS, listener_tls};
 use crate::keys::listeners::socket_mode::{SOCKET_MODE_KEY, SocketMode, socket_mode};
 use crate::keys::listeners::taken_addresses::TakenAddresses;
+use crate::keys::network_list::SOME_NETWORKS;
 use crate::keys::rules::names::unique_name;
 use crate::language::environment::Environment;
-use crate::language::key::{Key, Mapping, NAME, Type, networks, unconstrained};
+use crate::language::key::{Key, Mapping, NAME, Type, unconstrained};
 use crate::language::reader::{Field, Section, all};
 use base::endpoint_address::EndpointAddress;
 use base::http_protocol::HttpProtocol;
@@ -123,7 +124,7 @@ pub enum HeaderSenders {
 static PROXY_PROTOCOL: Mapping = Mapping {
     heading: Some("key in `proxy_protocol`"),
     definition: None,
-    keys: &[Key::required("from", networks(1), "The load balancers. Other connections are closed.")],
+    keys: &[Key::required("from", SOME_NETWORKS.declared(), "The load balancers. Other connections are closed.")],
     constraints: unconstrained,
 };
 
@@ -171,7 +172,7 @@ pub fn listeners(
     addresses: &mut TakenAddresses,
 ) -> Option<Vec<Listener>> {
     let listen = file.value("listen", |field| {
-        let address = (LISTEN_ADDRESS.read)(field.clone())?;
+        let address = LISTEN_ADDRESS.read(field.clone())?;
         match (file.has("listen"), file.has("listeners")) {
             // What stands for an unknown address is no address of the file.
             (true, false) if file.is_unknown("listen") => {}
@@ -220,7 +221,7 @@ fn listener(
     let section = field.section(&LISTENER)?;
     let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
     let address = section.need("address").and_then(|field| {
-        let address = field.known_or("0.0.0.0:0", LISTEN_ADDRESS.read)?;
+        let address = field.known_or("0.0.0.0:0", |field| LISTEN_ADDRESS.read(field))?;
         taken.addresses.take(&field, &address)?;
         Some(address)
     });
@@ -248,14 +249,7 @@ fn proxy_protocol(field: Field<'_>) -> Option<HeaderSenders> {
         return Some(if on { HeaderSenders::Anyone } else { HeaderSenders::Nobody });
     }
     let section = field.section(&PROXY_PROTOCOL)?;
-    let from = section.need("from").and_then(|field| {
-        let members = field.list()?;
-        if members.is_empty() {
-            field.must("have at least one network");
-            return None;
-        }
-        all(members, |member| member.network())
-    });
+    let from = section.need("from").and_then(|field| SOME_NETWORKS.read(field));
     section.close();
     Some(HeaderSenders::Networks(from?))
 }

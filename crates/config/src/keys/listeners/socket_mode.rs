@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::keys::listeners::socket_path::UNIX;
-use crate::language::key::Key;
+use crate::language::key::{Key, names};
 use crate::language::reader::Section;
+use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
 use base::endpoint_address::EndpointAddress;
 
 /// The permissions of a socket's file. Only the one to write means something: with it a process may connect.
@@ -30,11 +30,8 @@ impl SocketMode {
 const MODES: [(&str, SocketMode); 3] =
     [("600", SocketMode::User), ("660", SocketMode::Group), ("666", SocketMode::Everyone)];
 
-const SOCKET_MODE: ValueKind<ReadField<SocketMode>> = ValueKind {
-    text: "`600`, `660`, `666`",
-    schema: || json!({"anyOf": [{"enum": ["600", "660", "666", 600, 660, 666]}, reference()]}),
-    read: |field| field.choice(&MODES),
-};
+const SOCKET_MODE: ValueKind<ReadField<SocketMode>> =
+    ValueKind::new("`600`, `660`, `666`", Shape::Numerals(&names(&MODES)), |field| field.choice(&MODES));
 
 pub const SOCKET_MODE_KEY: Key = Key::depends(
     "socket_mode",
@@ -45,13 +42,13 @@ pub const SOCKET_MODE_KEY: Key = Key::depends(
 
 /// What the schema says of a listener that has the key.
 pub fn constraints() -> (&'static str, Value) {
-    let path = json!({"anyOf": [{"pattern": format!("^{UNIX}")}, reference()]});
+    let path = json!({"anyOf": [{"pattern": format!("^{UNIX}")}, {"$ref": "#/definitions/reference"}]});
     ("socket_mode", json!({"properties": {"address": path}}))
 }
 
 /// Reads the key of a listener, whose section this is, with its address. `None` after a problem has been reported.
 pub fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
-    let mode = section.optional("socket_mode", SOCKET_MODE.read);
+    let mode = section.optional("socket_mode", |field| SOCKET_MODE.read(field));
     let has_path = section.is_unknown("address") || address.is_none_or(|address| address.inet().is_none());
     if section.has("socket_mode") && !has_path {
         section.unwanted("socket_mode", "needs an `address` that is a path, like `unix:/run/tollgate.sock`");

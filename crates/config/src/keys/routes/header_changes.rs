@@ -7,8 +7,9 @@ use crate::keys::routes::header_names::{Message, UNKNOWN_VALUE, header_name};
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::key::{Key, Mapping};
 use crate::language::reader::{Field, all};
+use crate::language::shape::{List, Shape};
 use crate::language::value_kind::ValueKind;
-use crate::language::value_types::reference;
+use crate::language::value_types::SCALAR;
 use base::position::Position;
 use request::attribute::Attribute;
 use rules::route::header_changes::{FieldValue, HeaderChanges, ValuePart};
@@ -16,20 +17,19 @@ use rules::route::header_changes::{FieldValue, HeaderChanges, ValuePart};
 type ReadSet = fn(Field<'_>, Message, AttributeReader<'_>) -> Option<Vec<(HeaderName, FieldValue)>>;
 type ReadRemove = fn(Field<'_>, Message) -> Option<Vec<HeaderName>>;
 
-const SET: ValueKind<ReadSet> = ValueKind {
-    text: "mapping of texts",
-    schema: || json!({"type": "object", "additionalProperties": {"$ref": "#/definitions/scalar"}}),
-    read: set,
-};
+const SET: ValueKind<ReadSet> =
+    ValueKind::new("mapping of texts", Shape::Map { of: &SCALAR, least: 0, empty: "" }, set);
 
-const REMOVE: ValueKind<ReadRemove> = ValueKind {
-    text: "list of names",
-    schema: || {
-        let name = json!({"type": "string", "pattern": "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"});
-        json!({"type": "array", "items": {"anyOf": [name, reference()]}})
-    },
-    read: |field, message| all(field.list()?, |member| header_name(&member, member.text()?, message)),
-};
+const FIELD_NAME: Shape = Shape::text(&["^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"], "be the name of a header");
+
+const REMOVE: ValueKind<ReadRemove> =
+    ValueKind::new("list of names", Shape::List(List::of(&FIELD_NAME)), |field, message| {
+        all(field.list()?, |member| {
+            // Says why a name is not accepted, before the shape would.
+            let name = header_name(&member, member.text()?, message)?;
+            member.check(&FIELD_NAME).map(|()| name)
+        })
+    });
 
 pub static HEADER_CHANGES: Mapping = Mapping {
     heading: Some("key in `request_headers` and `response_headers`"),
@@ -48,8 +48,8 @@ pub static HEADER_CHANGES: Mapping = Mapping {
 
 pub fn header_changes(field: Field<'_>, message: Message, attributes: AttributeReader<'_>) -> Option<HeaderChanges> {
     let section = field.clone().section(&HEADER_CHANGES)?;
-    let set = section.value("set", |field| (SET.read)(field, message, attributes));
-    let remove = section.value("remove", |field| (REMOVE.read)(field, message));
+    let set = section.value("set", |field| (SET.checked(&field)?)(field, message, attributes));
+    let remove = section.value("remove", |field| (REMOVE.checked(&field)?)(field, message));
     let is_empty = field.is_empty();
     if is_empty {
         field.must("set or remove something");

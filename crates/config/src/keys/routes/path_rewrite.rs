@@ -1,11 +1,9 @@
 //! Reads `strip_prefix` and `replace_prefix`: what becomes of the first segments of a path.
 
-use serde_json::json;
-
 use crate::language::key::Key;
 use crate::language::reader::{Field, Section};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{self, Scalars, Shape};
+use crate::language::value_kind::{ParseText, ValueKind};
 use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use request::path::normalise;
@@ -24,23 +22,14 @@ pub const REPLACE_PREFIX: Key = Key::optional(
     "Replaces the segments before `/*` in the one `path` of the `match`.",
 );
 
-const PREFIX: ValueKind<ReadField<String>> = ValueKind {
-    text: "path",
-    schema: || {
-        json!({"anyOf": [
-            {"type": "string", "pattern": "^/", "patternErrorMessage": "must be a path, which begins with /"},
-            reference()
-        ]})
+const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
+    "path",
+    Shape::Text(shape::Text::new(Scalars::Spelling, &["^/"], "be a path in its normalised form, like /v1")),
+    |path| {
+        let is_normal = normalise(path.as_bytes()).is_ok_and(|normal| *normal == *path.as_bytes());
+        is_normal.then(|| path.to_owned())
     },
-    read: |field| {
-        let path = field.written()?;
-        let valid = path.starts_with('/') && normalise(path.as_bytes()).is_ok_and(|normal| *normal == *path.as_bytes());
-        if !valid {
-            field.must("be a path in its normalised form, like /v1");
-        }
-        valid.then(|| path.to_owned())
-    },
-};
+);
 
 /// What becomes of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +51,7 @@ pub fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> 
 }
 
 fn strip_prefix(field: &Field<'_>, conditions: Option<&[Condition]>) -> Option<PathRewrite> {
-    let prefix = (PREFIX.read)(field.clone())?.trim_end_matches('/').to_owned();
+    let prefix = PREFIX.read(field.clone())?.trim_end_matches('/').to_owned();
     if prefix.is_empty() {
         field.must("be at least one segment, like /v1");
         return None;
@@ -82,7 +71,7 @@ fn strip_prefix(field: &Field<'_>, conditions: Option<&[Condition]>) -> Option<P
 }
 
 fn replace_prefix(field: &Field<'_>, conditions: Option<&[Condition]>) -> Option<PathRewrite> {
-    let new = (PREFIX.read)(field.clone())?;
+    let new = PREFIX.read(field.clone())?;
     let prefixes: Option<Vec<Vec<u8>>> = match paths(conditions?) {
         Some([Text::Exact(path)]) => Some(vec![path.clone()]),
         Some(texts) => texts

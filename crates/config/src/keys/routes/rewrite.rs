@@ -7,23 +7,20 @@ use serde_json::json;
 use crate::keys::routes::path_rewrite::{REPLACE_PREFIX, STRIP_PREFIX, path_rewrite};
 use crate::language::key::{Key, Mapping};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::shape::Shape;
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::SCALAR;
 use rules::route::forwarding::Rewrite;
 use rules::rule::Condition;
 
-const HOST: ValueKind<ReadField<HeaderValue>> = ValueKind {
-    text: "host",
-    schema: || json!({"$ref": "#/definitions/scalar"}),
-    read: |field| {
-        let host = field.written()?;
+const HOST: ValueKind<ParseText<HeaderValue>> = ValueKind::new(
+    "host",
+    Shape::Said { must: "be a host, with a port or without one, like api.internal", of: &SCALAR },
+    |host| {
         let is_host = Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'));
-        let value = HeaderValue::from_str(host).ok().filter(|_| is_host);
-        if value.is_none() {
-            field.must("be a host, with a port or without one, like api.internal");
-        }
-        value
+        HeaderValue::from_str(host).ok().filter(|_| is_host)
     },
-};
+);
 
 pub static REWRITE: Mapping = Mapping {
     heading: Some("key in `rewrite`"),
@@ -36,7 +33,7 @@ pub static REWRITE: Mapping = Mapping {
 pub fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Rewrite> {
     let section = field.clone().section(&REWRITE)?;
     let path = path_rewrite(&section, conditions);
-    let host = section.optional("host", HOST.read);
+    let host = section.optional("host", |field| HOST.read(field));
     let is_empty = field.is_empty();
     if is_empty {
         field.must("rewrite something");

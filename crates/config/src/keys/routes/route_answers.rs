@@ -9,8 +9,9 @@ use crate::keys::routes::path_rewrite::{REPLACE_PREFIX, STRIP_PREFIX, path_rewri
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, TEXT, Type, names};
 use crate::language::reader::{Field, Section};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{Shape, Whole};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
+use crate::language::value_types::SCALAR;
 use rules::route::redirect::Redirect;
 use rules::route::target::Respond;
 use rules::rule::Condition;
@@ -21,30 +22,16 @@ const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 /// In bytes. It is in memory for as long as the configuration.
 const LONGEST_BODY: usize = 1 << 20;
 
-const CODE: ValueKind<ReadField<u16>> = ValueKind {
-    text: "`301`, `302`, `303`, `307`, `308`",
-    schema: || {
-        let texts = CODES.map(|(text, _)| text);
-        json!({"anyOf": [{"enum": CODES.map(|(_, code)| code)}, {"enum": texts}, reference()]})
-    },
-    read: |field| field.choice(&CODES),
-};
+const CODE: ValueKind<ReadField<u16>> =
+    ValueKind::new("`301`, `302`, `303`, `307`, `308`", Shape::Numerals(&names(&CODES)), |field| field.choice(&CODES));
 
-const STATUS: ValueKind<ReadField<u16>> = ValueKind {
-    text: "200 to 599",
-    schema: || {
-        let status = json!({"type": "integer", "minimum": 200, "maximum": 599, "not": {"enum": [502, 504]}});
-        json!({"anyOf": [status, reference()]})
-    },
-    read: |field| {
-        let status = field.whole(200..=599).and_then(|status| u16::try_from(status).ok())?;
-        if matches!(status, 502 | 504) {
-            field.wrong(format_args!("must not be {status}, which reports that an upstream failed"), None);
-            return None;
-        }
-        Some(status)
-    },
-};
+const STATUS: ValueKind<ParseText<u16>> = ValueKind::new(
+    "200 to 599",
+    Shape::Whole(Whole { except: &[502, 504], why: "which reports that an upstream failed", ..Whole::new(200, 599) }),
+    |status| status.parse().ok(),
+);
+
+const PORT: ValueKind<ParseText<u16>> = ValueKind::new("1 to 65535", Shape::whole(1, 65_535), |port| port.parse().ok());
 
 pub static REDIRECT: Mapping = Mapping {
     heading: Some("key in `redirect`"),
@@ -55,7 +42,7 @@ pub static REDIRECT: Mapping = Mapping {
         Key::depends("host", HOST.declared(), "as in the request", "The host to go to, without a port."),
         Key::depends(
             "port",
-            Type::Whole { least: 1, most: 65535 },
+            PORT.declared(),
             "that of the request; with a `scheme` or a `host`, the usual one",
             "The port to go to.",
         ),
@@ -84,33 +71,28 @@ pub static RESPOND: Mapping = Mapping {
     constraints: || json!({"not": {"required": ["body", "body_file"]}}),
 };
 
-const HOST: ValueKind<ReadField<String>> = ValueKind {
-    text: "host",
-    schema: || json!({"$ref": "#/definitions/scalar"}),
-    read: |field| {
-        let host = field.written()?;
+const HOST: ValueKind<ParseText<String>> = ValueKind::new(
+    "host",
+    Shape::Said { must: "be a host without a port, like www.example.com", of: &SCALAR },
+    |host| {
         let is_bare = http::uri::Authority::try_from(host).is_ok_and(|authority| authority.host() == host);
-        if !is_bare {
-            field.must("be a host without a port, like www.example.com");
-        }
         is_bare.then(|| host.to_owned())
     },
-};
+);
 
-pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> = ValueKind {
-    text: "mapping of texts",
-    schema: || json!({"type": "object", "additionalProperties": {"$ref": "#/definitions/scalar"}}),
-    read: headers,
-};
+pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> =
+    ValueKind::new("mapping of texts", Shape::Map { of: &SCALAR, least: 0, empty: "" }, headers);
 
 /// The redirection of a route with these conditions.
 pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
     let section = field.section(&REDIRECT)?;
-    let code = section.value("code", CODE.read);
+    let code = section.value("code", |field| CODE.read(field));
     let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
     // In place of one that is not known, a host that no request has: it must not look like a redirection to itself.
-    let host = section.get("host").map_or(Some(None), |field| field.known_or("unknown.invalid", HOST.read).map(Some));
-    let port = section.optional("port", |field| u16::try_from(field.whole(1..=65535)?).ok());
+    let host = section
+        .get("host")
+        .map_or(Some(None), |field| field.known_or("unknown.invalid", |field| HOST.read(field)).map(Some));
+    let port = section.optional("port", |field| PORT.read(field));
     let path = path_rewrite(&section, conditions);
     let changes = ["scheme", "host", "port", "strip_prefix", "replace_prefix"].iter().any(|name| section.has(name));
     if !changes {
@@ -126,10 +108,10 @@ pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Re
 
 pub fn respond(field: Field<'_>, environment: Environment<'_>) -> Option<Respond> {
     let section: Section<'_> = field.section(&RESPOND)?;
-    let status = section.need("status").and_then(STATUS.read);
+    let status = section.need("status").and_then(|field| STATUS.read(field));
     let body = body(&section, environment);
     let content_type = section.value("content_type", |field| header_value(&field));
-    let headers = section.value("headers", HEADERS.read);
+    let headers = section.value("headers", |field| HEADERS.read(field));
     if let (Some(204 | 205 | 304), Some(body)) = (status, &body)
         && !body.is_empty()
     {

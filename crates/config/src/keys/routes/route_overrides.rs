@@ -3,8 +3,10 @@
 use crate::keys::upstreams::upstream_timeouts::{CONNECT_DOC, READ_DOC, TOTAL, TOTAL_DOC, WRITE_DOC};
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::Shape;
 use crate::language::size;
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::SIZE;
 use rules::route::overrides::{Overrides, Timeouts, TotalTimeout};
 
 const OF_UPSTREAM: &str = "as in the upstream";
@@ -21,28 +23,16 @@ pub static ROUTE_TIMEOUTS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
+const MAX: ValueKind<ParseText<u32>> = ValueKind::new("0 to 7", Shape::whole(0, 7), |max| max.parse().ok());
+
 pub static ROUTE_RETRIES: Mapping = Mapping {
     heading: None,
     definition: None,
-    keys: &[Key::required(
-        "max",
-        Type::Whole { least: 0, most: 7 },
-        "Retries of one request, at another endpoint if there is one.",
-    )],
+    keys: &[Key::required("max", MAX.declared(), "Retries of one request, at another endpoint if there is one.")],
     constraints: unconstrained,
 };
 
-const BODY_BYTES: ValueKind<ReadField<u64>> = ValueKind {
-    text: "size",
-    schema: || serde_json::json!({"$ref": "#/definitions/size"}),
-    read: |field| {
-        let size = size::parse(field.written()?);
-        if size.is_none() {
-            field.must("be a size like 512B, 64KiB, 10MiB or 1GiB");
-        }
-        size
-    },
-};
+const BODY_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size", SIZE, size::parse);
 
 pub const TIMEOUTS_OF_ROUTE: Key = Key::optional(
     "timeouts",
@@ -66,7 +56,7 @@ pub const BODY_BYTES_OF_ROUTE: Key = Key::optional(
 pub fn overrides(section: &Section<'_>) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);
-    let body_bytes = section.optional("body_bytes", BODY_BYTES.read);
+    let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));
     Some(Overrides { timeouts: timeouts?.unwrap_or_default(), retries: retries?, body_bytes: body_bytes? })
 }
 
@@ -75,7 +65,7 @@ fn timeouts(field: Field<'_>) -> Option<Timeouts> {
     let own = |name: &str| section.optional(name, |field| field.positive_duration());
     let (connect, read, write) = (own("connect"), own("read"), own("write"));
     let total = section.optional("total", |field| {
-        (TOTAL.read)(field).map(|total| total.map_or(TotalTimeout::None, TotalTimeout::After))
+        TOTAL.read(field).map(|total| total.map_or(TotalTimeout::None, TotalTimeout::After))
     });
     section.close();
     Some(Timeouts { connect: connect?, read: read?, write: write?, total: total? })
@@ -83,7 +73,7 @@ fn timeouts(field: Field<'_>) -> Option<Timeouts> {
 
 fn retries(field: Field<'_>) -> Option<u32> {
     let section = field.section(&ROUTE_RETRIES)?;
-    let max = section.need("max").and_then(|field| field.whole(0..=7)).and_then(|max| u32::try_from(max).ok());
+    let max = section.need("max").and_then(|field| MAX.read(field));
     section.close();
     max
 }

@@ -1,15 +1,14 @@
 //! Reads `upstream` and `split_by` of a route: one upstream, or several with weights.
 
-use serde_json::json;
-
 use crate::keys::rules::attribute::AttributeReader;
-use crate::keys::rules::limit_keys::limit_key;
+use crate::keys::rules::limit_keys::{LIMIT_KEY, limit_key};
 use crate::keys::rules::names::checked;
 use crate::language::key::{Key, Type};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::Shape;
 use crate::language::suggest::nearest;
-use crate::language::value_kind::ValueKind;
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::NAME;
 use request::attribute::Attribute;
 use rules::route::UpstreamId;
 use rules::route::split::{Share, Split};
@@ -18,21 +17,20 @@ use rules::rule::LimitKey;
 
 type ReadUpstream = fn(&Field<'_>, Option<&[&str]>) -> Option<UpstreamId>;
 
-const LARGEST_WEIGHT: u64 = 1_000_000;
+const WEIGHT: ValueKind<ParseText<u32>> =
+    ValueKind::new("0 to 1000000", Shape::whole(0, 1_000_000), |weight| weight.parse().ok());
 
-const WEIGHTED: ValueKind<ReadUpstream> = ValueKind {
-    text: "text, or mapping of weights",
-    schema: || {
-        let weight = json!({"type": "integer", "minimum": 0, "maximum": LARGEST_WEIGHT});
-        let weights = json!({
-            "type": "object",
-            "minProperties": 1,
-            "additionalProperties": {"anyOf": [weight, reference()]}
-        });
-        json!({"anyOf": [{"$ref": "#/definitions/name"}, weights]})
+const WEIGHTED: ValueKind<ReadUpstream> = ValueKind::reporting(
+    "text, or mapping of weights",
+    Shape::either(&[
+        NAME,
+        Shape::Map { of: &WEIGHT.shape, least: 1, empty: "have at least one upstream with a weight above 0" },
+    ]),
+    named,
+    |field, _| {
+        checked(field, field.text_if_any().unwrap_or_default());
     },
-    read: named,
-};
+);
 
 pub const UPSTREAM_OF_ROUTE: Key = Key::depends(
     "upstream",
@@ -43,7 +41,7 @@ pub const UPSTREAM_OF_ROUTE: Key = Key::depends(
 
 pub const SPLIT_BY: Key = Key::optional(
     "split_by",
-    Type::Defined { name: "limit_key", text: "attribute" },
+    Type::Own { text: "attribute", shape: LIMIT_KEY },
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
@@ -59,12 +57,13 @@ pub fn upstreams_of_route(
         if section.has("split_by") {
             section.unwanted("split_by", "needs an `upstream` with several names");
         }
-        return named(field, upstreams).map(Target::Upstream);
+        return (WEIGHTED.checked(field)?)(field, upstreams).map(Target::Upstream);
     }
+    field.check(&WEIGHTED.shape)?;
     let pairs = field.pairs()?;
     let read = |(name, position, weight): (&str, _, Field<'_>)| {
         let upstream = known(&weight.clone().at(position), name, upstreams);
-        let weight = weight.whole(0..=LARGEST_WEIGHT).and_then(|weight| u32::try_from(weight).ok());
+        let weight = WEIGHT.read(weight);
         Some(Share { upstream: upstream?, name: name.to_owned(), weight: weight? })
     };
     let shares: Vec<_> = pairs.into_iter().map(read).collect();

@@ -5,11 +5,23 @@ use serde_json::json;
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::Field;
+use crate::language::shape::{Decimal, Definition, Least, Shape};
+use crate::language::value_types::AMOUNT;
 use ledger::cost::{Cost, ExtraDecimals};
 use request::attribute::Attribute;
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
-const FROM_ZERO: Type = Type::Defined { name: "amount_from_zero", text: "number from 0" };
+const AMOUNT_FROM_ZERO: Shape = Shape::Named(&Definition {
+    name: "amount_from_zero",
+    shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
+});
+
+const FROM_ZERO: Type = Type::Own { text: "number from 0", shape: AMOUNT_FROM_ZERO };
+
+const VERIFIED_ATTRIBUTE: Shape = Shape::Named(&Definition {
+    name: "verified_attribute",
+    shape: Shape::text(&[r"^(jwt|key):[\s\S]"], "be jwt:<claim> or key:<column>"),
+});
 
 pub static CLAIMED: Mapping = Mapping {
     heading: Some("key of a number from a credential"),
@@ -17,14 +29,14 @@ pub static CLAIMED: Mapping = Mapping {
     keys: &[
         Key::required(
             "from",
-            Type::Defined { name: "verified_attribute", text: "`jwt:<claim>`, `key:<column>`" },
+            Type::Own { text: "`jwt:<claim>`, `key:<column>`", shape: VERIFIED_ATTRIBUTE },
             "The claim or the column that holds it.",
         ),
         Key::required("default", FROM_ZERO, "The number of a request without it."),
         Key::default("min", FROM_ZERO, "0", "A smaller number is raised to this."),
         Key::required(
             "max",
-            Type::Defined { name: "amount", text: "above 0, at least `min`" },
+            Type::Own { text: "above 0, at least `min`", shape: AMOUNT },
             "A larger number is lowered to this.",
         ),
     ],
@@ -106,7 +118,8 @@ fn claimed<'t>(
 /// What a client could write itself is no source of its limit.
 fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
     let text = field.text()?;
-    match attributes.attribute(field, text)? {
+    let attribute = attributes.attribute(field, text)?;
+    match attribute {
         Attribute::Claim(name) => Some(Attribute::ClaimedAmount(name)),
         column @ (Attribute::KeyId | Attribute::KeyPlan | Attribute::KeyColumn(_)) => Some(column),
         other => {
@@ -128,11 +141,8 @@ fn above_zero(kind: NumberKind, largest: u64, field: &Field<'_>) -> Option<Cost>
 fn from_zero(kind: NumberKind, largest: u64, field: &Field<'_>) -> Option<Cost> {
     match kind {
         NumberKind::Rps => {
-            let number = field.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
-            if number.is_none() {
-                field.must("be a number from 0 with at most 3 decimals");
-            }
-            number
+            field.check(&AMOUNT_FROM_ZERO)?;
+            Cost::parse(field.number()?.as_bytes(), ExtraDecimals::Refuse)
         }
         NumberKind::Burst | NumberKind::Limit => field.whole(0..=largest).map(Cost::from_tokens),
     }

@@ -1,34 +1,36 @@
 //! Reads what a request pays at a limit: `cost_source`, and the costs that go with it.
 
-use serde_json::json;
-
 use crate::language::key::{Key, Type};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::suggest::nearest_spelling;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 use rules::rule::Price;
 
 /// A cost. Its reader compares it with the most that a limit can hold.
-const AMOUNT: Type = Type::Defined { name: "amount", text: "above 0" };
-
-const SOURCE_SHAPE: &str = "be fixed, header:<name> or query:<name>";
+const AMOUNT: Type = Type::Own { text: "above 0", shape: value_types::AMOUNT };
 
 /// `None` is `fixed`.
-const SOURCE: ValueKind<ReadField<Option<Attribute>>> = ValueKind {
-    text: "`fixed`, `header:<name>`, `query:<name>`",
-    schema: || {
-        let attribute = json!({
-            "type": "string",
-            "pattern": r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])",
-            "patternErrorMessage": format!("must {SOURCE_SHAPE}")
-        });
-        json!({"anyOf": [attribute, {"const": "fixed"}, reference()]})
+const SOURCE: ValueKind<ParseText<Option<Attribute>>> = ValueKind::reporting(
+    "`fixed`, `header:<name>`, `query:<name>`",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &["^fixed$", r"^(header:[!#$%&'*+.^_`|~0-9A-Za-z-]+$|query:[\s\S])"],
+        "be fixed, header:<name> or query:<name>",
+    )),
+    |text| match Attribute::parse(text) {
+        _ if text == "fixed" => Some(None),
+        Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
+        _ => None,
     },
-    read: source,
-};
+    |field, must| {
+        let text = field.text_if_any().unwrap_or_default();
+        field.must_hinting(must, nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]));
+    },
+);
 
 pub const COST_SOURCE: Key =
     Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
@@ -38,7 +40,7 @@ pub const DEFAULT_COST: Key = Key::default("default_cost", AMOUNT, "1", "The cos
 pub const MIN_COST: Key = Key::default("min_cost", AMOUNT, "1", "A smaller requested cost is raised to this.");
 pub const MAX_COST: Key = Key::optional(
     "max_cost",
-    Type::Defined { name: "amount", text: "at least `min_cost`" },
+    Type::Own { text: "at least `min_cost`", shape: value_types::AMOUNT },
     "A larger requested cost is lowered to this.",
 );
 
@@ -51,7 +53,7 @@ pub struct Ceiling {
 
 /// What a request pays. Without a `ceiling`, which then is wrong itself, costs are not compared with it.
 pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
-    let source = section.value("cost_source", SOURCE.read);
+    let source = section.value("cost_source", |field| SOURCE.read(field));
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
     let default = section.value("default_cost", |field| cost(&field, ceiling));
     let min = section.value("min_cost", |field| cost(&field, ceiling));
@@ -75,19 +77,4 @@ fn cost(field: &Field<'_>, ceiling: Option<Ceiling>) -> Option<Cost> {
         return None;
     }
     Some(cost)
-}
-
-fn source(field: Field<'_>) -> Option<Option<Attribute>> {
-    let text = field.text()?;
-    if text == "fixed" {
-        return Some(None);
-    }
-    match Attribute::parse(text) {
-        Ok(attribute @ (Attribute::Header(_) | Attribute::Query(_))) => Some(Some(attribute)),
-        _ => {
-            let hint = nearest_spelling(text, &["fixed", "header:<name>", "query:<name>"]);
-            field.must_hinting(SOURCE_SHAPE, hint);
-            None
-        }
-    }
 }

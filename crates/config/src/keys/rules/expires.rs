@@ -1,30 +1,29 @@
 //! Reads `expires`: when a rule with an `action` ends.
 
-use serde_json::json;
-
-use crate::language::reader::{Field, Section};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::reader::Section;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::rfc3339;
 use base::time::Timestamp;
 
-const SHAPE: &str = "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z";
-
-pub const EXPIRES: ValueKind<ReadField<Timestamp>> = ValueKind {
-    text: "date and time",
-    schema: || {
-        let moment = json!({
-            "type": "string",
-            "pattern": r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-6][0-9](\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
-            "patternErrorMessage": format!("must {SHAPE}")
-        });
-        json!({"anyOf": [moment, reference()]})
+/// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
+pub const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
+    "date and time",
+    Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[
+            r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-6][0-9](\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+        ],
+        "be a date and time like 2026-12-01T00:00:00+01:00 or 2026-11-30T23:00:00Z",
+    )),
+    |text| {
+        // A moment before 1970 has passed in any case.
+        Some(Timestamp(u64::try_from(rfc3339::parse(text)?).unwrap_or(0)))
     },
-    read: moment,
-};
+);
 
 pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
-    let until = rule.optional("expires", EXPIRES.read);
+    let until = rule.optional("expires", |field| EXPIRES.read(field));
     if rule.has("expires") && !rule.has("action") {
         rule.unwanted("expires", "must stand beside `action`: a limit does not end");
         return None;
@@ -32,21 +31,12 @@ pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
     until
 }
 
-/// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
-fn moment(field: Field<'_>) -> Option<Timestamp> {
-    let moment = rfc3339::parse(field.written()?);
-    if moment.is_none() {
-        field.must(SHAPE);
-    }
-    // A moment before 1970 has passed in any case.
-    Some(Timestamp(u64::try_from(moment?).unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::keys::rules::RULE;
     use crate::language::problem::Report;
+    use crate::language::reader::Field;
     use crate::language::tree;
 
     #[track_caller]

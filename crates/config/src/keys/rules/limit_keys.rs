@@ -2,24 +2,31 @@
 
 use std::collections::HashSet;
 
-use serde_json::json;
-
 use crate::keys::rules::attribute::AttributeReader;
 use crate::language::reader::{Field, all};
+use crate::language::shape::{Definition, List, Shape};
 use crate::language::value_kind::ValueKind;
 use request::attribute::Attribute;
 use rules::rule::{Fold, KeyPart, LimitKey};
 
-type ReadLimitKeys = fn(&Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
+type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
-pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> = ValueKind {
-    text: "list",
-    schema: || json!({"type": "array", "uniqueItems": true, "items": {"$ref": "#/definitions/limit_key"}}),
-    read: limit_keys,
-};
+/// One of the attributes, or of several the first that the request has.
+pub const LIMIT_KEY: Shape = Shape::Named(&Definition {
+    name: "limit_key",
+    shape: Shape::text(
+        &[
+            r"^(\s*(lower\(\s*)?((jwt|query|cookie|descriptor):[^|]*[^|\s][^|]*|(header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:id|key:plan|key:[A-Za-z0-9_.-]{1,64}|ip:address|method|host|scheme|listener|tls:sni|tls:client_fingerprint|tls:client_subject|tls:client_dns|tls:client_uri|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)\s*\)?)\s*(\||$))+$",
+        ],
+        "be attributes like jwt:sub, header:x-user or ip:address, with | between alternatives",
+    ),
+});
+
+pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> =
+    ValueKind::new("list", Shape::List(List { unique: true, ..List::of(&LIMIT_KEY) }), limit_keys);
 
 /// A set: no entry may be there twice.
-fn limit_keys(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<LimitKey>> {
+fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<LimitKey>> {
     let members = field.list()?;
     let keys = all(members.clone(), |member| limit_key(&member, attributes))?;
     let mut seen = HashSet::new();
@@ -55,6 +62,7 @@ pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<L
         field.must("list at most 255 alternatives");
         return None;
     }
+    field.check(&LIMIT_KEY)?;
     let text = alternatives.iter().map(KeyPart::to_string).collect::<Vec<_>>().join("|");
     Some(LimitKey { text, alternatives })
 }

@@ -10,6 +10,7 @@ use crate::language::key::{Key, Mapping, PATH, Type};
 use crate::language::network;
 use crate::language::problem::{ListForm, ReadList};
 use crate::language::reader::Field;
+use crate::language::value_types;
 use base::position::Position;
 use request::attribute::Attribute;
 use request::list_file::{NetworkList, TextList, WrongLine};
@@ -31,7 +32,7 @@ pub static LIST_FILE: Mapping = Mapping {
 };
 
 /// A path, or a mapping with one.
-pub const LIST: Type = Type::DefinedOr { name: "path", text: "path, or mapping", mapping: &LIST_FILE };
+pub const LIST: Type = Type::OwnOr { text: "path, or mapping", shape: value_types::PATH, mapping: &LIST_FILE };
 
 pub fn in_file(field: &Field<'_>, attribute: Option<&Attribute>, environment: Environment<'_>) -> Option<Expectation> {
     if attribute == Some(&Attribute::Address) {
@@ -114,7 +115,7 @@ pub fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
         return Some(NamedList { name: field.clone(), max_shrink: Some(50) });
     }
     let section = field.clone().section(&LIST_FILE)?;
-    let (name, max_shrink) = (section.need("file"), section.value("max_shrink", PERCENT.read));
+    let (name, max_shrink) = (section.need("file"), section.value("max_shrink", |field| PERCENT.read(field)));
     section.close();
     Some(NamedList { name: name?, max_shrink })
 }

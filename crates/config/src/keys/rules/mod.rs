@@ -34,8 +34,9 @@ use crate::keys::rules::rule_limits::{SharedSettings, rule_limits};
 use crate::keys::rules::rule_match::{CONDITIONS, ConditionReader};
 use crate::language::key::{BOOLEAN, Key, Mapping, NAME, Type, names};
 use crate::language::reader::{Field, Section, all};
+use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::value_types::NAME_PATTERN;
 use rules::rule::{Action, Expose, Limit, LimitKey, Mode, OnStoreFailure, Otherwise, RefusalStatus, Rule};
 
 const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("shadow", Mode::Shadow)];
@@ -57,12 +58,8 @@ const OF_CHARGES: [&str; 9] = [
 
 pub const MODE: Type = Type::Choice(&names(&MODES));
 
-/// A choice whose names may be written as numbers.
-const STATUS: ValueKind<ReadField<RefusalStatus>> = ValueKind {
-    text: "`429`, `503`",
-    schema: || json!({"anyOf": [{"enum": [429, 503, "429", "503"]}, reference()]}),
-    read: |field| field.choice(&STATUSES),
-};
+const STATUS: ValueKind<ReadField<RefusalStatus>> =
+    ValueKind::new("`429`, `503`", Shape::Numerals(&names(&STATUSES)), |field| field.choice(&STATUSES));
 
 pub static RULE: Mapping = Mapping {
     heading: Some("key of a rule"),
@@ -135,7 +132,7 @@ fn rule_constraints() -> Value {
             {"properties": {"limits": {
                 "minProperties": 1,
                 "propertyNames": {
-                    "pattern": "^[A-Za-z0-9_.-]{1,64}$",
+                    "pattern": NAME_PATTERN,
                     "patternErrorMessage": "must be 1 to 64 of letters, digits, _ . and -"
                 }
             }}},
@@ -242,7 +239,7 @@ impl<'k> RuleReader<'k> {
             None if keys.as_ref().is_some_and(Vec::is_empty) => Some(Expose::No),
             None => Some(Expose::Yes),
         };
-        let refusal = section.value("status", STATUS.read);
+        let refusal = section.value("status", |field| STATUS.read(field));
         let on_store_failure = match section.get("on_store_failure") {
             Some(field) => on_store_failure(field),
             None => Some(self.defaults.on_store_failure),
@@ -263,7 +260,7 @@ impl<'k> RuleReader<'k> {
     }
 
     fn limit_keys(&self, field: &Field<'_>) -> Option<Vec<LimitKey>> {
-        (LIMIT_KEYS.read)(field, self.defaults.conditions.attributes)
+        (LIMIT_KEYS.checked(field)?)(field.clone(), self.defaults.conditions.attributes)
     }
 
     /// Checks what clients would see of a rule. One of several limits is shown as `rule.limit`, which must not be the

@@ -3,16 +3,15 @@
 use std::collections::HashSet;
 
 use crate::language::reader::{Field, Section};
+use crate::language::shape::matches;
+use crate::language::value_types::{NAME_MUST, NAME_PATTERN};
 
-/// A name that every place can show alike. `None` after reporting, at `field`, that it is not one.
+/// A name that every place can show alike, which may be the key of `field`. `None` after reporting, at `field`, that it is not
+/// one.
 pub fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
-    let valid = (1..=64).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+    let valid = matches(NAME_PATTERN, name);
     if !valid {
-        field.wrong(
-            format_args!("a name must be 1 to 64 of letters, digits, `_`, `.` and `-`, is `{}`", name.escape_debug()),
-            None,
-        );
+        field.wrong(format_args!("a name must {NAME_MUST}, is `{}`", name.escape_debug()), None);
     }
     valid.then_some(name)
 }

@@ -9,57 +9,56 @@ use crate::keys::rules::list_files::{LIST, cidr_file, in_file};
 use crate::language::environment::Environment;
 use crate::language::key::{BOOLEAN, Key, Mapping, TEXT, Type};
 use crate::language::reader::{Field, Section, all};
+use crate::language::shape::{Definition, List, Shape};
 use crate::language::value_kind::ValueKind;
+use crate::language::value_types::{NETWORK, SCALAR};
 use base::position::Position;
 use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use request::request::ClientAddress;
 use rules::rule::Condition;
 
-pub const CONDITIONS: Type = Type::Defined { name: "conditions", text: "mapping" };
+pub const CONDITIONS: Type =
+    Type::Own { text: "mapping", shape: Shape::Conditions { definition: "conditions", least: 0, empty: "" } };
 
 /// Reads an operator, which depends on the attribute that it is for, if that is valid.
 type ReadOperator = fn(Field<'_>, Option<&Attribute>) -> Option<Expectation>;
 
-const CIDR: ValueKind<ReadOperator> = ValueKind {
-    text: "network or list of networks",
-    schema: || {
-        let network = json!({"$ref": "#/definitions/network"});
-        json!({"anyOf": [network, {"type": "array", "minItems": 1, "items": network}]})
-    },
-    read: |field, attribute| {
+const CIDR: ValueKind<ReadOperator> = ValueKind::new(
+    "network or list of networks",
+    Shape::OneOrList(List::filled(&NETWORK, "have at least one network")),
+    |field, attribute| {
         if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
             field.wrong("`cidr` is for ip:address only", None);
             return None;
         }
-        let members = field.one_or_list()?;
-        if members.is_empty() {
-            field.must("have at least one network");
-            return None;
-        }
-        all(members, |member| member.network()).map(Expectation::Cidr)
+        all(field.one_or_list()?, |member| member.network()).map(Expectation::Cidr)
     },
-};
+);
+
+/// The values of a condition, without brackets if there is one.
+const TEXTS: Shape = Shape::Named(&Definition {
+    name: "texts",
+    shape: Shape::OneOrList(List::filled(&SCALAR, "have at least one value")),
+});
+
+const IN: Type = Type::Own { text: "list", shape: Shape::List(List::filled(&SCALAR, "have at least one value")) };
 
 pub static OPERATORS: Mapping = Mapping {
     heading: Some("operator"),
     definition: Some("operators"),
     keys: &[
-        Key::optional(
-            "in",
-            Type::ListOf { name: "scalar", text: "list", least: 1 },
-            "The value is equal to one of these.",
-        ),
+        Key::optional("in", IN, "The value is equal to one of these."),
         Key::optional(
             "not",
-            Type::Defined { name: "texts", text: "text or list" },
+            Type::Own { text: "text or list", shape: TEXTS },
             "The value is equal to none of these, or missing.",
         ),
         Key::optional("prefix", TEXT, "The value begins with this."),
         Key::optional("suffix", TEXT, "The value ends with this."),
         Key::optional(
             "regex",
-            Type::Defined { name: "scalar", text: "pattern" },
+            Type::Own { text: "pattern", shape: SCALAR },
             "The pattern is found in the value; `^` and `$` anchor it. No look-around, no back-references.",
         ),
         Key::optional("present", BOOLEAN, "`true`: the attribute has a value. `false`: it has none."),
@@ -116,7 +115,7 @@ impl ConditionReader<'_> {
             section.get("suffix").map(|field| bytes(field).map(Expectation::Suffix)),
             section.get("regex").map(|field| regex(&field)),
             section.get("present").map(|field| field.boolean().map(Expectation::Present)),
-            section.get("cidr").map(|field| (CIDR.read)(field, attribute)),
+            section.get("cidr").map(|field| (CIDR.checked(&field)?)(field, attribute)),
             section.get("in_file").map(|field| in_file(&field, attribute, self.environment)),
             section.get("cidr_file").map(|field| cidr_file(&field, attribute, self.environment)),
         ];
@@ -134,12 +133,8 @@ impl ConditionReader<'_> {
     }
 
     fn texts(&self, field: &Field<'_>, attribute: Option<&Attribute>) -> Option<Vec<Text>> {
-        let members = field.one_or_list()?;
-        if members.is_empty() {
-            field.must("have at least one value");
-            return None;
-        }
-        all(members, |member| self.text(&member, attribute))
+        field.check(&TEXTS)?;
+        all(field.one_or_list()?, |member| self.text(&member, attribute))
     }
 
     /// A text in the form that the values of its attribute have.

@@ -2,22 +2,24 @@
 
 use serde_json::json;
 
-use crate::keys::store::host_ports::HostPorts;
+use crate::keys::store::host_ports::{host_port, host_ports, wrong_host_port};
 use crate::language::key::{Key, Mapping, Type, names};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::shape::{List, Shape};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use base::host_port::HostPort;
 use stores::redis::cluster::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
-const HOSTS: HostPorts = HostPorts {
-    member: "node",
-    default_port: DEFAULT_PORT,
-    shape: "be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379",
-    no_database: "a cluster has one database, 0: nothing follows the port",
-};
+const NODE: ValueKind<ParseText<HostPort>> = host_port(
+    "be a host with a port, like n1.internal:6379 or [2001:db8::1]:6379",
+    |field, must| wrong_host_port(field, must, "a cluster has one database, 0: nothing follows the port"),
+    |text| HostPort::parse(text, DEFAULT_PORT),
+);
 
 const NODES: ValueKind<ReadField<Vec<HostPort>>> =
-    ValueKind { text: "list of `HOST:PORT`", schema: || HOSTS.schema(), read: |field| HOSTS.read(&field) };
+    ValueKind::new("list of `HOST:PORT`", Shape::List(List::filled(&NODE.shape, "name at least one node")), |field| {
+        host_ports(&field, NODE)
+    });
 
 /// The value of `place`, without the number of hash tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub static CLUSTER: Mapping = Mapping {
 pub fn cluster(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLUSTER)?;
     // In place of unknown nodes, some that every password may be sent to.
-    let nodes = section.need("nodes").and_then(NODES.read);
+    let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let place = section.choice("place", &PLACES);
     let hash_tags = section.whole("hash_tags");
     if place == Some(PlaceName::Together) {

@@ -11,11 +11,12 @@ use serde_json::json;
 
 use crate::keys::store::postgres::{POSTGRES, postgres as read_postgres};
 use crate::keys::store::redis::{REDIS, redis as read_redis};
-use crate::language::duration::UNITS;
+use crate::language::duration::{self, units};
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, POSITIVE_DURATION, Type, unconstrained};
 use crate::language::reader::Field;
-use crate::language::value_types::reference;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 use stores::memory::bucket_file::BucketFileSettings;
 use stores::{Settings, breaker, memory};
@@ -60,27 +61,30 @@ static MEMORY: Mapping = Mapping {
             "The largest number of buckets that are kept.",
         ),
         Key::optional("file", PATH, "Keeps buckets over a restart and a crash. Each gateway needs its own."),
-        Key::default("save_every", SAVE_EVERY, "1m", "How often `file` is written, which is what a crash may forget."),
+        Key::default(
+            "save_every",
+            SAVE_EVERY.declared(),
+            "1m",
+            "How often `file` is written, which is what a crash may forget.",
+        ),
     ],
     constraints: || json!({"dependencies": {"save_every": ["file"]}}),
 };
 
 /// A shorter one would keep a disk busy all the time.
-const SHORTEST_SAVE_INTERVAL: Micros = Micros(1_000_000);
-
-const SAVE_EVERY: Type = Type::Own {
-    text: "duration of at least `1s`",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": format!("^(0*[1-9][0-9]*({UNITS})|0*[1-9][0-9]{{3,}}ms)$"),
-                "patternErrorMessage": "must be a duration of at least 1s, like 10s, 1m or 1h"
-            },
-            reference()
-        ]})
+const SAVE_EVERY: ValueKind<ParseText<Micros>> = ValueKind::reporting(
+    "duration of at least `1s`",
+    Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[concat!("^(0*[1-9][0-9]*(", units!(), ")|0*[1-9][0-9]{3,}ms)$")],
+        "be a duration of at least 1s, like 10s, 1m or 1h",
+    )),
+    duration::parse,
+    |field, _| match field.duration() {
+        Some(_) => field.must("be at least 1s"),
+        None => {}
     },
-};
+);
 
 static BREAKER: Mapping = Mapping {
     heading: Some("key in `breaker`"),
@@ -147,22 +151,13 @@ fn memory(field: Field<'_>, environment: Environment<'_>) -> Option<memory::Sett
     let section = field.section(&MEMORY)?;
     let max_buckets = section.count("max_buckets");
     let path = section.optional("file", |field| environment.new_file(&field));
-    let save_every = section.value("save_every", |field| save_every(&field));
+    let save_every = section.value("save_every", |field| SAVE_EVERY.read(field));
     if !section.has("file") {
         section.unwanted("save_every", "must stand beside `file`");
     }
     section.close();
     let (path, save_every) = (path?, save_every?);
     Some(memory::Settings { max_buckets: max_buckets?, file: path.map(|path| BucketFileSettings { path, save_every }) })
-}
-
-fn save_every(field: &Field<'_>) -> Option<Micros> {
-    let interval = field.duration()?;
-    if interval < SHORTEST_SAVE_INTERVAL {
-        field.must("be at least 1s");
-        return None;
-    }
-    Some(interval)
 }
 
 fn breaker(field: Field<'_>) -> Option<breaker::Settings> {

@@ -3,31 +3,47 @@
 use serde_json::json;
 
 use crate::keys::client_tls::CLIENT_TLS;
-use crate::keys::store::store_login::{
-    PASSWORD, PASSWORD_FILE, name_schema, one_password, password, tls_of_any_host, url_schema, wrong_url,
-};
+use crate::keys::store::store_login::{PASSWORD, PASSWORD_FILE, one_password, password, tls_of_any_host, wrong_url};
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use stores::breaker;
 use stores::postgres::{Durability, InvalidUrl, Settings, TableName, Url};
 use stores::redis::Login;
 
-const URL_SHAPE: &str =
-    "must be a URL like postgres://tollgate@127.0.0.1/limits or postgres://tollgate@a,b:5433/limits";
+const URL: ValueKind<ParseText<Url>> = ValueKind::reporting(
+    "URL",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &["^postgres(ql)?://[^?#]+[?]?[^?#]*$"],
+        "be a URL like postgres://tollgate@127.0.0.1/limits or postgres://tollgate@a,b:5433/limits",
+    )),
+    |url| Url::parse(url).ok(),
+    no_url,
+);
 
-const URL: ValueKind<ReadField<Url>> =
-    ValueKind { text: "URL", schema: || url_schema("^postgres(ql)?://[^?#]+[?]?[^?#]*$", URL_SHAPE), read: url };
+fn no_url(field: &Field<'_>, must: &str) {
+    let must = match Url::parse(field.text_if_any().unwrap_or_default()) {
+        Ok(_) | Err(InvalidUrl::Shape) => must,
+        Err(InvalidUrl::SslMode) => "not have `sslmode` or its like: the key `tls` says whether and how to encrypt",
+        Err(InvalidUrl::Parameter) => "have no parameter other than target_session_attrs=read-write",
+        Err(InvalidUrl::NoUser) => "name the user, like postgres://tollgate@127.0.0.1/limits",
+    };
+    wrong_url(field, must);
+}
 
-const TABLE: ValueKind<ReadField<TableName>> = ValueKind {
-    text: "name of a table, `table` or `schema.table`",
-    schema: || name_schema("^([a-z_][a-z0-9_]{0,62}[.])?[a-z_][a-z0-9_]{0,54}$", TABLE_SHAPE),
-    read: table,
-};
-
-const TABLE_SHAPE: &str =
-    "must be 1 to 55 of lower-case letters, digits and `_`, not beginning with a digit; `SCHEMA.` may precede it";
+const TABLE: ValueKind<ParseText<TableName>> = ValueKind::reporting(
+    "name of a table, `table` or `schema.table`",
+    Shape::Text(Text::new(
+        Scalars::Written,
+        &["^([a-z_][a-z0-9_]{0,62}[.])?[a-z_][a-z0-9_]{0,54}$"],
+        "be 1 to 55 of lower-case letters, digits and `_`, not beginning with a digit; `SCHEMA.` may precede it",
+    )),
+    TableName::parse,
+    |field, must| field.wrong(format_args!("must {must}"), None),
+);
 
 const DURABILITY: [(&str, Durability); 3] = [
     (Durability::None.name(), Durability::None),
@@ -69,12 +85,14 @@ pub static POSTGRES: Mapping = Mapping {
 pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
     // In place of an unknown host, one to which every password may be sent.
-    let url = section.need("url").and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", URL.read));
+    let url = section
+        .need("url")
+        .and_then(|field| field.known_or("postgres://tollgate@localhost/tollgate", |field| URL.read(field)));
     let password = password(&section, environment, url.as_ref().and_then(|url| url.password.clone()));
     // Each host has a certificate for its own name.
     let tls = tls_of_any_host(&section, environment);
     let timeout = section.positive_duration("timeout");
-    let table = section.value("table", TABLE.read);
+    let table = section.value("table", |field| TABLE.read(field));
     let durability = section.choice("durability", &DURABILITY);
     section.close();
     let (url, password) = (url?, password?);
@@ -88,26 +106,4 @@ pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settin
         breaker: breaker::Settings::default(),
         gateways: 1,
     })
-}
-
-fn url(field: Field<'_>) -> Option<Url> {
-    let what = match Url::parse(field.text()?) {
-        Ok(url) => return Some(url),
-        Err(InvalidUrl::Shape) => URL_SHAPE,
-        Err(InvalidUrl::SslMode) => {
-            "must not have `sslmode` or its like: the key `tls` says whether and how to encrypt"
-        }
-        Err(InvalidUrl::Parameter) => "must have no parameter other than target_session_attrs=read-write",
-        Err(InvalidUrl::NoUser) => "must name the user, like postgres://tollgate@127.0.0.1/limits",
-    };
-    wrong_url(&field, what);
-    None
-}
-
-fn table(field: Field<'_>) -> Option<TableName> {
-    let table = TableName::parse(field.written()?);
-    if table.is_none() {
-        field.wrong(TABLE_SHAPE, None);
-    }
-    table
 }

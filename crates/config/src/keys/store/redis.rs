@@ -7,31 +7,39 @@ use serde_json::json;
 use crate::keys::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use crate::keys::store::cluster::{CLUSTER, cluster};
 use crate::keys::store::sentinel::{SENTINEL, sentinel};
-use crate::keys::store::store_login::{
-    PASSWORD, PASSWORD_FILE, name_schema, one_password, password, tls_of_any_host, url_schema, wrong_url,
-};
+use crate::keys::store::store_login::{PASSWORD, PASSWORD_FILE, one_password, password, tls_of_any_host, wrong_url};
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type};
 use crate::language::reader::{Field, Section};
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::host_port::HostPort;
 use base::tls::client::Client;
 use stores::breaker;
 use stores::redis::{LONGEST_PREFIX, Login, Settings, Target, Url};
 
-const URL_SHAPE: &str = "must be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0";
+const URL: ValueKind<ParseText<Url>> = ValueKind::reporting(
+    "URL",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &["^rediss?://[^?#]+$"],
+        "be a URL like redis://127.0.0.1:6379 or rediss://user@redis.internal:6380/0",
+    )),
+    Url::parse,
+    wrong_url,
+);
 
-const URL: ValueKind<ReadField<Url>> =
-    ValueKind { text: "URL", schema: || url_schema("^rediss?://[^?#]+$", URL_SHAPE), read: url };
+const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
+    "1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
+    Shape::Text(Text::new(
+        Scalars::Written,
+        &["^[A-Za-z0-9_.:-]{1,11}$"],
+        "be 1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
+    )),
+    |prefix| Some(prefix.to_owned()),
+);
 
-const PREFIX: ValueKind<ReadField<String>> = ValueKind {
-    text: "1 to 11 of letters, digits, `_`, `.`, `-` and `:`",
-    schema: || {
-        let must = format!("must be 1 to {LONGEST_PREFIX} of letters, digits, _ . - and :");
-        name_schema(&format!("^[A-Za-z0-9_.:-]{{1,{LONGEST_PREFIX}}}$"), &must)
-    },
-    read: prefix,
-};
+const _: () = assert!(LONGEST_PREFIX == 11, "the shape of a prefix has the same length");
 
 pub static REDIS: Mapping = Mapping {
     heading: Some("key in `redis`"),
@@ -78,7 +86,7 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     let sentinel = section.optional("sentinel", |field| sentinel(field, environment));
     let cluster = section.optional("cluster", cluster);
     // In place of an unknown host, one to which every password may be sent.
-    let read = |field: Field<'_>| field.known_or("redis://localhost", URL.read);
+    let read = |field: Field<'_>| field.known_or("redis://localhost", |field| URL.read(field));
     let url = match section.get("url") {
         Some(field) => read(field).map(Some),
         None if section.has("sentinel") || section.has("cluster") => Some(None),
@@ -106,7 +114,7 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
         None | Some(None) => tls_of_any_host(&section, environment),
     };
     let timeout = section.positive_duration("timeout");
-    let prefix = section.value("prefix", PREFIX.read);
+    let prefix = section.value("prefix", |field| PREFIX.read(field));
     section.close();
     let (url, sentinel, cluster, username, password) = (url?, sentinel?, cluster?, username?, password?);
     let (in_url, target) = match (url, sentinel, cluster) {
@@ -129,14 +137,6 @@ pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings>
     })
 }
 
-fn url(field: Field<'_>) -> Option<Url> {
-    let url = Url::parse(field.text()?);
-    if url.is_none() {
-        wrong_url(&field, URL_SHAPE);
-    }
-    url
-}
-
 /// TLS by the key `tls`, or by the scheme of the URL. `Some(None)` without it; `None` after reporting a problem.
 fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     let tls = section.optional("tls", |field| {
@@ -151,14 +151,4 @@ fn tls(section: &Section<'_>, url: &Url, environment: Environment<'_>) -> Option
         Some(tls) => tls.client(&url.host, section).map(|client| Some(Arc::new(client))),
         None => Some(None),
     }
-}
-
-fn prefix(field: Field<'_>) -> Option<String> {
-    let text = field.written()?;
-    let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b':'));
-    if !(1..=LONGEST_PREFIX).contains(&text.len()) || !plain {
-        field.must(format_args!("be 1 to {LONGEST_PREFIX} of letters, digits, `_`, `.`, `-` and `:`"));
-        return None;
-    }
-    Some(text.to_owned())
 }

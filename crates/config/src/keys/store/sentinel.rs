@@ -3,30 +3,38 @@
 use serde_json::json;
 
 use crate::keys::client_tls::CLIENT_TLS;
-use crate::keys::store::host_ports::HostPorts;
-use crate::keys::store::store_login::{name_schema, one_password, password, tls_of_any_host};
+use crate::keys::store::host_ports::{host_port, host_ports, wrong_host_port};
+use crate::keys::store::store_login::{one_password, password, tls_of_any_host};
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, PATH, TEXT, Type};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::shape::{List, Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use base::host_port::HostPort;
 use stores::redis::Login;
 use stores::redis::sentinel::{DEFAULT_PORT, Settings};
 
-const MASTER_SHAPE: &str = "must be the name of a master: letters, digits, _ . and -";
+const MASTER: ValueKind<ParseText<String>> = ValueKind::new(
+    "text",
+    Shape::Text(Text::new(
+        Scalars::Written,
+        &["^[A-Za-z0-9_.-]+$"],
+        "be the name of a master: letters, digits, `_`, `.` and `-`",
+    )),
+    |name| Some(name.to_owned()),
+);
 
-const MASTER: ValueKind<ReadField<String>> =
-    ValueKind { text: "text", schema: || name_schema("^[A-Za-z0-9_.-]+$", MASTER_SHAPE), read: master };
+const NODE: ValueKind<ParseText<HostPort>> = host_port(
+    "be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379",
+    |field, must| wrong_host_port(field, must, "sentinels have no databases: nothing follows the port"),
+    |text| HostPort::parse(text, DEFAULT_PORT),
+);
 
-const HOSTS: HostPorts = HostPorts {
-    member: "sentinel",
-    default_port: DEFAULT_PORT,
-    shape: "be a host with a port, like s1.internal:26379 or [2001:db8::1]:26379",
-    no_database: "sentinels have no databases: nothing follows the port",
-};
-
-const NODES: ValueKind<ReadField<Vec<HostPort>>> =
-    ValueKind { text: "list of `HOST:PORT`", schema: || HOSTS.schema(), read: |field| HOSTS.read(&field) };
+const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind::new(
+    "list of `HOST:PORT`",
+    Shape::List(List::filled(&NODE.shape, "name at least one sentinel")),
+    |field| host_ports(&field, NODE),
+);
 
 pub static SENTINEL: Mapping = Mapping {
     heading: Some("key in `sentinel`"),
@@ -45,8 +53,8 @@ pub static SENTINEL: Mapping = Mapping {
 pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&SENTINEL)?;
     // In place of an unknown name, and of unknown sentinels, some that every password may be sent to.
-    let master = section.need("master").and_then(|field| field.known_or("unknown", MASTER.read));
-    let nodes = section.need("nodes").and_then(NODES.read);
+    let master = section.need("master").and_then(|field| field.known_or("unknown", |field| MASTER.read(field)));
+    let nodes = section.need("nodes").and_then(|field| NODES.read(field));
     let username = section.optional("username", |field| Some(field.written()?.to_owned()));
     let password = password(&section, environment, None);
     let tls = tls_of_any_host(&section, environment);
@@ -54,13 +62,4 @@ pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settin
     let username = username?.filter(|name| !name.is_empty());
     let login = Login { username, password: password?, tls: tls? };
     Some(Settings { master: master?, nodes: nodes?, login })
-}
-
-fn master(field: Field<'_>) -> Option<String> {
-    let name = field.written()?;
-    if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte)) {
-        field.must("be the name of a master: letters, digits, `_`, `.` and `-`");
-        return None;
-    }
-    Some(name.to_owned())
 }

@@ -8,7 +8,6 @@ use crate::keys::client_tls::client_tls;
 use crate::language::environment::Environment;
 use crate::language::key::{Key, PATH, TEXT};
 use crate::language::reader::{Field, Section};
-use crate::language::value_types::{or_reference, pattern};
 use base::secret::{Secret, SecretSource};
 use base::tls::client::Client;
 
@@ -22,20 +21,9 @@ pub fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }
 
-/// What the schema says of a URL.
-pub fn url_schema(shape: &str, must: &str) -> Value {
-    or_reference(pattern(shape, must))
-}
-
-/// What the schema says of a name.
-pub fn name_schema(shape: &str, must: &str) -> Value {
-    let any = ["string", "number", "boolean"];
-    or_reference(json!({"type": any, "pattern": shape, "patternErrorMessage": must}))
-}
-
-/// Reports what is wrong with a URL. It is not repeated: it may hold a password.
-pub fn wrong_url(field: &Field<'_>, what: &str) {
-    field.wrong(format_args!("{what}; the value is not shown: it may hold a password"), None);
+/// Reports what must hold of a URL. The URL is not repeated: it may hold a password.
+pub fn wrong_url(field: &Field<'_>, must: &str) {
+    field.wrong(format_args!("must {must}; the value is not shown: it may hold a password"), None);
 }
 
 /// The password in gateway.yaml, in a file of its own, or in the URL. An empty one counts as missing. `None` after reporting

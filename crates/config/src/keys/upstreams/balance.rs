@@ -1,8 +1,9 @@
 //! Reads `balance` of an upstream: how the endpoint of a request is chosen.
 
 use crate::keys::rules::attribute::AttributeReader;
-use crate::language::key::{Key, Mapping, TEXT, Type, unconstrained};
+use crate::language::key::{Key, Mapping, TEXT, Type, names, unconstrained};
 use crate::language::reader::Field;
+use crate::language::shape::{Definition, Shape};
 use request::attribute::Attribute;
 
 /// How the endpoint of a request is chosen.
@@ -23,8 +24,10 @@ enum Named {
 
 const NAMES: [(&str, Named); 2] = [("round_robin", Named::RoundRobin), ("least_requests", Named::LeastRequests)];
 
+const BALANCE_NAME: Shape = Shape::Named(&Definition { name: "balance", shape: Shape::Words(&names(&NAMES)) });
+
 pub const BALANCE: Type =
-    Type::DefinedOr { name: "balance", text: "`round_robin`, `least_requests` or mapping", mapping: &HASH };
+    Type::OwnOr { text: "`round_robin`, `least_requests` or mapping", shape: BALANCE_NAME, mapping: &HASH };
 
 pub static HASH: Mapping = Mapping {
     heading: Some("key in `balance`"),

@@ -3,13 +3,12 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use http::HeaderValue;
 use serde_json::json;
 
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, TEXT, Type};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 
 /// How the endpoints of an upstream are checked.
@@ -77,72 +76,36 @@ impl fmt::Display for ExpectedStatus {
 
 const TIMEOUT: Micros = Micros(1_000_000);
 
-const PATH: ValueKind<ReadField<String>> = ValueKind {
-    text: "text",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": "^/[!-~]*$",
-                "patternErrorMessage": "must begin with / and have no spaces"
-            },
-            reference()
-        ]})
-    },
-    read: |field| {
-        let path = field.text()?;
-        let valid = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-        if !valid {
-            field.must("begin with / and have no spaces or other characters that a URL cannot have");
-        }
-        valid.then(|| path.to_owned())
-    },
-};
+const PATH: ValueKind<ParseText<String>> = ValueKind::new(
+    "text",
+    Shape::text(&["^/[!-~]*$"], "begin with / and have no spaces or other characters that a URL cannot have"),
+    |path| Some(path.to_owned()),
+);
 
-const EXPECTED_STATUS: ValueKind<ReadField<ExpectedStatus>> = ValueKind {
-    text: "status, class of statuses, or range",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": "^[1-5](xx|[0-9][0-9](-[1-5][0-9][0-9])?)$",
-                "patternErrorMessage": "must be a status like 204, a class like 2xx, or a range like 200-399"
-            },
-            {"type": "integer", "minimum": 100, "maximum": 599},
-            reference()
-        ]})
+const EXPECTED_STATUS: ValueKind<ParseText<ExpectedStatus>> = ValueKind::new(
+    "status, class of statuses, or range",
+    Shape::Either {
+        of: &[
+            Shape::Text(Text::new(Scalars::Spelling, &["^[1-5](xx|[0-9][0-9](-[1-5][0-9][0-9])?)$"], STATUS_MUST)),
+            Shape::whole(100, 599),
+        ],
+        must: Some(STATUS_MUST),
     },
-    read: |field| {
-        let expected = ExpectedStatus::parse(field.written()?);
-        if expected.is_none() {
-            field.must("be a status like 204, a class like 2xx, or a range like 200-399");
-        }
-        expected
-    },
-};
+    ExpectedStatus::parse,
+);
 
-const HOST: ValueKind<ReadField<String>> = ValueKind {
-    text: "text",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?$",
-                "patternErrorMessage": "must be a host name, with a port if it is not the usual one"
-            },
-            reference()
-        ]})
-    },
-    read: |field| {
-        let host = field.text()?;
-        let named = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']');
-        let valid = !host.is_empty() && host.bytes().all(named) && HeaderValue::from_str(host).is_ok();
-        if !valid {
-            field.must("be a host name, with a port if it is not the usual one");
-        }
-        valid.then(|| host.to_owned())
-    },
-};
+const STATUS_MUST: &str = "be a status like 204, a class like 2xx, or a range like 200-399";
+
+const HOST: ValueKind<ParseText<String>> = ValueKind::new(
+    "text",
+    Shape::text(
+        &[r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?$"],
+        "be a host name, with a port if it is not the usual one",
+    ),
+    |host| Some(host.to_owned()),
+);
+
+const PORT: ValueKind<ParseText<u16>> = ValueKind::new("1 to 65535", Shape::whole(1, 65_535), |text| text.parse().ok());
 
 pub static HEALTH: Mapping = Mapping {
     heading: Some("key in `health`"),
@@ -175,7 +138,7 @@ pub static HEALTH: Mapping = Mapping {
             "Passed checks in a row after which it is up again.",
         ),
         Key::depends("host", HOST.declared(), "the host of the endpoint's `url`", "`Host` of the requests."),
-        Key::depends("port", Type::Whole { least: 1, most: 65_535 }, "that of the endpoint", "The port to check."),
+        Key::depends("port", PORT.declared(), "that of the endpoint", "The port to check."),
     ],
     constraints: || {
         json!({"anyOf": [{"required": ["path"]}, {"required": ["grpc"]}], "dependencies": {
@@ -205,8 +168,8 @@ pub fn health(field: Field<'_>) -> Option<Health> {
             service.map(|service| HealthCheck::Grpc { service })
         }
         None => {
-            let path = section.need("path").and_then(|field| field.known_or("/", PATH.read));
-            let expect = section.value("expect", EXPECTED_STATUS.read);
+            let path = section.need("path").and_then(|field| field.known_or("/", |field| PATH.read(field)));
+            let expect = section.value("expect", |field| EXPECTED_STATUS.read(field));
             path.zip(expect).map(|(path, expect)| HealthCheck::Http { path, expect })
         }
     };
@@ -220,8 +183,8 @@ pub fn health(field: Field<'_>) -> Option<Health> {
         fits.then_some(timeout)
     });
     let (fall, rise) = (section.whole("fall"), section.whole("rise"));
-    let host = section.optional("host", HOST.read);
-    let port = section.optional("port", |field| field.whole(1..=65_535));
+    let host = section.optional("host", |field| HOST.read(field));
+    let port = section.optional("port", |field| PORT.read(field));
     section.close();
     let interval = interval?;
     Some(Health {
@@ -231,7 +194,7 @@ pub fn health(field: Field<'_>) -> Option<Health> {
         fall: u32::try_from(fall?).ok()?,
         rise: u32::try_from(rise?).ok()?,
         host: host?,
-        port: port?.and_then(|port| u16::try_from(port).ok()),
+        port: port?,
     })
 }
 

@@ -8,8 +8,6 @@ pub(crate) mod upstream_timeouts;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::keys::client_tls::{CLIENT_TLS, ClientTls, client_tls};
 use crate::keys::rules::attribute::AttributeReader;
 use crate::keys::rules::names::checked;
@@ -22,8 +20,8 @@ use crate::keys::upstreams::upstream_timeouts::{
 use crate::language::environment::Environment;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, Type, names, unconstrained};
 use crate::language::reader::{Field, Section, all};
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 use base::tls::client::Client;
 
@@ -56,44 +54,23 @@ impl Ejection {
     pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
 }
 
-pub const PERCENT: ValueKind<ReadField<u8>> = ValueKind {
-    text: "`0%` to `100%`",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": "^0*([0-9]{1,2}|100)%$",
-                "patternErrorMessage": "must be a share from 0% to 100%"
-            },
-            reference()
-        ]})
-    },
-    read: percent,
-};
+pub const PERCENT: ValueKind<ParseText<u8>> = ValueKind::new(
+    "`0%` to `100%`",
+    Shape::Text(Text::new(Scalars::Spelling, &["^0*([0-9]{1,2}|100)%$"], "be a share from 0% to 100%")),
+    |text| text.strip_suffix('%')?.parse().ok(),
+);
 
-const ENDPOINT_URL: ValueKind<ReadField<Endpoint>> =
-    ValueKind { text: "URL", schema: UPSTREAM.schema, read: UPSTREAM.read };
-
-const MAX_CONNECTIONS: ValueKind<ReadField<Option<u32>>> = ValueKind {
-    text: "`unlimited` or 1 to 1000000",
-    schema: || json!({"anyOf": [{"enum": ["unlimited"]}, {"type": "integer", "minimum": 1, "maximum": 1_000_000}, reference()]}),
-    read: |field| {
-        if field.is_written("unlimited") {
-            return Some(None);
-        }
-        let most = field.number().and_then(|text| text.parse().ok()).filter(|most| (1..=1_000_000).contains(most));
-        if most.is_none() {
-            field.must("be unlimited or a whole number from 1 to 1000000");
-        }
-        most.map(Some)
-    },
-};
+const MAX_CONNECTIONS: ValueKind<ParseText<Option<u32>>> = ValueKind::new(
+    "`unlimited` or 1 to 1000000",
+    Shape::either(&[Shape::Words(&["unlimited"]), Shape::whole(1, 1_000_000)]),
+    |text| if text == "unlimited" { Some(None) } else { text.parse().ok().map(Some) },
+);
 
 pub static ENDPOINT: Mapping = Mapping {
     heading: Some("key of an endpoint"),
     definition: None,
     keys: &[
-        Key::required("url", ENDPOINT_URL.declared(), "Where it is, as in `upstream`."),
+        Key::required("url", UPSTREAM.declared(), "Where it is, as in `upstream`."),
         Key::default(
             "weight",
             Type::Whole { least: 1, most: 1000 },
@@ -159,12 +136,7 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
     keys: &[
         Key::required(
             "endpoints",
-            Type::ListOfOwnOr {
-                text: "list of URLs or mappings",
-                schema: ENDPOINT_URL.schema,
-                mapping: &ENDPOINT,
-                least: 1,
-            },
+            Type::ListOfOwnOr { text: "list of URLs or mappings", shape: UPSTREAM.shape, mapping: &ENDPOINT, least: 1 },
             "Its servers. Each address of a name is one; names are looked up every 30 seconds.",
         ),
         Key::default(
@@ -251,8 +223,8 @@ fn upstream(
     if has_socket && matches!(&health, Some(Some(Health { port: Some(_), .. }))) {
         section.unwanted("health", "`port` is for endpoints with an address, and one is a socket");
     }
-    let panic_below = section.value("panic_below", PERCENT.read);
-    let max_connections = section.value("max_connections", MAX_CONNECTIONS.read);
+    let panic_below = section.value("panic_below", |field| PERCENT.read(field));
+    let max_connections = section.value("max_connections", |field| MAX_CONNECTIONS.read(field));
     section.close();
     let health = health.filter(|_| !lacks_h2);
     Some(Upstream {
@@ -339,7 +311,7 @@ fn weighted(field: Field<'_>) -> Option<Endpoint> {
 const UNKNOWN_HOST: &str = "unknown.invalid";
 
 fn url(field: &Field<'_>) -> Option<Endpoint> {
-    field.known_or(&format!("http://{UNKNOWN_HOST}"), ENDPOINT_URL.read)
+    field.known_or(&format!("http://{UNKNOWN_HOST}"), |field| UPSTREAM.read(field))
 }
 
 fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTimeouts> {
@@ -350,14 +322,14 @@ fn timeouts(field: Field<'_>, defaults: UpstreamTimeouts) -> Option<UpstreamTime
     let connect = own("connect", defaults.connect);
     let (read, write) = (own("read", defaults.read), own("write", defaults.write));
     let idle = own("idle", defaults.idle);
-    let total = section.optional("total", TOTAL.read).map(|own| own.unwrap_or(defaults.total));
+    let total = section.optional("total", |field| TOTAL.read(field)).map(|own| own.unwrap_or(defaults.total));
     section.close();
     Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
 }
 
 fn retries(field: Field<'_>) -> Option<Retries> {
     let section = field.section(&RETRIES)?;
-    let (max, budget) = (section.whole("max"), section.value("budget", PERCENT.read));
+    let (max, budget) = (section.whole("max"), section.value("budget", |field| PERCENT.read(field)));
     section.close();
     Some(Retries { max: u32::try_from(max?).ok()?, budget: budget? })
 }
@@ -370,17 +342,8 @@ fn ejection(field: Field<'_>) -> Option<Option<Ejection>> {
     let section: Section<'_> = field.section(&EJECTION)?;
     let consecutive = section.whole("consecutive");
     let duration = section.positive_duration("for");
-    let max_share = section.value("max_share", PERCENT.read);
+    let max_share = section.value("max_share", |field| PERCENT.read(field));
     section.close();
     let consecutive = u32::try_from(consecutive?).ok()?;
     Some(Some(Ejection { consecutive, duration: duration?, max_share: max_share? }))
-}
-
-fn percent(field: Field<'_>) -> Option<u8> {
-    let digits = field.written()?.strip_suffix('%').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    let percent = digits.and_then(|digits| digits.parse().ok()).filter(|percent| *percent <= 100);
-    if percent.is_none() {
-        field.must("be a share from 0% to 100%");
-    }
-    percent
 }

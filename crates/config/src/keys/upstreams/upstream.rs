@@ -3,16 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::json;
-
 use crate::keys::listeners::socket_path::{SOCKET_PATTERN, SOCKET_SHAPE, UNIX, socket_path};
 use crate::keys::upstreams::balance::Balance;
 use crate::keys::upstreams::health::Health;
 use crate::keys::upstreams::upstream_timeouts::UpstreamTimeouts;
 use crate::keys::upstreams::{Ejection, Retries};
 use crate::language::reader::Field;
-use crate::language::value_kind::{ReadField, ValueKind};
-use crate::language::value_types::reference;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::tls::client::Client;
 
 /// Where requests go.
@@ -101,30 +99,22 @@ pub enum Protocol {
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path";
 
-pub const UPSTREAM: ValueKind<ReadField<Endpoint>> = ValueKind {
-    text: "URL",
-    schema: || {
-        json!({"anyOf": [
-            {
-                "type": "string",
-                "pattern": format!(r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$|{SOCKET_PATTERN}"),
-                "patternErrorMessage": format!("must {SHAPE}, or a socket like unix:/run/api.sock")
-            },
-            reference()
-        ]})
-    },
-    read: upstream,
-};
+pub const UPSTREAM: ValueKind<ParseText<Endpoint>> = ValueKind::reporting(
+    "URL",
+    Shape::Text(Text::new(
+        Scalars::Text,
+        &[r"^https?://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]+)?/?$", SOCKET_PATTERN],
+        "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path, or a socket like unix:/run/api.sock",
+    )),
+    parse,
+    no_upstream,
+);
 
-fn upstream(field: Field<'_>) -> Option<Endpoint> {
-    let text = field.text()?;
-    let upstream = parse(text);
-    if upstream.is_none() {
-        // A user may come with a password.
-        let field = if text.contains('@') { field.hidden() } else { field };
-        field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
-    }
-    upstream
+fn no_upstream(field: &Field<'_>, _: &str) {
+    let text = field.text_if_any().unwrap_or_default();
+    // A user may come with a password.
+    let field = if text.contains('@') { field.clone().hidden() } else { field.clone() };
+    field.must(if text.starts_with(UNIX) { SOCKET_SHAPE } else { SHAPE });
 }
 
 fn parse(text: &str) -> Option<Endpoint> {

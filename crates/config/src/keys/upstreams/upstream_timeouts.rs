@@ -1,11 +1,10 @@
 //! Reads `upstream_timeouts`: how long the upstream may take.
 
-use serde_json::json;
-
-use crate::language::duration;
 use crate::language::key::{Key, Mapping, POSITIVE_DURATION, unconstrained};
 use crate::language::reader::Field;
+use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types;
 use base::time::Micros;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,20 +21,11 @@ pub struct UpstreamTimeouts {
 }
 
 /// How long a whole request may take; `None` for `none`.
-pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind {
-    text: "`none` or duration above 0",
-    schema: || json!({"anyOf": [{"enum": ["none"]}, {"$ref": "#/definitions/positive_duration"}]}),
-    read: |field| {
-        if field.is_written("none") {
-            return Some(None);
-        }
-        let total = field.written().and_then(duration::parse).filter(|total| *total > Micros(0));
-        if total.is_none() {
-            field.must("be none or a duration above 0, like 250ms, 20s, 5m, 1h or 1d");
-        }
-        total.map(Some)
-    },
-};
+pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
+    "`none` or duration above 0",
+    Shape::either(&[Shape::Words(&["none"]), value_types::POSITIVE_DURATION]),
+    |field| if field.is_written("none") { Some(None) } else { field.positive_duration().map(Some) },
+);
 
 // What the timeouts of all upstreams, of one, and of a route have in common.
 pub const CONNECT_DOC: &str = "To open a connection to one address.";
@@ -64,7 +54,7 @@ pub fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
     let read = section.positive_duration("read");
     let write = section.positive_duration("write");
     let idle = section.positive_duration("idle");
-    let total = section.value("total", TOTAL.read);
+    let total = section.value("total", |field| TOTAL.read(field));
     section.close();
     Some(UpstreamTimeouts { connect: connect?, read: read?, write: write?, idle: idle?, total: total? })
 }

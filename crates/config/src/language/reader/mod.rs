@@ -5,29 +5,21 @@
 //! after it has reported a problem, so that callers go on and the rest of the file is checked as well.
 
 mod section;
+mod shape_check;
+mod single_value;
 
 pub use section::Section;
+pub use shape_check::ReportMismatch;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ipnet::IpNet;
-
-use crate::language::duration;
 use crate::language::key::Mapping;
 use crate::language::key_path::join;
-use crate::language::network;
 use crate::language::problem::{ListKey, ReadList, Report};
 use crate::language::remarks::ListSize;
-use crate::language::suggest::{listed, nearest, nearest_name};
-use crate::language::tree::{self, Entry, Kind, Node, Scalar, Style, Value};
+use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
 use base::position::Position;
-use base::time::Micros;
-use ledger::cost::{Cost, ExtraDecimals};
-
-/// What a socket address must be.
-pub const SOCKET_ADDRESS_SHAPE: &str = "be an IP address with a port, like 0.0.0.0:8080 or [::]:8080";
 
 /// One value of the file, with its path from the root.
 #[derive(Clone, Debug)]
@@ -204,9 +196,27 @@ impl<'t> Field<'t> {
             self.must_hinting("be a list", single.map(|scalar| format!("write `[{}]`", scalar.as_member())));
             return None;
         };
+        Some(self.members_of(list))
+    }
+
+    /// The members, if this is a list.
+    pub fn members_if_list(&self) -> Option<Vec<Field<'t>>> {
+        match &self.node.value {
+            Value::List(list) => Some(self.members_of(list)),
+            Value::Map(_) | Value::Scalar(_) => None,
+        }
+    }
+
+    fn members_of(&self, list: &'t [Node]) -> Vec<Field<'t>> {
         let member =
             |(index, node): (usize, &'t Node)| Field::new(node, format!("{}[{index}]", self.path), self.report);
-        Some(list.iter().enumerate().map(member).collect())
+        list.iter().enumerate().map(member).collect()
+    }
+
+    /// The values, if this is a mapping.
+    pub fn values_if_map(&self) -> Option<Vec<Field<'t>>> {
+        let value = |entry: &'t Entry| Field::new(&entry.value, join(&self.path, &entry.key), self.report);
+        self.is_map().then(|| self.entries().iter().map(value).collect())
     }
 
     /// The members of a list, or a single value as the only member.
@@ -231,6 +241,18 @@ impl<'t> Field<'t> {
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(has))
     }
 
+    pub fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
+    }
+
+    /// Whether it is written like another value.
+    pub fn is_like(&self, other: &Field<'_>) -> bool {
+        match (&self.node.value, &other.node.value) {
+            (Value::Scalar(one), Value::Scalar(other)) => one.text == other.text && one.kind() == other.kind(),
+            (one, other) => one == other,
+        }
+    }
+
     pub fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
     }
@@ -242,197 +264,6 @@ impl<'t> Field<'t> {
             Value::List(list) => list.is_empty(),
             Value::Scalar(_) => false,
         }
-    }
-
-    /// A scalar of any kind but null, as it is written.
-    pub fn written(&self) -> Option<&'t str> {
-        match self.scalar() {
-            Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
-            _ => {
-                self.must("be a single value");
-                None
-            }
-        }
-    }
-
-    /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
-    pub fn text(&self) -> Option<&'t str> {
-        match self.scalar() {
-            Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
-            _ => {
-                self.must("be text");
-                None
-            }
-        }
-    }
-
-    /// The text of a single value, if it is one.
-    pub fn text_if_any(&self) -> Option<&'t str> {
-        self.scalar().map(|scalar| &*scalar.text)
-    }
-
-    /// How a number in quotes, or a rate in the place of one, is to be written.
-    pub fn hint_for_number(&self) -> Option<String> {
-        let scalar =
-            self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        match scalar.text.split_once('/') {
-            None if scalar.style == Style::Quoted && digits(&scalar.text) => {
-                Some(format!("without quotes it is a number: {}", scalar.text))
-            }
-            Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                Some(format!("a rate in another unit is written `rate: {}`", scalar.text))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether this is a single value with this text.
-    pub fn is_written(&self, text: &str) -> bool {
-        self.scalar().is_some_and(|scalar| scalar.text == text)
-    }
-
-    /// The scalar, unless it is unknown.
-    pub fn scalar(&self) -> Option<&'t Scalar> {
-        match &self.node.value {
-            Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
-            _ => None,
-        }
-    }
-
-    fn style(&self) -> Option<Style> {
-        match &self.node.value {
-            Value::Scalar(scalar) => Some(scalar.style),
-            _ => None,
-        }
-    }
-
-    /// `true` or `false`.
-    pub fn boolean(&self) -> Option<bool> {
-        let truth = self.truth();
-        if truth.is_none() {
-            let scalar = self.scalar().filter(|scalar| scalar.style == Style::Quoted);
-            let quoted = scalar.map(|scalar| &*scalar.text).filter(|text| matches!(*text, "true" | "false"));
-            self.must_hinting("be true or false", quoted.map(|text| format!("without quotes it is: {text}")));
-        }
-        truth
-    }
-
-    /// The same, where a mapping may be as well.
-    pub fn switch(&self) -> Option<bool> {
-        let truth = self.truth();
-        if truth.is_none() {
-            self.must("be true, false or a mapping");
-        }
-        truth
-    }
-
-    fn truth(&self) -> Option<bool> {
-        let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
-        match scalar.map(|scalar| &*scalar.text) {
-            Some("true" | "True" | "TRUE") => Some(true),
-            Some("false" | "False" | "FALSE") => Some(false),
-            _ => None,
-        }
-    }
-
-    /// A whole number within `bounds`.
-    pub fn whole(&self, bounds: std::ops::RangeInclusive<u64>) -> Option<u64> {
-        let number = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-        let number = number.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number));
-        if number.is_none() {
-            match *bounds.end() {
-                u64::MAX => {
-                    self.must_hinting(
-                        format_args!("be a whole number of at least {}", bounds.start()),
-                        self.hint_for_number(),
-                    );
-                }
-                end => self.must_hinting(
-                    format_args!("be a whole number from {} to {end}", bounds.start()),
-                    self.hint_for_number(),
-                ),
-            }
-        }
-        number
-    }
-
-    /// A decimal above zero with at most three decimals, read from its digits and never through a float.
-    pub fn cost(&self) -> Option<Cost> {
-        let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
-        let number = number.filter(|number| *number > Cost::default() && *number < Cost::from_tokens(u64::MAX));
-        if number.is_none() {
-            self.must_hinting("be a number above 0 with at most 3 decimals", self.hint_for_number());
-        }
-        number
-    }
-
-    /// The text of a number.
-    pub fn number(&self) -> Option<&'t str> {
-        let scalar = self.scalar()?;
-        matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
-    }
-
-    /// `250ms`, `20s`, `5m`, `1h`, `1d`.
-    pub fn duration(&self) -> Option<Micros> {
-        let duration = self.scalar().and_then(|scalar| duration::parse(&scalar.text));
-        if duration.is_none() {
-            self.must("be a duration like 250ms, 20s, 5m, 1h or 1d");
-        }
-        duration
-    }
-
-    /// A duration above zero.
-    pub fn positive_duration(&self) -> Option<Micros> {
-        let duration = self.duration()?;
-        if duration == Micros(0) {
-            self.must("be longer than 0");
-            return None;
-        }
-        Some(duration)
-    }
-
-    /// An IP address with a port.
-    pub fn socket_address(&self) -> Option<SocketAddr> {
-        let address = self.scalar().and_then(|scalar| scalar.text.parse().ok());
-        if address.is_none() {
-            self.must(SOCKET_ADDRESS_SHAPE);
-        }
-        address
-    }
-
-    /// A network like `10.0.0.0/8`; a lone address is the network of itself.
-    pub fn network(&self) -> Option<IpNet> {
-        let network = self.scalar().and_then(|scalar| network::parse(&scalar.text));
-        match network {
-            None => self.must("be a network like 10.0.0.0/8 or 2001:db8::/32"),
-            Some(network) if network.addr() != network.network() => {
-                let what =
-                    format!("{network} is the whole network {}: the address in it says nothing", network.trunc());
-                self.report.note_host_bits(self.position, &self.path, what);
-            }
-            Some(_) => {}
-        }
-        network
-    }
-
-    /// One of these names.
-    pub fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
-        let text = self.scalar().map(|scalar| &*scalar.text);
-        let found = choices.iter().find(|(name, _)| Some(*name) == text);
-        if found.is_none() {
-            let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-            let what = format!("must be {}, is {}", listed(&names), self.node.found());
-            self.wrong(what, text.and_then(|text| nearest(text, &names)));
-        }
-        found.map(|(_, choice)| *choice)
-    }
-
-    /// The choice whose name is like a wrong one.
-    pub fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
-        let similar = nearest_name(&self.scalar()?.text, &names)?;
-        choices.iter().find(|(name, _)| *name == similar).map(|(_, choice)| *choice)
     }
 }
 

@@ -1,16 +1,16 @@
 //! Reads the numbers of a fixed window: `limit`, and the window in which that many are granted.
 
-use serde_json::{Value, json};
-
 use super::windowed::{limit, limit_key, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
-use crate::language::duration;
-use crate::language::duration::UNITS;
+use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::{Field, Section};
-use crate::language::value_types::reference;
+use crate::language::shape::{Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::SCALAR;
+use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::fixed_window::{FixedWindow, LONGEST, MAX_LIMIT, SHORTEST, Window};
 use ledger::calendar::{Anchor, Calendar, CalendarUnit, InvalidCalendar, TimeOfDay, Zone};
@@ -20,18 +20,23 @@ const BESIDE_A_CALENDAR: &str = "must stand beside a calendar window: day, week,
 
 const LIMIT_KEY: Key = limit_key("What is granted in each window.");
 
-fn window_values() -> Value {
-    let duration = json!({
-        "type": "string",
-        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
-        "patternErrorMessage": "must be a duration like 15m or 30d, or day, week, month or year"
-    });
-    json!({"anyOf": [{"enum": CalendarUnit::ALL.map(CalendarUnit::name)}, duration, reference()]})
-}
+const CALENDAR_UNITS: [&str; 4] =
+    [CalendarUnit::Day.name(), CalendarUnit::Week.name(), CalendarUnit::Month.name(), CalendarUnit::Year.name()];
 
-fn text() -> Value {
-    json!({"$ref": "#/definitions/scalar"})
-}
+/// A duration, or the name of a calendar's unit, which has been looked for before.
+const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
+    "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
+    Shape::Either {
+        of: &[
+            Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], LENGTH_MUST)),
+            Shape::Words(&CALENDAR_UNITS),
+        ],
+        must: Some(LENGTH_MUST),
+    },
+    |text| duration::parse(text).filter(|length| (SHORTEST..=LONGEST).contains(length)),
+);
+
+const LENGTH_MUST: &str = "be a duration from 1s to 366d, or day, week, month or year";
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `fixed_window`"),
@@ -40,23 +45,16 @@ pub static LIMIT: Mapping = Mapping {
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
         LIMIT_KEY,
-        Key::required(
-            "window",
-            Type::Own {
-                text: "duration from `1s` to `366d`, or `day`, `week`, `month`, `year`",
-                schema: window_values,
-            },
-            "A duration from the Unix epoch on, or a period of a calendar.",
-        ),
+        Key::required("window", LENGTH.declared(), "A duration from the Unix epoch on, or a period of a calendar."),
         Key::default(
             "timezone",
-            Type::Own { text: "name of a zone", schema: text },
+            Type::Own { text: "name of a zone", shape: SCALAR },
             "UTC",
             "The IANA time zone, as in `Europe/Berlin`.",
         ),
         Key::default(
             "at",
-            Type::Own { text: "`hh:mm`", schema: text },
+            Type::Own { text: "`hh:mm`", shape: SCALAR },
             "\"00:00\"",
             "The local time at which a period begins.",
         ),
@@ -64,7 +62,7 @@ pub static LIMIT: Mapping = Mapping {
             "anchor",
             Type::Own {
                 text: "`monday` to `sunday`, `1` to `31`, `mm-dd`; for a duration `first_request`",
-                schema: text,
+                shape: SCALAR,
             },
             "`monday`, `1`, `01-01`; the Unix epoch",
             "The first day of a week, month or year. `first_request`: a window begins with the first grant.",
@@ -108,10 +106,7 @@ fn window(section: &Section<'_>, field: &Field<'_>) -> Option<Window> {
     section.unwanted("timezone", BESIDE_A_CALENDAR);
     section.unwanted("at", BESIDE_A_CALENDAR);
     let anchor = section.optional("anchor", |field| field.choice(&[(FIRST_REQUEST, ())]));
-    let length = duration::parse(text).filter(|length| (SHORTEST..=LONGEST).contains(length));
-    if length.is_none() {
-        field.must("be a duration from 1s to 366d, or day, week, month or year");
-    }
+    let length = LENGTH.read(field.clone());
     let (anchor, length) = (anchor?, length?);
     let alone = !section.has("timezone") && !section.has("at");
     alone.then_some(if anchor.is_some() { Window::FirstRequest(length) } else { Window::Epoch(length) })

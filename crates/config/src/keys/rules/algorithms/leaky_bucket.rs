@@ -1,11 +1,14 @@
 //! Reads the numbers of a leaky bucket: `rps` or `rate`, how many may wait, and for how long.
 
-use super::token_bucket::{RATE, parse_rate_field};
+use super::token_bucket::{RATE, RATE_PER_SECOND, parse_rate_field};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
-use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
+use crate::keys::rules::claimed_number::{Number, NumberReader};
 use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
+use crate::language::duration;
 use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::{Duration, DurationBound, Shape};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::leaky_bucket::{LONGEST_WAIT, LeakyBucket, Settings};
@@ -16,19 +19,18 @@ use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 /// The largest `queue` and `delay_after`.
 const MAX_QUEUE: u64 = 1_000_000;
 
-const RPS: Key = Key::depends(
-    "rps",
-    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
-    "required, unless there is a `rate`",
-    "The rate per second.",
-);
+const RPS: Key = Key::depends("rps", RATE_PER_SECOND, "required, unless there is a `rate`", "The rate per second.");
 const QUEUE: Key =
     Key::required("queue", Type::Whole { least: 0, most: MAX_QUEUE }, "How many requests may wait. `0`: none does.");
-const MAX_WAIT: Key = Key::required(
-    "max_wait",
-    Type::Defined { name: "positive_duration", text: "duration above 0, at most `1h`" },
-    "The longest wait; beyond: refused.",
+const WAIT: ValueKind<ParseText<Micros>> = ValueKind::new(
+    "duration above 0, at most `1h`",
+    Shape::Duration(Duration {
+        least: DurationBound { at: Micros(1), must: "be longer than 0" },
+        ..Duration::at_most(LONGEST_WAIT, "be at most 1h: a client would not wait for so long")
+    }),
+    duration::parse,
 );
+const MAX_WAIT: Key = Key::required("max_wait", WAIT.declared(), "The longest wait; beyond: refused.");
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `leaky_bucket`"),
@@ -65,7 +67,7 @@ pub static NUMBERS: Mapping = Mapping {
 
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
-    let delay_after = section.value("delay_after", |field| field.whole(0..=MAX_QUEUE));
+    let delay_after = section.whole("delay_after");
     numbers(section, delay_after, reader)
 }
 
@@ -93,7 +95,7 @@ pub fn check_costs(section: &Section<'_>) -> Option<()> {
 fn numbers(section: &Section<'_>, delay_after: Option<u64>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let rate = rate(section, reader);
     let queue = section.need("queue").and_then(|field| Some((field.whole(0..=MAX_QUEUE)?, field)));
-    let max_wait = section.need("max_wait").and_then(|field| max_wait(&field));
+    let max_wait = section.need("max_wait").and_then(|field| WAIT.read(field));
     let (LocatedRate { rate, field: rate_field, claimed }, (queue, queue_field)) = (rate?, queue?);
     let settings = Settings {
         rate,
@@ -145,13 +147,4 @@ fn rate<'t>(section: &Section<'t>, reader: NumberReader<'_>) -> Option<LocatedRa
         }
         (None, Some(field)) => Some(LocatedRate { rate: parse_rate_field(&field)?, field, claimed: None }),
     }
-}
-
-fn max_wait(field: &Field<'_>) -> Option<Micros> {
-    let wait = field.positive_duration()?;
-    if wait > LONGEST_WAIT {
-        field.must("be at most 1h: a client would not wait for so long");
-        return None;
-    }
-    Some(wait)
 }

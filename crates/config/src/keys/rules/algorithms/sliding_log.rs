@@ -1,36 +1,42 @@
 //! Reads the numbers of a sliding log: `limit`, and the `window` of which none grants more.
 
-use serde_json::{Value, json};
-
 use super::windowed::{limit, numbers, shadow};
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::keys::rules::claimed_number::{CLAIMED, NumberReader};
 use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
-use crate::language::duration;
-use crate::language::duration::UNITS;
+use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::Section;
-use crate::language::value_types::reference;
+use crate::language::shape::{Definition, Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
+use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::sliding_log::{LONGEST, MAX_LIMIT, SHORTEST, SlidingLog};
 use ledger::calendar::CalendarUnit;
 use ledger::cost::Cost;
 use rules::rule::Price;
 
+const LOG_LIMIT: Shape = Shape::Named(&Definition { name: "log_limit", shape: Shape::whole(1, MAX_LIMIT) });
+
 const LIMIT_KEY: Key = Key::required(
     "limit",
-    Type::DefinedOr { name: "log_limit", text: "1 to 10000, or from a credential", mapping: &CLAIMED },
+    Type::OwnOr { text: "1 to 10000, or from a credential", shape: LOG_LIMIT, mapping: &CLAIMED },
     "What is granted in any window, at most.",
 );
 
-fn window_values() -> Value {
-    let duration = json!({
-        "type": "string",
-        "pattern": format!("^[0-9]+(ms|{UNITS})$"),
-        "patternErrorMessage": "must be a duration like 15m or 1d"
-    });
-    json!({"anyOf": [duration, reference()]})
-}
+const WINDOW: ValueKind<ParseText<Micros>> = ValueKind::reporting(
+    "duration from `1s` to `366d`",
+    Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[concat!("^[0-9]+(ms|", units!(), ")$")],
+        "be a duration from 1s to 366d",
+    )),
+    |text| duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window)),
+    |field, must| {
+        let calendar = field.text_if_any().and_then(CalendarUnit::parse);
+        field.must_hinting(must, calendar.map(|_| "a calendar is for a fixed_window".to_owned()));
+    },
+);
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `sliding_log`"),
@@ -39,11 +45,7 @@ pub static LIMIT: Mapping = Mapping {
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
         LIMIT_KEY,
-        Key::required(
-            "window",
-            Type::Own { text: "duration from `1s` to `366d`", schema: window_values },
-            "How long a grant counts.",
-        ),
+        Key::required("window", WINDOW.declared(), "How long a grant counts."),
         COST_SOURCE,
         FIXED_COST,
         DEFAULT_COST,
@@ -60,15 +62,7 @@ pub static NUMBERS: Mapping =
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
-    let window = section.need("window").and_then(|field| {
-        let text = field.written()?;
-        let window = duration::parse(text).filter(|window| (SHORTEST..=LONGEST).contains(window));
-        if window.is_none() {
-            let calendar = CalendarUnit::parse(text).map(|_| "a calendar is for a fixed_window".to_owned());
-            field.must_hinting("be a duration from 1s to 366d", calendar);
-        }
-        window
-    });
+    let window = section.need("window").and_then(|field| WINDOW.read(field));
     let (limit, window) = (limit?, window?);
     numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
 }

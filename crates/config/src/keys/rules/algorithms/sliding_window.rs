@@ -6,12 +6,20 @@ use crate::keys::rules::claimed_number::NumberReader;
 use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
 use crate::language::duration;
 use crate::language::key::{Key, Mapping, Type, unconstrained};
-use crate::language::reader::{Field, Section};
+use crate::language::reader::Section;
+use crate::language::shape::{Duration, Shape};
+use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::sliding_window::{LEAST_STEPS, LONGEST, MAX_LIMIT, MOST_STEPS, SHORTEST, SlidingWindow};
 
 const LIMIT_KEY: Key = limit_key("What is granted in any window, at most.");
+
+const WINDOW: ValueKind<ParseText<Micros>> = ValueKind::new(
+    "duration from `1s` to `31d`",
+    Shape::Duration(Duration::within(SHORTEST, LONGEST, "be a duration from 1s to 31d")),
+    duration::parse,
+);
 
 pub static LIMIT: Mapping = Mapping {
     heading: Some("key of a `sliding_window`"),
@@ -20,11 +28,7 @@ pub static LIMIT: Mapping = Mapping {
         ALGORITHM_OF_LIMIT,
         METER_OF_LIMIT,
         LIMIT_KEY,
-        Key::required(
-            "window",
-            Type::Defined { name: "positive_duration", text: "duration from `1s` to `31d`" },
-            "How long a grant counts, at least.",
-        ),
+        Key::required("window", WINDOW.declared(), "How long a grant counts, at least."),
         Key::default(
             "steps",
             Type::Whole { least: LEAST_STEPS, most: MOST_STEPS },
@@ -51,8 +55,8 @@ pub static NUMBERS: Mapping = Mapping {
 /// Reads the numbers in a mapping that may have other keys as well.
 pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
-    let window = section.need("window").and_then(|field| window(&field));
-    let steps = section.value("steps", |field| field.whole(LEAST_STEPS..=MOST_STEPS));
+    let window = section.need("window").and_then(|field| WINDOW.read(field));
+    let steps = section.whole("steps");
     let (limit, window, steps) = (limit?, window?, steps?);
     numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
 }
@@ -65,12 +69,4 @@ pub fn other_limit(
 ) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader)?;
     numbers(limit, |limit| window?.with_limit(limit).map(Algorithm::SlidingWindow))
-}
-
-fn window(field: &Field<'_>) -> Option<Micros> {
-    let length = duration::parse(field.written()?).filter(|length| (SHORTEST..=LONGEST).contains(length));
-    if length.is_none() {
-        field.must("be a duration from 1s to 31d");
-    }
-    length
 }

@@ -5,36 +5,45 @@ use serde_json::json;
 use super::{ALGORITHM_OF_LIMIT, LimitNumbers, METER_OF_LIMIT};
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::keys::rules::cost::{COST_SOURCE, DEFAULT_COST, FIXED_COST, MAX_COST, MIN_COST};
-use crate::language::duration;
+use crate::language::duration::{self, units};
 use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::{Field, Section};
+use crate::language::shape::{Definition, Scalars, Shape, Text};
+use crate::language::value_kind::{ParseText, ValueKind};
+use crate::language::value_types::AMOUNT;
 use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use ledger::algorithm::token_bucket::{InvalidNumbers, Rate, TokenBucket};
 use ledger::cost::Cost;
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
-const RPS: Key = Key::depends(
-    "rps",
-    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
-    "required, unless there is a `rate`",
-    "The rate per second.",
-);
+pub(super) const RATE_PER_SECOND: Type =
+    Type::OwnOr { text: "above 0, at most 3 decimals; or from a credential", shape: AMOUNT, mapping: &CLAIMED };
+const BURST_NUMBER: Shape = Shape::Named(&Definition { name: "burst", shape: Shape::whole(1, u64::MAX) });
+const RATE_TEXT: Shape = Shape::Named(&Definition {
+    name: "rate",
+    shape: Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[concat!("^0*[1-9][0-9]*/(", units!(), "|0*[1-9][0-9]*(ms|", units!(), "))$")],
+        "be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m",
+    )),
+});
+const RATE_VALUE: ValueKind<ParseText<Rate>> =
+    ValueKind::new("`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`", RATE_TEXT, parse_rate);
+
+const RPS: Key = Key::depends("rps", RATE_PER_SECOND, "required, unless there is a `rate`", "The rate per second.");
 const TOKENS_PER_SECOND: Key = Key::optional(
     "tokens_per_second",
-    Type::DefinedOr { name: "amount", text: "above 0, at most 3 decimals; or from a credential", mapping: &CLAIMED },
+    RATE_PER_SECOND,
     "The same as `rps`, in full. If both are given, this one counts.",
 );
-pub(super) const RATE: Key = Key::optional(
-    "rate",
-    Type::Defined { name: "rate", text: "`N/s`, `N/min`, `N/hour`, `N/day`, `N/DURATION`" },
-    "Instead of `rps`: `100/15m`. N is whole and above 0.",
-);
+pub(super) const RATE: Key =
+    Key::optional("rate", RATE_VALUE.declared(), "Instead of `rps`: `100/15m`. N is whole and above 0.");
 const BURST: Key = Key::depends(
     "burst",
-    Type::DefinedOr {
-        name: "burst",
+    Type::OwnOr {
         text: "whole, at least 1 and at least the rate per second; or from a credential",
+        shape: BURST_NUMBER,
         mapping: &CLAIMED,
     },
     "required with `rps`; N with `rate: N/…`",
@@ -176,11 +185,7 @@ fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
 
 /// A value of `rate`.
 pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
-    let rate = parse_rate(field.written()?);
-    if rate.is_none() {
-        field.must("be a rate like 20/s, 600/min, 5000/hour, 10000/day or 100/15m");
-    }
-    rate
+    RATE_VALUE.read(field.clone())
 }
 
 /// A bucket with this rate and burst, if it can be computed exactly. `field` is that of the burst, if the file gives one.

@@ -4,13 +4,17 @@ use super::LimitNumbers;
 use crate::keys::rules::claimed_number::{CLAIMED, Number, NumberReader};
 use crate::language::key::{Key, Mapping, Type};
 use crate::language::reader::Section;
+use crate::language::shape::{Definition, Shape};
 use ledger::algorithm::Algorithm;
+use ledger::algorithm::fixed_window::MAX_LIMIT;
 use rules::claimed_numbers::NumberKind;
+
+const WINDOW_LIMIT: Shape = Shape::Named(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
 /// The key of a limit that is any amount which can be kept exactly.
 pub const fn limit_key(doc: &'static str) -> Key {
     let text = "1 to 9007199254740, or from a credential";
-    Key::required("limit", Type::DefinedOr { name: "window_limit", text, mapping: &CLAIMED }, doc)
+    Key::required("limit", Type::OwnOr { text, shape: WINDOW_LIMIT, mapping: &CLAIMED }, doc)
 }
 
 /// The key of other numbers that are tried.

@@ -3,13 +3,17 @@
 //! It is what an editor can know of a file: draft 7, which all of them read. It rejects no valid file. It cannot know
 //! everything that [`crate::Config::parse`] knows, such as how two values must relate, and what is in other files.
 
+#[cfg(test)]
+mod agreement;
+
 use serde_json::{Map, Value, json};
 
 use crate::document::FILE;
 use crate::keys::definitions::definitions;
 use crate::keys::rules::rule_match::OPERATORS;
 use crate::language::key::{Key, Mapping, Presence, Type, within};
-use crate::language::value_types::reference;
+use crate::language::shape::Shape;
+use crate::language::value_types::{BOOLEAN, SIZE};
 
 const DESCRIPTION: &str = "Where Tollgate listens, where requests go, and what they pay. `tollgate check` knows more than \
                            this schema can express.";
@@ -18,6 +22,9 @@ const DESCRIPTION: &str = "Where Tollgate listens, where requests go, and what t
 pub fn schema() -> String {
     let mut definitions: Map<String, Value> =
         definitions().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for definition in shapes().iter().flat_map(Shape::definitions) {
+        definitions.insert(definition.name.to_owned(), definition.shape.schema());
+    }
     for declared in mappings() {
         if let Some(name) = declared.definition {
             definitions.insert(name.to_owned(), mapping(declared));
@@ -36,6 +43,11 @@ pub fn schema() -> String {
 /// Every declared mapping, each once: that of the whole file first, and then in the order in which keys name them.
 pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
+}
+
+/// What the values of keys must be, as far as they are not mappings: the shape of each key that has one.
+pub fn shapes() -> Vec<Shape> {
+    mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }
 
 fn mapping(declared: &Mapping) -> Value {
@@ -64,30 +76,23 @@ fn property(key: &Key) -> Value {
 
 /// What a value of this type must be.
 fn value(kind: &Type) -> Value {
-    let one_of = |names: &[&str]| json!({"anyOf": [{"enum": names}, reference()]});
     let list = |items: Value, least: usize| match least {
         0 => json!({"type": "array", "items": items}),
         least => json!({"type": "array", "minItems": least, "items": items}),
     };
     match kind {
-        Type::Defined { name, .. } => json!({"$ref": format!("#/definitions/{name}")}),
-        Type::DefinedOr { name, mapping, .. } => {
-            json!({"anyOf": [{"$ref": format!("#/definitions/{name}")}, mapping_or_reference(mapping)]})
-        }
-        Type::Own { schema, .. } => schema(),
-        Type::Whole { least, most } => {
-            json!({"anyOf": [{"type": "integer", "minimum": least, "maximum": most}, reference()]})
-        }
-        Type::Size { .. } => json!({"$ref": "#/definitions/size"}),
-        Type::Choice(names) => one_of(names),
-        Type::Choices { names, least } => list(one_of(names), *least),
-        Type::ListOf { name, least, .. } => list(json!({"$ref": format!("#/definitions/{name}")}), *least),
+        Type::Own { shape, .. } => shape.schema(),
+        Type::OwnOr { shape, mapping, .. } => json!({"anyOf": [shape.schema(), mapping_or_reference(mapping)]}),
+        Type::Whole { least, most } => Shape::whole(*least, *most).schema(),
+        Type::Size { .. } => SIZE.schema(),
+        Type::Choice(names) => Shape::Words(names).schema(),
+        Type::Choices { names, least } => list(Shape::Words(names).schema(), *least),
         Type::Mapping(inner) => mapping_or_reference(inner),
         Type::Switch(inner) => {
-            json!({"anyOf": [{"$ref": "#/definitions/boolean"}, mapping_or_reference(inner)]})
+            json!({"anyOf": [BOOLEAN.schema(), mapping_or_reference(inner)]})
         }
-        Type::ListOfOwnOr { schema, mapping, least, .. } => {
-            list(json!({"anyOf": [schema(), mapping_or_reference(mapping)]}), *least)
+        Type::ListOfOwnOr { shape, mapping, least, .. } => {
+            list(json!({"anyOf": [shape.schema(), mapping_or_reference(mapping)]}), *least)
         }
         Type::List { of, least } => list(mapping_or_reference(of), *least),
         Type::Named(inner) => json!({"type": "object", "additionalProperties": mapping_or_reference(inner)}),

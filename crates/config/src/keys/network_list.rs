@@ -1,0 +1,20 @@
+//! Reads lists of networks.
+
+use ipnet::IpNet;
+
+use crate::language::reader::all;
+use crate::language::shape::{List, Shape};
+use crate::language::value_kind::{ReadField, ValueKind};
+use crate::language::value_types::NETWORK;
+
+const TEXT: &str = "list of networks or addresses";
+
+/// A list of networks, which may be empty.
+pub const NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
+    ValueKind::new(TEXT, Shape::List(List::of(&NETWORK)), |field| all(field.list()?, |member| member.network()));
+
+/// A list of at least one network.
+pub const SOME_NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
+    ValueKind::new(TEXT, Shape::List(List::filled(&NETWORK, "have at least one network")), |field| {
+        all(field.list()?, |member| member.network())
+    });

@@ -1,0 +1,241 @@
+//! Reads single values: text, numbers, durations, addresses, and words of which one is to be chosen.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use super::{Disclosure, Field};
+use crate::language::duration;
+use crate::language::network;
+use crate::language::shape::Shape;
+use crate::language::suggest::{listed, nearest, nearest_name};
+use crate::language::tree::{Kind, Scalar, Style, Value};
+use crate::language::value_types::{AMOUNT, DURATION, NETWORK, SOCKET_ADDRESS};
+use base::time::Micros;
+use ledger::cost::{Cost, ExtraDecimals};
+
+impl<'t> Field<'t> {
+    /// A scalar of any kind but null, as it is written.
+    pub fn written(&self) -> Option<&'t str> {
+        match self.scalar() {
+            Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
+            _ => {
+                self.must("be a single value");
+                None
+            }
+        }
+    }
+
+    /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
+    pub fn text(&self) -> Option<&'t str> {
+        match self.scalar() {
+            Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
+            _ => {
+                self.must("be text");
+                None
+            }
+        }
+    }
+
+    /// Whether this is text, and not a number, a boolean or empty.
+    pub fn is_text(&self) -> bool {
+        self.scalar().is_some_and(|scalar| matches!(scalar.kind(), Kind::Text | Kind::Reference))
+    }
+
+    /// Whether this is a number, without quotes.
+    pub fn is_number(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Number)
+    }
+
+    /// Whether this is a single value of any kind but null.
+    pub fn is_single(&self) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.kind() != Kind::Null)
+    }
+
+    /// The text of a single value, if it is one.
+    pub fn text_if_any(&self) -> Option<&'t str> {
+        self.scalar().map(|scalar| &*scalar.text)
+    }
+
+    /// How a number in quotes, or a rate in the place of one, is to be written.
+    pub fn hint_for_number(&self) -> Option<String> {
+        let scalar =
+            self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        match scalar.text.split_once('/') {
+            None if scalar.style == Style::Quoted && digits(&scalar.text) => {
+                Some(format!("without quotes it is a number: {}", scalar.text))
+            }
+            Some((amount, period)) if digits(amount) && period.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+                Some(format!("a rate in another unit is written `rate: {}`", scalar.text))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether this is a single value with this text.
+    pub fn is_written(&self, text: &str) -> bool {
+        self.scalar().is_some_and(|scalar| scalar.text == text)
+    }
+
+    /// The scalar, unless it is unknown.
+    pub fn scalar(&self) -> Option<&'t Scalar> {
+        match &self.node.value {
+            Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
+            _ => None,
+        }
+    }
+
+    pub(super) fn style(&self) -> Option<Style> {
+        match &self.node.value {
+            Value::Scalar(scalar) => Some(scalar.style),
+            _ => None,
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&self) -> Option<bool> {
+        let truth = self.truth();
+        if truth.is_none() {
+            let scalar = self.scalar().filter(|scalar| scalar.style == Style::Quoted);
+            let quoted = scalar.map(|scalar| &*scalar.text).filter(|text| matches!(*text, "true" | "false"));
+            self.must_hinting("be true or false", quoted.map(|text| format!("without quotes it is: {text}")));
+        }
+        truth
+    }
+
+    /// The same, where a mapping may be as well.
+    pub fn switch(&self) -> Option<bool> {
+        let truth = self.truth();
+        if truth.is_none() {
+            self.must("be true, false or a mapping");
+        }
+        truth
+    }
+
+    /// `true` or `false`, if it is one of them.
+    pub fn truth(&self) -> Option<bool> {
+        let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
+        match scalar.map(|scalar| &*scalar.text) {
+            Some("true" | "True" | "TRUE") => Some(true),
+            Some("false" | "False" | "FALSE") => Some(false),
+            _ => None,
+        }
+    }
+
+    /// A whole number within `bounds`.
+    pub fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
+        let number = self.whole_if_within(&bounds);
+        if number.is_none() {
+            match *bounds.end() {
+                u64::MAX => {
+                    self.must_hinting(
+                        format_args!("be a whole number of at least {}", bounds.start()),
+                        self.hint_for_number(),
+                    );
+                }
+                end => self.must_hinting(
+                    format_args!("be a whole number from {} to {end}", bounds.start()),
+                    self.hint_for_number(),
+                ),
+            }
+        }
+        number
+    }
+
+    /// A whole number, if it is one within `bounds`.
+    pub fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
+        let digits = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
+    }
+
+    /// A decimal above zero with at most three decimals, read from its digits and never through a float.
+    pub fn cost(&self) -> Option<Cost> {
+        self.check(&AMOUNT)?;
+        let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
+        let number = number.filter(|number| *number < Cost::from_tokens(u64::MAX));
+        if number.is_none() {
+            self.must(AMOUNT.must());
+        }
+        number
+    }
+
+    /// The text of a number.
+    pub fn number(&self) -> Option<&'t str> {
+        let scalar = self.scalar()?;
+        matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
+    }
+
+    /// `250ms`, `20s`, `5m`, `1h`, `1d`.
+    pub fn duration(&self) -> Option<Micros> {
+        let duration = self.text_of(&DURATION).and_then(duration::parse);
+        if duration.is_none() {
+            self.must(DURATION.must());
+        }
+        duration
+    }
+
+    /// A duration above zero.
+    pub fn positive_duration(&self) -> Option<Micros> {
+        let duration = self.duration()?;
+        if duration == Micros(0) {
+            self.must("be longer than 0");
+            return None;
+        }
+        Some(duration)
+    }
+
+    /// An IP address with a port.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        let address = self.text_of(&SOCKET_ADDRESS).and_then(|text| text.parse().ok());
+        if address.is_none() {
+            self.must(SOCKET_ADDRESS.must());
+        }
+        address
+    }
+
+    /// A network like `10.0.0.0/8`; a lone address is the network of itself.
+    pub fn network(&self) -> Option<IpNet> {
+        let network = self.text_of(&NETWORK).and_then(network::parse);
+        match network {
+            None => self.must(NETWORK.must()),
+            Some(network) if network.addr() != network.network() => {
+                let what =
+                    format!("{network} is the whole network {}: the address in it says nothing", network.trunc());
+                self.report.note_host_bits(self.position, &self.path, what);
+            }
+            Some(_) => {}
+        }
+        network
+    }
+
+    /// One of these names.
+    pub fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        choices.get(self.word(&names)?).map(|(_, choice)| *choice)
+    }
+
+    /// The index of the one of these words that it is.
+    pub fn word(&self, words: &[&str]) -> Option<usize> {
+        let text = self.text_if_any();
+        let found = words.iter().position(|word| Some(*word) == text);
+        if found.is_none() {
+            let what = format!("must be {}, is {}", listed(words), self.node.found());
+            self.wrong(what, text.and_then(|text| nearest(text, words)));
+        }
+        found
+    }
+
+    /// The text of a single value, if that has this shape.
+    fn text_of(&self, shape: &Shape) -> Option<&'t str> {
+        self.text_if_any().filter(|_| self.has_shape(shape))
+    }
+
+    /// The choice whose name is like a wrong one.
+    pub fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let similar = nearest_name(&self.scalar()?.text, &names)?;
+        choices.iter().find(|(name, _)| *name == similar).map(|(_, choice)| *choice)
+    }
+}

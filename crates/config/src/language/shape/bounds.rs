@@ -1,0 +1,116 @@
+//! Says which numbers and durations a value may be.
+
+use std::ops::RangeInclusive;
+
+use super::Shape;
+use crate::language::duration;
+use crate::language::value_types::{DURATION, DURATION_MUST, POSITIVE_DURATION};
+use base::time::Micros;
+
+/// A whole number within bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Whole {
+    pub least: u64,
+    /// `u64::MAX` is no bound.
+    pub most: u64,
+    /// Numbers within the bounds that are rejected.
+    pub except: &'static [u64],
+    /// Why they are rejected: "must not be 502, which …".
+    pub why: &'static str,
+}
+
+/// A number with decimals.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    pub least: Least,
+    pub most: Option<u64>,
+    /// The largest number of decimals.
+    pub decimals: usize,
+}
+
+/// The lower bound of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Least {
+    Zero,
+    AboveZero,
+}
+
+/// A duration within bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Duration {
+    /// The message for a value that is no duration: "be a duration like 5m".
+    pub must: &'static str,
+    pub least: DurationBound,
+    pub most: DurationBound,
+}
+
+/// A bound of a duration, and the message for one beyond it.
+#[derive(Clone, Copy, Debug)]
+pub struct DurationBound {
+    pub at: Micros,
+    pub must: &'static str,
+}
+
+impl Whole {
+    pub const fn new(least: u64, most: u64) -> Whole {
+        Whole { least, most, except: &[], why: "" }
+    }
+
+    pub const fn bounds(self) -> RangeInclusive<u64> {
+        self.least..=self.most
+    }
+}
+
+impl Decimal {
+    pub fn accepts(self, text: &str) -> bool {
+        let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
+        let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !digits(whole) || !digits(decimals) || decimals.trim_end_matches('0').len() > self.decimals {
+            return false;
+        }
+        let is_zero = |part: &str| part.bytes().all(|digit| digit == b'0');
+        let is_low = |most: u64| {
+            // More digits than 64 bits have are a larger number.
+            whole.parse::<u64>().is_ok_and(|whole| whole < most || whole == most && is_zero(decimals))
+        };
+        (self.least == Least::Zero || !is_zero(whole) || !is_zero(decimals)) && self.most.is_none_or(is_low)
+    }
+
+    pub(super) fn must(self) -> String {
+        let bounds = match (self.least, self.most) {
+            (Least::AboveZero, None) => "above 0".to_owned(),
+            (Least::AboveZero, Some(most)) => format!("above 0, at most {most},"),
+            (Least::Zero, None) => "from 0".to_owned(),
+            (Least::Zero, Some(most)) => format!("from 0 to {most}"),
+        };
+        format!("be a number {bounds} with at most {} decimals", self.decimals)
+    }
+}
+
+impl Duration {
+    /// `must` is the message for a longer one.
+    pub const fn at_most(most: Micros, must: &'static str) -> Duration {
+        let least = DurationBound { at: Micros(0), must: DURATION_MUST };
+        Duration { must: DURATION_MUST, least, most: DurationBound { at: most, must } }
+    }
+
+    /// `must` is the message for every other value.
+    pub const fn within(least: Micros, most: Micros, must: &'static str) -> Duration {
+        Duration { must, least: DurationBound { at: least, must }, most: DurationBound { at: most, must } }
+    }
+
+    /// The definition whose pattern the schema has for it: a pattern cannot compare durations.
+    pub(super) const fn definition(self) -> Shape {
+        if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
+    }
+
+    /// The message for a text that is not such a duration. `None` for one that is.
+    pub fn mismatch(self, text: Option<&str>) -> Option<&'static str> {
+        match text.and_then(duration::parse) {
+            None => Some(self.must),
+            Some(duration) if duration < self.least.at => Some(self.least.must),
+            Some(duration) if duration > self.most.at => Some(self.most.must),
+            Some(_) => None,
+        }
+    }
+}
