@@ -25,7 +25,7 @@ use rules::route::UpstreamId;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::RuleSet;
 
-/// A whole file, checked. Only this room makes one.
+/// A whole gateway.yaml whose values are all valid. Only this crate makes one.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// At least one, in the order of the file.
@@ -42,7 +42,7 @@ pub struct Config {
     /// The keys in it follow changes of their file; everything else is as it was loaded.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
-    /// `None`: the gateway has no say in what pages of other origins may read.
+    /// `None`: the gateway adds no CORS fields.
     pub cors: Option<Cors>,
     /// `None`: its own responses are problem documents.
     pub error_pages: Option<Arc<ErrorPages>>,
@@ -58,9 +58,9 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Makes the pseudonyms of buckets and clients, where their values must not be shown.
     pub hash_key: PseudonymKey,
-    /// What was noticed while it was read.
+    /// Facts about values that the reader noted for the lints.
     pub remarks: Remarks,
-    /// What is valid but unwise.
+    /// Settings that are valid and unwise.
     pub warnings: Warnings,
     /// Tells files apart: a hash of the text.
     pub hash: String,
@@ -71,7 +71,7 @@ impl Config {
         self.upstreams.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The names of a route and its upstream; that is empty if it has none, or if it is not chosen yet.
+    /// The names of a route and its upstream. The name is empty without an upstream, and before one is chosen.
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
         (route, choice.upstream.and_then(|upstream| self.upstream(upstream)).map_or("", |upstream| &*upstream.name))
@@ -82,7 +82,7 @@ impl Config {
         self.listeners.get(index).map_or(ONLY_LISTENER, |listener| &listener.name)
     }
 
-    /// What a listener decides for other proxies, by its index.
+    /// The settings of a listener that decides for other proxies, by its index. `None` for one that proxies.
     pub fn decide(&self, listener: usize) -> Option<&Decide> {
         self.listeners.get(listener)?.decide.as_ref()
     }

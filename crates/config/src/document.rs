@@ -184,7 +184,7 @@ impl Config {
         Config::parse_for(Purpose::Run, file, bytes, environment)
     }
 
-    /// The same, for a purpose. To examine a file, its secrets and what it connects to need not be known: what is unknown
+    /// Reads a file's text for a purpose. To examine a file, its secrets and addresses need not be known: an unknown value
     /// is a warning.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ impl Config {
         LoadedConfig::from(path).config
     }
 
-    /// The same, for a command for which secrets and addresses need not be known: those that are not are warnings.
+    /// Reads and checks a file for a command that needs no secrets and addresses: an unknown one is a warning.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
@@ -71,7 +71,7 @@ impl LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
     }
 
-    /// The same for a file that was read before, and so has to be one that can be read again: a regular file.
+    /// Reads and checks a file again, which must be a regular file: the content of a pipe cannot be read twice.
     pub fn again(path: &Path) -> LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_file(path))
     }

@@ -27,7 +27,7 @@ pub struct ImportedFile<'f> {
 pub struct Import {
     /// The text of a gateway.yaml.
     pub text: String,
-    /// What it does not say, in order of files and positions.
+    /// The settings that could not be carried over, in order of files and positions.
     pub losses: Vec<Loss>,
 }
 
@@ -46,7 +46,7 @@ impl Loss {
     }
 }
 
-/// What is noticed of one file while it is carried over.
+/// The losses found so far.
 #[derive(Debug, Default)]
 struct Losses(Vec<Loss>);
 

@@ -38,7 +38,7 @@ pub struct ImportedRule {
     pub line: usize,
 }
 
-/// What the value of an entry must be.
+/// The condition on the value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueCondition {
     Text(String),
@@ -244,7 +244,7 @@ fn name(node: &Node) -> String {
     }
 }
 
-/// What a value must be; `None` for a pattern that every value matches.
+/// The condition on a value. `None` for a pattern that every value matches.
 fn condition(value: &str) -> Option<ValueCondition> {
     let parts: Vec<&str> = value.split('*').collect();
     Some(match &parts[..] {

@@ -16,14 +16,14 @@ use request::attribute::Attribute;
 pub struct AccessLog {
     pub to: Destination,
     pub when: Vec<Kind>,
-    /// Of which a line has pseudonyms.
+    /// Attributes that a line has as pseudonyms.
     pub attributes: Vec<LoggedAttribute>,
-    /// Which a line has as they are.
+    /// Attributes that a line has in clear text.
     pub values: Vec<LoggedAttribute>,
 }
 
 impl AccessLog {
-    /// Whether a line may have a part of what another proxy sends in place of a request, or along with one.
+    /// Whether a line may have a value of a descriptor, which another proxy sends with its question.
     pub fn has_descriptors(&self) -> bool {
         self.attributes.iter().chain(&self.values).any(|listed| matches!(listed.attribute, Attribute::Descriptor(_)))
     }
@@ -40,7 +40,7 @@ pub enum Destination {
 /// An attribute that a line has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAttribute {
-    /// As printed.
+    /// Its name in the line.
     pub text: String,
     pub attribute: Attribute,
 }

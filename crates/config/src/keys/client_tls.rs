@@ -38,7 +38,7 @@ struct LocatedFile<'t> {
     file: NamedFile,
 }
 
-/// What `tls` says. The default is `true`: TLS, and no key at all.
+/// The value of `tls`. The default is that of `true`: TLS without any further key.
 #[derive(Default)]
 pub struct ClientTls<'t> {
     ca: Option<LocatedFile<'t>>,

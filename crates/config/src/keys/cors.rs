@@ -93,7 +93,7 @@ pub static CORS: Mapping = Mapping {
     },
 };
 
-/// What the entries depend on.
+/// Reads the entries, which depend on other keys of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct CorsReader<'c> {
     pub restriction: Restriction<'c>,
@@ -182,7 +182,7 @@ fn origins(field: Field<'_>) -> Option<Origins> {
     Some(Origins::Any)
 }
 
-/// What a browser sends for an origin that has a path, a usual port, or letters in upper case.
+/// The origin as a browser sends it: without a path or a default port, and in lower case.
 fn corrected(origin: &str) -> Option<String> {
     let (scheme, rest) = origin.split_once("://")?;
     let authority = rest.split(['/', '?', '#']).next()?;

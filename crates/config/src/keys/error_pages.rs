@@ -13,10 +13,10 @@ use crate::language::shape::{List, Shape};
 use crate::language::value_kind::{ParseText, ReadField, ValueKind};
 use decision::error_pages::{ErrorPage, ErrorPages, Template};
 
-/// In bytes. It is in memory for as long as the configuration.
+/// The longest body in bytes. It is kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
-/// What a response of the gateway says by itself.
+/// Fields that the gateway itself sets in its responses.
 const OF_RESPONSES: [HeaderName; 5] = [CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE, ALLOW, VARY];
 
 const STATUS: ValueKind<ParseText<u16>> =

@@ -9,7 +9,7 @@ use crate::language::value_types::SIZE;
 use base::http_method;
 use base::time::Micros;
 
-/// What clients may send, how long they may take, and how many may be connected.
+/// The bounds of requests and connections: sizes, timeouts and numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Of a request head, with its request line.
@@ -28,7 +28,7 @@ pub struct Bounds {
     pub body_bytes: Option<u64>,
     /// On all listeners together.
     pub connections: usize,
-    /// Of one client address that no proxy has which connects for many. `None`: no bound but `connections`.
+    /// Of one client address, unless it is that of a proxy. `None`: only `connections` bounds them.
     pub connections_per_client: Option<usize>,
     /// Of responses that clients do not read.
     pub response_buffers: ResponseBufferSize,
@@ -45,7 +45,7 @@ pub enum ResponseBufferSize {
 }
 
 impl Bounds {
-    /// What `connections` is in a file that does not say.
+    /// The default of `connections`.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
 
     /// How many streams of HTTP/2 a client may have at once, beside one for each of its connections. `None`: any number.
@@ -59,7 +59,7 @@ impl Bounds {
     }
 }
 
-/// What one client may have of `handshakes_at_once` at least, as far as that allows: some more than a browser makes at once.
+/// The least share of `handshakes_at_once` for one client: more than a browser makes at once.
 const FEWEST_HANDSHAKES: usize = 8;
 const KIB: u64 = 1 << 10;
 /// How many streams of HTTP/2 a client may have for each connection that it may have.

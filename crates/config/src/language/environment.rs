@@ -9,13 +9,13 @@ use crate::language::reader::Field;
 use base::named_file::NamedFile;
 use base::secret::{Secret, SecretSource};
 
-/// Where values that a file refers to come from.
+/// The variables and files that a configuration refers to.
 #[derive(Clone, Copy)]
 pub struct Environment<'s> {
     pub variable: &'s dyn Fn(&str) -> Option<String>,
-    /// What paths in the file are relative to.
+    /// The folder that paths in the file are relative to.
     pub folder: &'s Path,
-    /// By the path as it is written in the file.
+    /// Reads a file, by the path that is written in the configuration.
     pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
@@ -90,7 +90,7 @@ impl Environment<'_> {
         Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
     }
 
-    /// The same, as text.
+    /// The content of the file of a secret, as text. The results are those of [`Environment::secret_content`].
     pub fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
         match self.secret_content(field)? {
             Some(content) => utf8(field, &content).map(Some),
@@ -104,18 +104,19 @@ impl Environment<'_> {
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
-    /// The same. `Some(None)` if its path is unknown, in a file that is only examined.
+    /// The file that a value names, as [`Environment::named_file`]. `Some(None)` if its path is unknown, in a file that is only
+    /// examined.
     pub fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
-    /// As [`Environment::secret_content`], to be read again later.
+    /// The file of a secret, to be read again later. The results are those of [`Environment::secret_content`].
     pub fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
-    /// As [`Environment::secret`], to be read again later.
+    /// A secret in a file, to be read again later. The results are those of [`Environment::secret_content`].
     pub fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),

@@ -12,12 +12,12 @@ use crate::language::{size, value_types};
 /// A mapping whose keys are all known by name.
 #[derive(Debug)]
 pub struct Mapping {
-    /// What its keys are, as in "key of a rule". `None`: the keys are those of another mapping, which has the heading.
+    /// The description of its keys: "key of a rule". `None`: another mapping has the same keys, and the heading.
     pub heading: Option<&'static str>,
     /// Its name among the schema's definitions, if it is the type of several keys.
     pub definition: Option<&'static str>,
     pub keys: &'static [Key],
-    /// What the schema says about several keys at once, such as which of them exclude each other.
+    /// Rules of the schema about several keys, such as keys that exclude each other.
     pub constraints: fn() -> Value,
 }
 
@@ -25,36 +25,36 @@ pub struct Mapping {
 #[derive(Clone, Copy, Debug)]
 pub struct FileKeys {
     pub root: &'static Mapping,
-    /// How to write what an unknown key of a mapping probably means: people know it by another name.
+    /// The hint for an unknown key of a mapping that other programs have: how gateway.yaml writes it.
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
     /// Whether the value at a path must be known only to run the file.
     pub is_for_running: fn(&str) -> bool,
-    /// The key of the root that says what [`Purpose::ReachStore`](super::problem::Purpose) connects to.
+    /// The key of the root whose values [`Purpose::ReachStore`](super::problem::Purpose) needs.
     pub store: &'static str,
 }
 
-/// A key, as every user of the declarations sees it.
+/// The declaration of a key.
 #[derive(Debug)]
 pub struct Key {
     pub name: &'static str,
     pub kind: Type,
     pub presence: Presence,
-    /// What the key does, in Markdown. The schema has it as plain text.
+    /// The effect of the key, in Markdown. The schema has it as plain text.
     pub doc: &'static str,
 }
 
-/// Whether a key must be there, and what holds without it.
+/// Whether a key is required, and the default of one that is not.
 #[derive(Clone, Copy, Debug)]
 pub enum Presence {
     Required,
     Optional,
     /// The default, in YAML: the reader reads it where the key is missing.
     Default(&'static str),
-    /// Depends on other keys: the reader decides, and the reference says this, in Markdown.
+    /// The default depends on other keys. The text describes it in the reference, in Markdown.
     Depends(&'static str),
 }
 
-/// What a key's value must be.
+/// The type of a key's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
     /// A value of this shape. The reference says `text`.
@@ -102,7 +102,7 @@ pub enum Type {
     },
     /// A mapping from names that the operator chooses.
     Named(&'static Mapping),
-    /// One of these mappings: another key says which. So does the schema, among the constraints.
+    /// One of these mappings, which another key chooses. The schema has this among the constraints.
     OneOf(&'static [&'static Mapping]),
     /// A mapping from names that the operator chooses to such mappings.
     NamedOneOf(&'static [&'static Mapping]),
@@ -131,7 +131,7 @@ impl Key {
         Key { name, kind, presence: Presence::Default(default), doc }
     }
 
-    /// `without` says in Markdown what holds where the key is missing.
+    /// `without` describes the default in Markdown.
     pub const fn depends(name: &'static str, kind: Type, without: &'static str, doc: &'static str) -> Key {
         Key { name, kind, presence: Presence::Depends(without), doc }
     }
@@ -162,7 +162,7 @@ impl Type {
         }
     }
 
-    /// What a value must be that is no mapping, and no member of a list beside mappings.
+    /// The shape of its single values, or of the members of a list of words. `None` for mappings.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Type::Own { shape, .. } | Type::OwnOr { shape, .. } | Type::ListOfOwnOr { shape, .. } => Some(*shape),
@@ -214,7 +214,7 @@ pub fn unconstrained() -> Value {
     json!({})
 }
 
-/// The names of choices, which is what a declaration says of them.
+/// The names of choices, for a declaration.
 pub const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
     let mut names = [""; COUNT];
     let mut index = 0;

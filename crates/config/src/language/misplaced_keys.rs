@@ -3,11 +3,11 @@
 use crate::language::key::{FileKeys, Key, Mapping, Type, within};
 use crate::language::suggest::listed;
 
-/// The most places that are worth naming.
+/// The largest number of places that a hint names.
 const MOST_PLACES: usize = 3;
 
-/// How to write what a key in this mapping means, if another mapping of the file has that key, or people call something so.
-/// `None` if nothing is known of it.
+/// The hint for an unknown key of this mapping: the mapping that has such a key, or the name that gateway.yaml has for it. `None` if
+/// neither is known.
 pub fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) -> Option<String> {
     let other_name = (file.other_name)(mapping, key).map(str::to_owned);
     other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// A single address is the network of itself.
+/// Parses a network. A single address is a network with one address.
 pub fn parse(text: &str) -> Option<IpNet> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => Some(IpNet::from(address)),

@@ -21,7 +21,7 @@ pub struct Problem {
     pub position: Option<Position>,
     /// The path in the file, like `rules[2].match`; empty for the file as a whole.
     pub path: String,
-    /// What must hold, and what was found.
+    /// The message: what must hold, and what was found.
     pub what: String,
     pub hint: Option<String>,
 }
@@ -31,7 +31,7 @@ pub struct Problem {
 pub struct Problems {
     pub file: String,
     pub problems: Vec<Problem>,
-    /// What is unwise in the keys that are valid, as far as that is known without the others.
+    /// Warnings about the valid keys, if they do not depend on invalid ones.
     pub warnings: Vec<Warning>,
 }
 
@@ -71,34 +71,34 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// Follows a variable without which a value is unknown.
+/// The message for a value that is unknown because a variable is not set. The name of the variable precedes it.
 pub const NOT_SET: &str = " is not set, so that the value is not known here";
 
-/// Follows a file that only the running gateway can read.
+/// The message for a secret that only the running gateway can read. The path of its file precedes it.
 pub const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
 
-/// Follows a variable without which a file is wrong.
+/// The message for a variable that must be set. Its name precedes it.
 pub const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
 
-/// What a file is read for.
+/// The purpose for which a file is read. It decides which values must be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// To run: all of its values must be known.
     #[default]
     Run,
-    /// To check it before a start: the same. Unlike at a start, it may be read twice.
+    /// To check it before a start: all of its values must be known. Unlike at a start, it may be read twice.
     CheckToRun,
     /// To examine it, perhaps on a machine without its secrets.
     Examine,
-    /// The same, and to connect to its store: what `store` says must be known.
+    /// To examine it and to connect to its store: the values in `store` must be known.
     ReachStore,
 }
 
-/// What the readers of a file report problems to.
+/// Collects the problems of a file, and the remarks about it, while it is read.
 #[derive(Debug, Default)]
 pub struct Report {
     purpose: Purpose,
-    /// The keys of the whole file, among which a key that is unknown may belong; `None` for other files.
+    /// The keys of the whole file, for hints where an unknown key belongs; `None` for other files.
     keys: Option<FileKeys>,
     problems: RefCell<Vec<Problem>>,
     remarks: RefCell<Remarks>,
@@ -135,7 +135,7 @@ impl Report {
         Report { keys: Some(keys), ..self }
     }
 
-    /// Where a key belongs that is unknown in this mapping, if that is known.
+    /// The hint where an unknown key of this mapping belongs, if that is known.
     pub fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
         belongs_elsewhere(self.keys?, mapping, key)
     }
@@ -145,7 +145,7 @@ impl Report {
         self.keys.is_some_and(|keys| (keys.is_for_running)(path))
     }
 
-    /// Records that a value is unknown, if it need not be known here. Returns whether it need not.
+    /// Records that a value is unknown, if it need not be known. Returns whether it need not be.
     pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
             Purpose::Run | Purpose::CheckToRun => true,
@@ -160,7 +160,8 @@ impl Report {
         !is_needed
     }
 
-    /// The same in a check beside a gateway, of a secret that the gateway can read and the check cannot.
+    /// Records that a value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
+    /// whether this is such a check.
     pub fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {
@@ -178,7 +179,7 @@ impl Report {
         }
     }
 
-    /// Reports the variables because of which this value is unknown, where nothing can stand for it.
+    /// Reports that an unknown value is needed, and the variables that are not set.
     pub fn add_unknown(&self, position: Position, path: &str) {
         let unknown = self.remarks();
         let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
@@ -214,7 +215,7 @@ impl Report {
         }
     }
 
-    /// The list that was read from a file before, or else what `read` makes of it. `None` if that has reported problems.
+    /// The list in a file. The first call reads it by `read`; later calls return the same result. `None` after a problem.
     pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         if let Some(known) = self.lists.borrow().get(&key) {
             return known.clone();
@@ -231,7 +232,7 @@ impl Report {
         self.problems.borrow_mut().extend(named);
     }
 
-    /// What was noticed so far, in the order in which it was.
+    /// The remarks so far, in the order of the readers.
     pub fn remarks(&self) -> Remarks {
         self.remarks.borrow().clone()
     }
@@ -246,7 +247,7 @@ impl Report {
         self.add_with_hint(position, path, what, None);
     }
 
-    /// The same, with a hint.
+    /// Adds a problem of the reported file, with a hint.
     pub fn add_with_hint(
         &self,
         position: Position,

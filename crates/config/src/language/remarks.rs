@@ -1,10 +1,10 @@
-//! Holds what was noticed while a file was read: what lints report later, and how long its lists are.
+//! Holds the facts that the reader of a file notes: for warnings of lints, and how long its lists are.
 
 use std::path::PathBuf;
 
 use base::position::Position;
 
-/// What was noticed of a value while it was read, and is no problem.
+/// A fact about a value that the reader notes for the lints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     pub position: Position,
@@ -13,7 +13,7 @@ pub struct Remark {
     pub what: String,
 }
 
-/// What was noticed while a file was read.
+/// The facts that the reader of a file notes for the lints and the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
     /// Values that are not known here, because of a variable that is not set or a secret that cannot be read.
@@ -33,12 +33,12 @@ impl Remarks {
     }
 }
 
-/// How long a list is that was read, and how much of it may go at once.
+/// The length of a list in a file of its own, and how much of it may be lost at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListSize {
-    /// As it is written in gateway.yaml.
+    /// The path of the list's file, as gateway.yaml has it.
     pub file: String,
-    /// Where that is.
+    /// The position of that path in gateway.yaml.
     pub position: Position,
     pub path: String,
     pub entries: usize,

@@ -2,7 +2,7 @@
 
 const KIB: u64 = 1 << 10;
 
-/// `None` for a number without a unit, a fraction, or more than 64 bits.
+/// Parses a size. `None` for a number without a unit, a fraction, or more than 64 bits.
 pub fn parse(text: &str) -> Option<u64> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// In bytes below 1 KiB, otherwise in whole KiB.
+/// Prints a size, in bytes below 1 KiB, otherwise in whole KiB.
 pub fn print(size: u64) -> String {
     if size < KIB { format!("{size}B") } else { format!("{}KiB", size / KIB) }
 }

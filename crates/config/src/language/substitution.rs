@@ -57,12 +57,12 @@ fn expand_at(node: &mut Node, path: &mut String, lookup: &dyn Fn(&str) -> Option
     }
 }
 
-/// What to do about references that cannot be resolved.
+/// How references that cannot be resolved are handled.
 #[derive(Clone, Copy)]
 struct Faults<'f> {
     /// The variable is not set, and has no default.
     missing: &'f dyn Fn(&str),
-    /// It is no reference.
+    /// The text is not a reference.
     wrong: &'f dyn Fn(String),
 }
 

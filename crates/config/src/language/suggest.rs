@@ -1,6 +1,6 @@
 //! Prints lists of names for reports, and suggests the one that a misspelt name may have meant.
 
-/// The letters of a name of which at most one may be wrong.
+/// The length up to which a name may have one wrong letter at most.
 const SHORT: usize = 5;
 
 /// ``did you mean `x`?`` with the nearest of `names`, if one is near enough.

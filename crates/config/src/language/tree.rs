@@ -25,7 +25,7 @@ pub struct TreeBounds {
     pub bytes: usize,
 }
 
-/// Of gateway.yaml.
+/// The bounds of gateway.yaml.
 pub const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
 
 /// A value, with the position of its first character.
@@ -136,7 +136,7 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     read_within(CONFIG, bytes, report)
 }
 
-/// The same, within other bounds.
+/// Parses the only document of a file, within these bounds.
 ///
 /// # Errors
 /// The first problem after which nothing can be read.

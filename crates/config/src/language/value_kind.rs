@@ -12,7 +12,7 @@ pub struct ValueKind<Read> {
     /// How the reference names it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
-    /// Reached only through [`ValueKind::checked`], so that nothing is read that the schema rejects.
+    /// Private: only [`ValueKind::checked`] returns it, so that nothing is read that the schema rejects.
     read: Read,
     /// Reports a text that does not match its pattern: without the value if that may be a secret, or with a hint.
     report: ReportMismatch,
@@ -29,7 +29,7 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind::reporting(text, shape, read, |field, must| field.must(must))
     }
 
-    /// A kind whose invalid texts `report` reports.
+    /// A kind of value. `report` reports texts that are invalid.
     pub const fn reporting(text: &'static str, shape: Shape, read: Read, report: ReportMismatch) -> ValueKind<Read> {
         ValueKind { text, shape, read, report }
     }

@@ -11,7 +11,7 @@ pub const PATH: Shape = Shape::Named(&Definition { name: "path", shape: Shape::S
 
 pub const BOOLEAN: Shape = Shape::Named(&Definition { name: "boolean", shape: Shape::Boolean });
 
-/// A name that every place can show alike.
+/// A name that clients, metrics and logs can show unchanged.
 pub const NAME: Shape = Shape::Named(&Definition {
     name: "name",
     shape: Shape::Text(Text::new(Scalars::Written, &[NAME_PATTERN], NAME_MUST)),
@@ -28,7 +28,7 @@ pub const DURATION: Shape = Shape::Named(&Definition {
     shape: Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], DURATION_MUST)),
 });
 
-/// What must hold of a duration.
+/// The message for a value that is no duration.
 pub const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
 
 pub const POSITIVE_DURATION: Shape = Shape::Named(&Definition {
@@ -72,7 +72,7 @@ pub const NETWORK: Shape = Shape::Named(&Definition {
     )),
 });
 
-/// What a request may cost, or a rate.
+/// A cost, or a rate per second.
 pub const AMOUNT: Shape = Shape::Named(&Definition {
     name: "amount",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: 3 }),

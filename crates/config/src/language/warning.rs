@@ -13,16 +13,16 @@ pub struct Warning {
     pub position: Position,
     /// The path in the file, like `rules[2].limit_keys`.
     pub path: String,
-    /// What is weak, and the consequence.
+    /// The message: the weakness, and its consequence.
     pub what: String,
     /// How to correct it.
     pub hint: String,
-    /// When the warning takes effect; `None`: always.
+    /// The moment from which on it holds. `None`: always.
     pub from: Option<Timestamp>,
 }
 
 impl Warning {
-    /// What identifies the warning wherever it moves in the file.
+    /// Identifies the warning, also after it has moved in the file.
     fn identity(&self) -> (&'static str, &str, &str) {
         (self.name, &self.path, &self.what)
     }

@@ -3,7 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 
-/// The admin listener requires no password, so its address must not be reachable by everyone.
+/// Finds an admin listener that everyone may reach: it requires no password.
 pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
     let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
         return Vec::new();
@@ -13,7 +13,7 @@ pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
     vec![file.root.key("admin").finding(what, hint)]
 }
 
-/// Without a secret, anyone who has the access log can compute the pseudonyms in it.
+/// Finds an access log whose pseudonyms have no secret: anyone who has the log can compute them.
 pub fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();

@@ -4,7 +4,7 @@ use super::file::File;
 use super::location::Finding;
 use base::time::Timestamp;
 
-/// Clients refuse to connect under such a certificate.
+/// Finds certificates that clients reject.
 pub fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {

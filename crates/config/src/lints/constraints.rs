@@ -9,7 +9,7 @@ use rules::rule::{Condition, LimitKey, Policy, Rule};
 
 static PRESENT: Expectation = Expectation::Present(true);
 
-/// What holds for every request of some kind.
+/// The conditions that every request of some kind meets, such as every request to which a rule applies.
 #[derive(Clone, Debug, Default)]
 pub struct Constraints<'f> {
     /// The operators of one mapping are separate entries.
@@ -40,7 +40,7 @@ impl<'f> Constraints<'f> {
         constraints
     }
 
-    /// The same, with the constraints of `other` added.
+    /// Adds the constraints of `other`.
     pub fn and(mut self, other: &Constraints<'f>) -> Constraints<'f> {
         self.expected.extend(&other.expected);
         self
@@ -53,7 +53,7 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// What is expected of an attribute.
+    /// The expectations of an attribute.
     pub fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
         self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
     }
@@ -171,7 +171,7 @@ fn wants_a_value(expectation: &Expectation) -> bool {
     }
 }
 
-/// What is certain about one attribute of the requests.
+/// The facts about one attribute that hold for all of the requests.
 struct AttributeConstraints<'f> {
     expected: Vec<&'f Expectation>,
     /// Whether it always has a value.
@@ -257,7 +257,7 @@ impl AttributeConstraints<'_> {
     }
 }
 
-/// What follows from a single expectation that names no texts.
+/// Whether an expectation that names no texts implies another one.
 fn implies(known: &Expectation, wanted: &Expectation) -> bool {
     match (known, wanted) {
         (Expectation::Present(false), Expectation::Not(_)) => true,

@@ -11,7 +11,7 @@ use request::door::Door;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition};
 
-/// Rules that need an attribute which nothing has that they are asked about.
+/// Finds rules that need an attribute which no request has at the doors where they are asked.
 pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -34,7 +34,7 @@ pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Queues of rules that are asked where other proxies ask: requests never wait there.
+/// Finds queues of rules at doors for other proxies, where requests never wait.
 pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
@@ -69,7 +69,7 @@ pub fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     doors
 }
 
-/// An attribute that the rule cannot do without, and that is lacking.
+/// An attribute that the rule needs and that is missing.
 fn needed<'r>(located: &LocatedRule<'r>, lacks: &impl Fn(&Attribute) -> bool) -> Option<&'r Attribute> {
     let LocatedRule { policy, rule, .. } = located;
     let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);

@@ -7,7 +7,7 @@ use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use rules::rule::{Action, Limit};
 
-/// Nobody understands a rate over a shorter period as a quota.
+/// The shortest period of a rate that is read as a quota.
 const QUOTA: Micros = Micros(3_600_000_000);
 
 /// `rate: N/day` with a burst of N grants N at once and N more during the day. Reported once for a file.

@@ -32,7 +32,7 @@ enum Rest {
     Present,
 }
 
-/// Which of several possible values a request gets.
+/// The choice among several possible values of an attribute.
 #[derive(Clone, Copy, Debug)]
 enum Pick {
     First,
@@ -127,7 +127,7 @@ impl<'f> Example<'f> {
     }
 }
 
-/// What is expected of each segment of the path, in their order.
+/// The expectations of each segment of the path, in the order of the segments.
 fn expected_segments<'f>(constraints: &Constraints<'f>) -> Vec<(NonZeroU8, Vec<&'f Expectation>)> {
     let mut segments: Vec<(NonZeroU8, Vec<&Expectation>)> = Vec::new();
     for attribute in constraints.attributes() {

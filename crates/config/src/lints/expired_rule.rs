@@ -3,7 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 
-/// Such a rule has no effect any more, although it looks as if it had.
+/// Finds rules that have expired and have no effect any more.
 pub fn expired_rule(file: &File<'_>) -> Vec<Finding> {
     let ended = file.rules().filter_map(|located| {
         let until = located.rule.until?;

@@ -6,10 +6,10 @@ use base::time::Micros;
 use ledger::algorithm::Algorithm;
 use rules::rule::Action;
 
-/// Clients hardly notice that a shorter window has begun again.
+/// The shortest window for which a restart matters to clients.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// In memory without a file, every restart begins the month again.
+/// Finds long windows that a restart begins again, because buckets are in memory without a file.
 pub fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     if !file.config.store.is_forgotten_at_restart() {
         return Vec::new();

@@ -105,7 +105,7 @@ struct Fragment<'v> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Whole,
-    /// What precedes `/*`.
+    /// The path before `/*`.
     Root,
     Prefix,
     Suffix,
@@ -330,7 +330,7 @@ impl Fragment<'_> {
 }
 
 impl Part {
-    /// What the file has after the part.
+    /// The text that follows the part in the file.
     fn below(self) -> &'static str {
         if self == Part::Root { "/*" } else { "" }
     }

@@ -7,10 +7,11 @@ use ledger::algorithm::sliding_log::SlidingLog;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Limit, OverrideNumbers};
 
-/// What one bucket may take without a warning: a million of them take a gigabyte.
+/// The largest bucket, in bytes, that gives no warning: a million of them take a gigabyte.
 const LARGE: u64 = 1_000;
 
-/// What a full bucket takes, and what a million keys take. A bucket for everybody is only one. Shadows take as much.
+/// The memory of a full bucket, and of the buckets of a million keys. A limit without keys has one bucket. A shadow takes the same
+/// memory as a limit.
 pub fn large_log(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {

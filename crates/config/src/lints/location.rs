@@ -14,7 +14,7 @@ pub struct Location<'t> {
     path: String,
 }
 
-/// What a lint has found. It becomes a warning with the name of the lint.
+/// A weakness that a lint has found. With the name of the lint it becomes a warning.
 #[derive(Clone, Debug)]
 pub struct Finding {
     position: Position,
@@ -77,13 +77,13 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// For what was noticed when a value was read.
+    /// Makes a finding of a remark of the reader.
     pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
         let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
         Finding { position: *position, path, what, hint, from: None }
     }
 
-    /// The same, in effect from this moment on.
+    /// Sets the moment from which on the finding holds.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }
     }

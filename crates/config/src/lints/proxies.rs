@@ -29,11 +29,11 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
     (Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
 ];
-/// The public networks of load balancers have longer prefixes than these.
+/// A prefix of this length, or a shorter one, is too wide for the public network of a load balancer.
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// A trusted proxy may claim any client address, and so may one that asks for decisions.
+/// Finds large networks of trusted proxies, which may claim any client address, also in calls for decisions.
 pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
@@ -71,7 +71,7 @@ fn is_wide(network: &IpNet) -> bool {
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
 
-/// A PROXY protocol header may claim any client address.
+/// Finds large networks of senders of PROXY protocol headers, which may claim any client address.
 pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     let hint = "name your load balancers: {from: [10.0.0.0/8]}";
     let mut found = Vec::new();
@@ -97,7 +97,7 @@ pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// A proxy that forwards no client address counts as the client: if it is exempt, so are all clients that it serves.
+/// Finds exemptions of proxies: one that forwards no client address counts as the client, so all of its clients are exempt.
 pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
     // Where other proxies ask, they name the client.

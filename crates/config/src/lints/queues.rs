@@ -24,7 +24,7 @@ pub fn short_drain(file: &File<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// A queue whose last places nobody can take: a request there would wait longer than `max_wait`.
+/// Finds queues with places that are never used: a request there would wait longer than `max_wait`.
 pub fn unused_queue(file: &File<'_>) -> Vec<Finding> {
     let queues = enforced_queues(file);
     let unused = queues.iter().filter(|(_, bucket)| bucket.reachable_queue() < bucket.queue());

@@ -102,8 +102,8 @@ fn escapes<'r>(rules: &'r [LocatedRule<'_>], late: &LocatedRule<'_>, ipv6_prefix
     })
 }
 
-/// Whether a rule reads something that is missing at a door at which `late` may apply nevertheless: other proxies send less of a
-/// request than the request itself is.
+/// Whether a rule reads an attribute that is missing at a door where `late` may apply: other proxies send only parts of a
+/// request.
 fn may_lack(file: &File<'_>, first: &LocatedRule<'_>, late: &LocatedRule<'_>) -> bool {
     let conditions = first.rule.conditions.iter().map(|condition| &condition.attribute);
     let keys = first.rule.keys.iter().flat_map(|key| &key.alternatives).map(|part| &part.attribute);

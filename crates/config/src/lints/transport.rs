@@ -10,7 +10,7 @@ use stores::redis::{Login, Target};
 
 /// A server, or several with one login, that a shared store connects to.
 struct Server<'f> {
-    /// For the text of a warning.
+    /// Its name in the text of a warning.
     name: String,
     /// Whether a connection may leave this machine.
     is_elsewhere: bool,
@@ -21,7 +21,7 @@ struct Server<'f> {
     hint: &'static str,
 }
 
-/// Anyone who can listen on the network reads a password for another host, unless it travels under TLS.
+/// Finds passwords that are sent to another host without TLS.
 pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     let clear = |server: &Server<'_>| server.login.has_password() && server.login.tls.is_none() && server.is_elsewhere;
     let finding = |Server { name, location, hint, .. }: Server<'_>| {
@@ -35,7 +35,7 @@ pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     servers(file).into_iter().filter(clear).map(finding).collect()
 }
 
-/// Without verification TLS protects from those who can listen, not from those who can answer.
+/// Finds TLS without verification, which does not protect from a server that poses as the store.
 pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     let off = |server: &Server<'_>| {
         server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)

@@ -32,12 +32,12 @@ pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Which values a client is taken to choose.
+/// The values that a client is assumed to choose itself.
 #[derive(Clone, Copy)]
 enum ClientChoice {
-    /// Those that say who it is.
+    /// The values that identify it.
     Identity,
-    /// What it asks for, as well.
+    /// Also the path, the host and the method that it asks for.
     Target,
 }
 

@@ -9,7 +9,7 @@ use crate::language::tree::{Entry, Node, Scalar, Style, Value};
 const RULES: [&str; 3] = ["rules", "policies", "exempt"];
 const UPSTREAMS: [&str; 3] = ["upstream", "upstreams", "routes"];
 
-/// Without these, other keys are read in another way.
+/// Keys that decide how other keys are read.
 const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("jwt", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
     ("api_keys", &["rules", "policies", "exempt", "routes", "upstreams", "access_log"]),
@@ -17,7 +17,7 @@ const READ_BY_OTHERS: [(&str, &[&str]); 4] = [
     ("limits", &["cors"]),
 ];
 
-/// No lint but their own reads these.
+/// Keys that are read by no lint except the ones that [`READS`] names with them.
 const ALONE: [&str; 8] =
     ["log", "threads", "headers", "retry_after_jitter", "upstream_timeouts", "error_pages", "cors", "admin"];
 
@@ -88,7 +88,7 @@ impl ValidRest {
         Some(ValidRest { tree: Node { position: tree.position, value: Value::Map(kept) }, removed })
     }
 
-    /// Whether this lint has all that it reads.
+    /// Whether all keys that this lint reads are valid.
     pub fn decides(&self, lint: &str) -> bool {
         match READS.iter().find(|(name, _)| *name == lint) {
             Some((_, reads)) => !reads.iter().any(|key| self.removed.contains(*key)),

@@ -9,13 +9,13 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
-/// A network that is written with an address in it may have been meant to be that address.
+/// Finds networks that are written with an address in them, which may be meant to be that address.
 pub fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
 }
 
-/// An empty list of rules limits nothing. A file without one says so more clearly.
+/// Finds an empty list of rules, which limits nothing.
 pub fn no_rules(file: &File<'_>) -> Vec<Finding> {
     let hint = "add a rule; a plain proxy needs no `rules`";
     let what = "is empty: nothing is limited";
@@ -37,7 +37,7 @@ pub fn no_rules(file: &File<'_>) -> Vec<Finding> {
     }
 }
 
-/// An entry that exempts every address, or every request, switches all limits off.
+/// Finds exemptions of every address or every request, which switch all limits off.
 pub fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
@@ -64,7 +64,7 @@ fn holds_always(condition: &Condition) -> bool {
         || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
-/// Until a gateway has heard of the others, its share of a limit is all of it.
+/// Finds `local` without `gateways`: a gateway that has not heard of the others takes the whole limit.
 pub fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {

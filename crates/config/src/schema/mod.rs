@@ -45,7 +45,7 @@ pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }
 
-/// What the values of keys must be, as far as they are not mappings: the shape of each key that has one.
+/// The shape of every key whose value is not just a mapping.
 pub fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }
@@ -74,7 +74,7 @@ fn property(key: &Key) -> Value {
     property
 }
 
-/// What a value of this type must be.
+/// The schema of values of this type.
 fn value(kind: &Type) -> Value {
     let list = |items: Value, least: usize| match least {
         0 => json!({"type": "array", "items": items}),

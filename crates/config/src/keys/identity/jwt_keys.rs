@@ -49,7 +49,7 @@ pub static KEYS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "maxProperties": 1}),
 };
 
-/// Exactly one source. Each of `algorithms` must have a key, in a set at least one of them.
+/// Reads the only source of keys. A single key must fit each of `algorithms`; a set must have a key for at least one of them.
 pub fn keys(
     field: &Field<'_>,
     issuer: String,

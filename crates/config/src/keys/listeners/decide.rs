@@ -16,7 +16,7 @@ use base::time::Micros;
 use base::tls::server::{ClientAuth, Server};
 use request::door::Door;
 
-/// What a listener decides for other proxies.
+/// The settings of a listener that decides for other proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decide {
     /// At least one.
@@ -29,7 +29,7 @@ pub struct Decide {
     pub answer_within: Option<Micros>,
 }
 
-/// Where a request to `/decide` has the request that it asks about.
+/// The fields of a request to `/decide` that describe the original request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginalRequest {
     /// In `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`.
@@ -43,14 +43,14 @@ pub enum OriginalRequest {
 /// The status of a refusal on `/decide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefuseWith {
-    /// That of the decision.
+    /// The status of the decision.
     Decided,
-    /// 401 where it is that of the decision, else 403. `X-Tollgate-Status` has that of the decision.
+    /// 401 if the decision has it, else 403. `X-Tollgate-Status` has the status of the decision.
     Forbidden,
 }
 
 impl Decide {
-    /// Whether gRPC asks at one of its doors.
+    /// Whether one of its doors is asked by gRPC.
     pub fn needs_http2(&self) -> bool {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
     }
@@ -66,8 +66,8 @@ impl Decide {
         self.clients.iter().flatten().any(|network| network.contains(&peer))
     }
 
-    /// Whether a peer with this address may ask. A connection may be older than these settings, and the certificates in force may
-    /// be: so what the settings rely on is checked for each call.
+    /// Whether a peer with this address may ask. It is checked for each call: a connection and the certificates in force may be older
+    /// than these settings.
     pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
         self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
     }
@@ -125,7 +125,7 @@ pub const ANSWER_WITHIN: Key = Key::depends(
 /// The keys that have no meaning without `decide`.
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
-/// What the schema says of these keys together.
+/// The constraints of these keys in the schema.
 pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let required = Shape::Words(&["required"]).schema();
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
@@ -143,7 +143,7 @@ pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     companions.chain([("decide", decide)])
 }
 
-/// Reads the keys of a listener, whose section this is, with its TLS, and whose PROXY headers it believes. `None` after
+/// Reads the keys in the section of a listener, with its TLS and its trusted senders of PROXY headers. `None` after
 /// a problem has been reported, `Some(None)` for a listener that proxies.
 pub fn decide(
     section: &Section<'_>,

@@ -19,7 +19,7 @@ pub const LISTENER_PROTOCOLS: Key = Key::depends(
     "What is spoken, the preferred one first. `h2c`: HTTP/2 without TLS.",
 );
 
-/// What the schema says of both keys. Names in references to the environment are known only when they are read.
+/// The constraints of `protocols` and `tls` in the schema. A name in a reference to the environment is known only when it is read.
 pub fn constraints() -> Value {
     let without = |name: &str| json!({"properties": {"protocols": {"not": {"contains": {"const": name}}}}});
     json!({
@@ -29,7 +29,7 @@ pub fn constraints() -> Value {
     })
 }
 
-/// The protocols of a listener, whose section this is.
+/// Reads the protocols in the section of a listener.
 pub fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
     let has_tls = section.has("tls");
     match section.get("protocols") {
@@ -39,7 +39,7 @@ pub fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
     }
 }
 
-/// The same for a listener whose doors need HTTP/2. `None` after reporting that it has none.
+/// The protocols of a listener that needs HTTP/2 for gRPC. `None` after reporting that it has none.
 pub fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
     if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
         return Some(protocols);

@@ -70,7 +70,7 @@ struct LocatedFile<'t> {
     field: Field<'t>,
 }
 
-/// `None` after a problem has been reported. The files of every entry are looked at, whatever problems others have.
+/// Reads `tls` of a listener. The files of every entry are checked, also after a problem in another one. `None` after a problem.
 pub fn listener_tls(field: Field<'_>, environment: Environment<'_>, protocols: &[HttpProtocol]) -> Option<Server> {
     let section = field.section(&LISTENER_TLS)?;
     let mut files = Vec::new();
@@ -143,7 +143,7 @@ fn certificate<'t>(
     })
 }
 
-/// Says `off` only where nothing else can be meant: with authorities in the file, `client_auth` must be written.
+/// Reads `client_auth`. It is required beside `client_ca_file`; otherwise its default is `off`.
 fn client_auth(section: &Section<'_>) -> Option<ClientAuth> {
     let ca_file = section.has("client_ca_file");
     if section.has("client_crl_file") && !ca_file {

@@ -38,12 +38,12 @@ pub struct Listener {
     /// The name that the file gives it; else `http`, or its address if there are several listeners.
     pub name: String,
     pub address: EndpointAddress,
-    /// Of a path. `None`: its permissions are what the umask leaves.
+    /// The permissions of a socket's file. `None`: those that the umask leaves.
     pub socket_mode: Option<SocketMode>,
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
-    /// What is spoken here, the preferred one first; at least one.
+    /// The versions of HTTP that it speaks, the preferred one first; at least one.
     pub protocols: Vec<HttpProtocol>,
     /// `None`: requests are proxied.
     pub decide: Option<Decide>,
@@ -69,7 +69,7 @@ impl Listener {
         }
     }
 
-    /// Whether `listen` would say the same.
+    /// Whether the key `listen` can describe this listener.
     pub fn is_plain(&self) -> bool {
         let plain = Listener::plain(self.address.clone());
         let is_open = self.tls.is_none() && self.decide.is_none();
@@ -77,7 +77,7 @@ impl Listener {
         is_accepted_alike && is_open && self.protocols == plain.protocols
     }
 
-    /// Whether a reload can turn `before` into this one: nothing but the certificates differs, and who may ask for decisions how.
+    /// Whether a reload can turn `before` into this one: only the certificates and the settings of `decide` differ.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address
@@ -88,9 +88,9 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// This listener as far as it can replace `before` without a restart. Certificates of the same files stay, which are
-    /// followed by themselves; other ones come into force, if they are valid by now. If they are not, the former `clients` stay with the
-    /// former certificates, until the next reload.
+    /// The settings of this listener that can replace those of `before` without a restart. Certificates of the same files are kept, since
+    /// their changes are followed anyway. Certificates of other files take effect if they are valid now; otherwise the former
+    /// certificates and `clients` are kept until the next reload.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
@@ -115,7 +115,7 @@ impl Listener {
 pub enum HeaderSenders {
     /// No connection begins with a header.
     Nobody,
-    /// Every peer, which so can claim any address.
+    /// Every peer. Each can claim any client address.
     Anyone,
     /// The connections of other peers are closed.
     Networks(Vec<IpNet>),
@@ -165,7 +165,7 @@ pub static LISTENER: Mapping = Mapping {
     },
 };
 
-/// The listeners of a file, whose addresses then are taken.
+/// Reads the listeners of a file, and records their addresses.
 pub fn listeners(
     file: &Section<'_>,
     environment: Environment<'_>,
@@ -207,7 +207,7 @@ fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut Take
     })
 }
 
-/// What listeners must not have in common.
+/// The names and addresses of listeners so far: none may be used twice.
 struct Taken<'a> {
     names: HashSet<String>,
     addresses: &'a mut TakenAddresses,

@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-/// Begins the path of a socket.
+/// The prefix of the path of a socket.
 pub const UNIX: &str = "unix:";
 
-/// What a socket must be.
+/// The message for an invalid socket.
 pub const SOCKET_SHAPE: &str =
     "be a socket like unix:/run/api.sock: an absolute path of at most 107 letters, digits and any of _./@:+,=~-";
 
-/// As a part of a regular expression.
+/// The pattern of a socket with its prefix.
 pub const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
 
-/// In bytes: what the kernel's structure has space for.
+/// The longest path in bytes, by the size of the kernel's structure.
 const LONGEST_PATH: usize = 107;
 
 /// `None` if it is not what [`SOCKET_SHAPE`] says. A path is a label of metrics, and so has no character that is escaped there.

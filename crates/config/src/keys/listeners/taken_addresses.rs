@@ -41,7 +41,7 @@ impl TakenAddresses {
     }
 }
 
-/// Whether no two sockets can be bound to these. Whether `[::]` includes the addresses of IPv4 is a setting of the machine.
+/// Whether two sockets cannot be bound to both addresses. Whether `[::]` includes the addresses of IPv4 depends on the machine.
 fn share(one: &EndpointAddress, other: &EndpointAddress) -> bool {
     match (one, other) {
         // Port 0 is another port each time.

@@ -4,14 +4,14 @@ use http::header::{HeaderName, HeaderValue};
 
 use crate::language::reader::Field;
 
-/// Which messages the field is in.
+/// The messages that a field is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     Request,
     Response,
 }
 
-/// Fields of one connection, and those that say where a message ends.
+/// Fields of one connection, and fields that frame a message.
 const OF_THE_CONNECTION: [&str; 9] = [
     "connection",
     "content-length",
@@ -24,11 +24,11 @@ const OF_THE_CONNECTION: [&str; 9] = [
     "expect",
 ];
 
-/// What the gateway itself tells the upstream.
+/// Fields that the gateway itself sends to the upstream.
 const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
-/// Stands for a value that is not known, in a file that is only examined.
+/// The value in place of an unknown one, in a file that is only examined.
 pub const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
 
 /// The name of a field that the file may set in such messages, or remove from them. `None` after reporting, at `field`, that
@@ -66,7 +66,7 @@ pub fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     value
 }
 
-/// A recipient takes spaces around it off, and would read another value.
+/// Whether a value is ASCII without spaces around it, which a recipient would remove.
 fn is_printable(value: &HeaderValue) -> bool {
     value.as_bytes().is_ascii() && value.as_bytes().trim_ascii() == value.as_bytes()
 }

@@ -80,7 +80,7 @@ pub static ROUTE: Mapping = Mapping {
     },
 };
 
-/// What the routes of a file refer to.
+/// Reads the routes of a file, which refer to other keys of it.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteReader<'f> {
     pub ipv6_prefix: u8,
@@ -163,7 +163,7 @@ impl RouteReader<'_> {
         Some((forwarding != Forwarding::default()).then(|| Arc::new(forwarding)))
     }
 
-    /// A route is chosen before rules are asked: it depends neither on itself nor, so that it is every client's, on
+    /// Reads the conditions of a route. It is chosen before rules are asked, so it cannot depend on the route, and not on
     /// credentials.
     fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let restriction =

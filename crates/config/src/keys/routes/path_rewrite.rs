@@ -1,4 +1,4 @@
-//! Reads `strip_prefix` and `replace_prefix`: what becomes of the first segments of a path.
+//! Reads `strip_prefix` and `replace_prefix`, which remove or replace the first segments of a path.
 
 use crate::language::key::Key;
 use crate::language::reader::{Field, Section};
@@ -31,15 +31,15 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
     },
 );
 
-/// What becomes of a path.
+/// How a path is rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathRewrite {
     pub replacement: PrefixReplacement,
-    /// What is taken off, if nothing takes its place.
+    /// The prefix that is removed, if nothing replaces it.
     pub stripped: Option<String>,
 }
 
-/// What these keys say for a route with these conditions; `None` after a problem, also one of the conditions.
+/// Reads both keys of a route with these conditions. `None` after a problem, also one of the conditions.
 pub fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
     let strip = section.optional("strip_prefix", |field| strip_prefix(&field, conditions));
     let replace = section.optional("replace_prefix", |field| replace_prefix(&field, conditions));

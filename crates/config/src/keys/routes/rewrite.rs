@@ -29,7 +29,7 @@ pub static REWRITE: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "not": {"required": ["strip_prefix", "replace_prefix"]}}),
 };
 
-/// What a route with these conditions rewrites.
+/// Reads `rewrite` of a route with these conditions.
 pub fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Rewrite> {
     let section = field.clone().section(&REWRITE)?;
     let path = path_rewrite(&section, conditions);

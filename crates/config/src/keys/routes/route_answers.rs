@@ -19,7 +19,7 @@ use rules::rule::Condition;
 const CODES: [(&str, u16); 5] = [("301", 301), ("302", 302), ("303", 303), ("307", 307), ("308", 308)];
 const SCHEMES: [(&str, &str); 2] = [("http", "http"), ("https", "https")];
 
-/// In bytes. It is in memory for as long as the configuration.
+/// The longest body in bytes. It is kept in memory.
 const LONGEST_BODY: usize = 1 << 20;
 
 const CODE: ValueKind<ReadField<u16>> =
@@ -83,7 +83,7 @@ const HOST: ValueKind<ParseText<String>> = ValueKind::new(
 pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> =
     ValueKind::new("mapping of texts", Shape::Map { of: &SCALAR, least: 0, empty: "" }, headers);
 
-/// The redirection of a route with these conditions.
+/// Reads `redirect` of a route with these conditions.
 pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", |field| CODE.read(field));

@@ -52,7 +52,7 @@ pub const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
 
-/// What these keys of a route say. `None` after a problem.
+/// Reads these keys of a route. `None` after a problem.
 pub fn overrides(section: &Section<'_>) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);

@@ -45,7 +45,7 @@ pub const SPLIT_BY: Key = Key::optional(
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
-/// What these keys say. `None` after a problem.
+/// Reads both keys of a route. `None` after a problem.
 pub fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,
@@ -91,7 +91,7 @@ fn known(field: &Field<'_>, name: &str, upstreams: Option<&[&str]>) -> Option<Up
     id
 }
 
-/// The upstream is an attribute itself, and not known before it is chosen.
+/// Reads `split_by`. The attribute `upstream` is not allowed: it is known only after the choice.
 fn split_by(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let key = limit_key(field, attributes)?;
     let chosen = key.alternatives.iter().find(|part| part.attribute == Attribute::Upstream);

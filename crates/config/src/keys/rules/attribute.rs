@@ -15,11 +15,11 @@ pub struct AttributeReader<'k> {
     /// Whether the file has `api_keys`.
     pub api_keys: bool,
     pub tls: TlsAttributes,
-    /// The columns of the key file beyond id and plan. `None` if they are not known, because that is wrong.
+    /// The columns of the key file beyond id and plan. `None` if the key file is invalid.
     pub columns: Option<&'k [String]>,
 }
 
-/// What other programs call it.
+/// The spelling of an attribute that other programs call by this name.
 fn other_name(text: &str) -> Option<String> {
     let name = text.to_ascii_lowercase().replace('-', "_");
     Some(match &*name {
@@ -33,12 +33,12 @@ fn other_name(text: &str) -> Option<String> {
     })
 }
 
-/// What is known of TLS on the file's listeners.
+/// The attributes of TLS that the file's listeners supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsAttributes {
-    /// None of them has `tls`.
+    /// No listener has `tls`.
     Missing,
-    /// None of them asks clients for certificates.
+    /// No listener asks clients for certificates.
     ServerName,
     All,
 }

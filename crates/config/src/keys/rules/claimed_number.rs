@@ -46,7 +46,7 @@ pub static CLAIMED: Mapping = Mapping {
 /// A number of a limit.
 #[derive(Clone, Debug)]
 pub struct Number<'t> {
-    /// The number itself, or the default.
+    /// The number in the file, or the default of a number from credentials.
     pub amount: Cost,
     /// Where problems with it are reported.
     pub field: Field<'t>,
@@ -59,7 +59,7 @@ pub struct Number<'t> {
 /// Reads numbers of a limit.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberReader<'k> {
-    /// `None` where numbers are only in the file.
+    /// `None` for numbers that cannot come from credentials.
     attributes: Option<AttributeReader<'k>>,
 }
 
@@ -115,7 +115,7 @@ fn claimed<'t>(
     Some(Number { amount: default, field, largest: max, largest_field, claimed })
 }
 
-/// What a client could write itself is no source of its limit.
+/// Reads the attribute that a number comes from. It must be verified: a client could set any other itself.
 fn from(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<Attribute> {
     let text = field.text()?;
     let attribute = attributes.attribute(field, text)?;

@@ -44,14 +44,14 @@ pub const MAX_COST: Key = Key::optional(
     "A larger requested cost is lowered to this.",
 );
 
-/// The most that a request can pay, and what the file calls it.
+/// The most that a request can pay, and the key that sets it.
 #[derive(Clone, Copy, Debug)]
 pub struct Ceiling {
     pub cost: Cost,
     pub name: &'static str,
 }
 
-/// What a request pays. Without a `ceiling`, which then is wrong itself, costs are not compared with it.
+/// Reads the cost of a request. Without a `ceiling`, whose own value is then invalid, costs are not compared with it.
 pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     let source = section.value("cost_source", |field| SOURCE.read(field));
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));

@@ -11,7 +11,7 @@ use rules::rule::{Fold, KeyPart, LimitKey};
 
 type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
-/// One of the attributes, or of several the first that the request has.
+/// One attribute, or several with `|` between them: the first that the request has.
 pub const LIMIT_KEY: Shape = Shape::Named(&Definition {
     name: "limit_key",
     shape: Shape::text(
@@ -25,7 +25,7 @@ pub const LIMIT_KEY: Shape = Shape::Named(&Definition {
 pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> =
     ValueKind::new("list", Shape::List(List { unique: true, ..List::of(&LIMIT_KEY) }), limit_keys);
 
-/// A set: no entry may be there twice.
+/// Reads the keys, none of which may be there twice.
 fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<LimitKey>> {
     let members = field.list()?;
     let keys = all(members.clone(), |member| limit_key(&member, attributes))?;
@@ -39,7 +39,7 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
     Some(keys)
 }
 
-/// `jwt:sub|ip:address`, `lower(query:username)`.
+/// Reads one limit key: `jwt:sub|ip:address`, `lower(query:username)`.
 pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
@@ -67,7 +67,7 @@ pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<L
     Some(LimitKey { text, alternatives })
 }
 
-/// `lower(query:username)` as the name of an attribute and what is done to its value.
+/// Splits `lower(query:username)` into the name of the attribute and the folding of its value.
 pub fn fold(text: &str) -> (&str, Fold) {
     match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
         Some(inner) => (inner.trim(), Fold::Lower),

@@ -25,13 +25,13 @@ struct MeteredLimit {
     settings: BucketSettings,
 }
 
-/// What all limits of one meter have in common.
+/// The settings that all limits of one meter share.
 #[derive(Clone, Debug)]
 pub struct BucketSettings {
     /// As printed, sorted: they are a set.
     pub keys: Option<Vec<String>>,
     pub algorithm: Option<Algorithm>,
-    /// What is counted: requests, or what they name. The price itself may differ.
+    /// Where the cost comes from must be the same for all limits. The cost itself may differ.
     pub price: Option<Price>,
 }
 

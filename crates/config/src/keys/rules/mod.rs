@@ -166,7 +166,7 @@ fn rule_constraints() -> Value {
     constraints
 }
 
-/// What the rest of the file decides for its rules.
+/// The settings outside of rules that rules depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,

@@ -23,7 +23,7 @@ use rules::rule::{Fold, KeyPart, LimitKey, Override, OverrideNumbers};
 /// The most problems of a file that are reported.
 const MOST_FAULTS: usize = 20;
 
-/// What overrides are read with.
+/// Reads the overrides of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct OverrideReader<'k> {
     /// The rule's limit keys. `None`: they are wrong, which was reported.
@@ -50,7 +50,7 @@ pub type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 /// Reads the numbers of one override. `None` after reporting what is wrong in them.
 pub type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
-/// What an override is for: a value of the limit keys' attribute with this index.
+/// The value that an override is for, of the attribute with this index among the limit keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
     part: usize,
@@ -183,7 +183,7 @@ impl OverrideReader<'_> {
         Some(())
     }
 
-    /// What an override is for. With a single attribute among the limit keys, which are `parts`, its name may be left out.
+    /// Reads the value that an override is for. With a single attribute among the limit keys, `parts`, its name may be left out.
     /// `None` if they are wrong.
     fn target(&self, parts: &[Arc<KeyPart>], text: &str) -> Option<Result<Target, TargetFault>> {
         self.keys?;

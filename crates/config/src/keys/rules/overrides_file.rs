@@ -16,15 +16,15 @@ use base::position::Position;
 
 /// The most overrides of a file.
 const MOST_ENTRIES: usize = 100_000;
-/// Of a file in YAML: several numbers for each of several limits.
+/// The bounds of a file in YAML, which has several numbers for each of several limits.
 const YAML: TreeBounds = TreeBounds { nodes: 2_000_000, bytes: 64 << 20 };
-/// The column with what an override is for.
+/// The column with the value that an override is for.
 const VALUE: &str = "value";
 /// Of these, a limit has one.
 const RATES: [&str; 3] = ["rps", "tokens_per_second", "rate"];
 const START: Position = Position { line: 1, column: 1 };
 
-/// A file of overrides, and what it is read with.
+/// A file of overrides, and its reader.
 #[derive(Clone, Copy)]
 pub struct Source<'s> {
     pub file: &'s str,
@@ -35,7 +35,7 @@ pub struct Source<'s> {
     pub report: &'s Report,
 }
 
-/// Takes what an override is for, where that is written, and its numbers: `None` if they are wrong, which was reported.
+/// Receives the value of an override, its position, and its numbers: `None` if they are invalid, which was reported.
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {
@@ -197,14 +197,14 @@ struct Table<'t> {
 }
 
 enum Column {
-    /// What an override is for.
+    /// The value that an override is for.
     Value,
     /// A number of the limit at this index.
     Number { limit: usize, key: String },
 }
 
 impl Table<'_> {
-    /// What the cells of the first line say. `None` after reporting what is wrong there.
+    /// Reads the cells of the first line. `None` after reporting a problem in them.
     fn columns(&self, line: &Line<'_>, header: &[Cell<'_>]) -> Option<Vec<Column>> {
         let mut columns = Vec::new();
         let mut correct = Some(());
@@ -277,7 +277,7 @@ impl Table<'_> {
         Some(cells)
     }
 
-    /// What the override of a line is for.
+    /// The value that the override of a line is for.
     fn value<'l, 'c>(&self, cells: &'l Cells<'c>) -> Option<&'l Cell<'c>> {
         let index = self.columns.iter().position(|column| matches!(column, Column::Value))?;
         cells.get(index)

@@ -7,7 +7,7 @@ use crate::language::reader::Field;
 use request::attribute::Attribute;
 use rules::rule::Condition;
 
-/// What such conditions depend on.
+/// Reads conditions on a restricted set of attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Restriction<'e> {
     /// How many bits of an IPv6 address identify one client.
@@ -17,7 +17,7 @@ pub struct Restriction<'e> {
 }
 
 impl Restriction<'_> {
-    /// Conditions on attributes for which `why_not` has no objection. `None` after reporting it.
+    /// Reads conditions on attributes that `why_not` allows. `None` after reporting its reason against one.
     pub fn conditions(
         self,
         field: &Field<'_>,

@@ -151,7 +151,7 @@ impl ReadLimit {
         ReadLimit { algorithm, numbers: None, price: None, candidate: None }
     }
 
-    /// What its other numbers are read with.
+    /// The reader of its other numbers.
     fn others<'n>(&self, numbers: NumberReader<'n>) -> OtherNumbers<'n> {
         let cheapest = self.price.as_ref().map(Price::least);
         OtherNumbers { kind: self.algorithm.kind, own: self.base(), cheapest, numbers }

@@ -16,7 +16,7 @@ pub const PASSWORD: Key = Key::optional("password", TEXT, "The password; an empt
 pub const PASSWORD_FILE: Key =
     Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
-/// What the schema says of the two: `dependencies`.
+/// The `dependencies` of both keys in the schema.
 pub fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }

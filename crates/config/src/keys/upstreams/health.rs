@@ -27,7 +27,7 @@ pub struct Health {
     pub port: Option<u16>,
 }
 
-/// What is asked of an endpoint.
+/// The kind of a health check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
     Http {

@@ -242,7 +242,7 @@ fn upstream(
     })
 }
 
-/// What is needed for TLS, if any endpoint has it; `Some(None)` otherwise.
+/// The TLS client of an upstream. `Some(None)` if no endpoint has TLS.
 fn tls(
     section: &Section<'_>,
     endpoints: Option<&[Endpoint]>,

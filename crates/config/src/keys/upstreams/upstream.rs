@@ -87,13 +87,13 @@ impl Scheme {
     }
 }
 
-/// What is spoken to the servers of an upstream.
+/// The version of HTTP that is spoken to the servers of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/2 without TLS, of which both sides know beforehand.
+    /// HTTP/2 without TLS and without an upgrade (prior knowledge).
     H2c,
 }
 

@@ -25,7 +25,7 @@ use base::position::Position;
 #[derive(Clone, Debug)]
 pub struct Field<'t> {
     node: &'t Node,
-    /// Where problems are reported: the start of the value, or of its key if the key is what is wrong.
+    /// The position of its problems: the start of the value, or of its key if the key is invalid.
     position: Position,
     path: String,
     report: &'t Report,
@@ -62,22 +62,22 @@ impl<'t> Field<'t> {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Null)
     }
 
-    /// The same value, with problems reported at `position`, such as that of its key.
+    /// Reports the problems of the value at `position`, such as the position of its key.
     pub fn at(self, position: Position) -> Field<'t> {
         Field { position, ..self }
     }
 
-    /// The same value, which reports do not repeat.
+    /// Keeps the value out of reports: it may be a secret.
     pub fn hidden(self) -> Field<'t> {
         Field { disclosure: Disclosure::Hidden, ..self }
     }
 
-    /// Reports what must hold here, and what was found.
+    /// Reports that the value must `hold`, as in "must be text, is 7".
     pub fn must(&self, hold: impl fmt::Display) {
         self.must_hinting(hold, None);
     }
 
-    /// The same, with a hint.
+    /// Reports that the value must `hold`, with a hint.
     pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
         match (&self.node.value, self.disclosure) {
             (Value::Scalar(_), Disclosure::Hidden) => {
@@ -98,22 +98,23 @@ impl<'t> Field<'t> {
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
-    /// Whether the value is not known here, and need not be.
+    /// Whether the value is unknown and need not be known, in a file that is only examined.
     pub fn is_unknown(&self) -> bool {
         self.style() == Some(Style::Unknown)
     }
 
-    /// Records that the value is not known here, if it need not be. Returns whether it need not.
+    /// Records that the value is unknown, if it need not be known. Returns whether it need not be.
     pub fn allows_unknown(&self, what: String) -> bool {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
-    /// The same in a check beside a gateway, of a secret that the gateway can read and the check cannot.
+    /// Records that the value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
+    /// whether this is such a check.
     pub fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }
 
-    /// Reads the value, or in place of an unknown one this text.
+    /// Reads the value. In place of an unknown one, it reads the text `stand_in`.
     pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
@@ -139,12 +140,12 @@ impl<'t> Field<'t> {
         self.report.adopt(file, most, of_file);
     }
 
-    /// The list in a file, which is read once however many values name it.
+    /// The list in a file. It is read once, also if several values name the file.
     pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         self.report.list_once(key, read)
     }
 
-    /// The entries of a mapping; of another value none.
+    /// The entries of a mapping. Empty for other values.
     pub fn entries(&self) -> &'t [Entry] {
         match &self.node.value {
             Value::Map(entries) => entries,
@@ -267,7 +268,7 @@ impl<'t> Field<'t> {
     }
 }
 
-/// Reads a default, or what stands for an unknown value. Tests read all of these: nothing is reported.
+/// Reads a default, or the text in place of an unknown value. Tests read all of them, so nothing is reported.
 fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
     let report = Report::default();
     let node = tree::read(text.as_bytes(), &report).ok()?;

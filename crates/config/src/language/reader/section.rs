@@ -39,7 +39,7 @@ impl<'t> Section<'t> {
         field
     }
 
-    /// Reads a key whose absence is no problem: `Some(None)` without it, or if its value is unknown.
+    /// Reads a key that may be missing: `Some(None)` without it, or if its value is unknown.
     pub fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
         match self.get(name) {
             Some(field) if !field.is_unknown() => read(field).map(Some),
@@ -67,7 +67,7 @@ impl<'t> Section<'t> {
         self.value(name, |field| field.whole(*least..=*most))
     }
 
-    /// The same, for what is counted in memory.
+    /// A whole number within the declared bounds, as a length or a number of things in memory.
     pub fn count(&self, name: &str) -> Option<usize> {
         usize::try_from(self.whole(name)?).ok()
     }
@@ -111,7 +111,7 @@ impl<'t> Section<'t> {
         self.report.add(self.position, join(&self.path, name), what.to_string());
     }
 
-    /// Reports a key that excludes, or needs, another one, at the key. Does nothing if the key is missing.
+    /// Reports, at the key, one that must not be there or that needs another key. Does nothing if the key is missing.
     pub fn unwanted(&self, name: &str, what: impl fmt::Display) {
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
             self.report.add(entry.key_position, join(&self.path, name), what.to_string());

@@ -58,7 +58,7 @@ impl<'t> Field<'t> {
         self.scalar().map(|scalar| &*scalar.text)
     }
 
-    /// How a number in quotes, or a rate in the place of one, is to be written.
+    /// The hint for a number in quotes, or for a rate in the place of a number.
     pub fn hint_for_number(&self) -> Option<String> {
         let scalar =
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
@@ -105,7 +105,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// The same, where a mapping may be as well.
+    /// `true` or `false`, of a key that may also have a mapping.
     pub fn switch(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
@@ -167,7 +167,7 @@ impl<'t> Field<'t> {
         matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
     }
 
-    /// `250ms`, `20s`, `5m`, `1h`, `1d`.
+    /// A duration: `250ms`, `20s`, `5m`, `1h`, `1d`.
     pub fn duration(&self) -> Option<Micros> {
         let duration = self.text_of(&DURATION).and_then(duration::parse);
         if duration.is_none() {
@@ -210,13 +210,13 @@ impl<'t> Field<'t> {
         network
     }
 
-    /// One of these names.
+    /// The choice with this name.
     pub fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)
     }
 
-    /// The index of the one of these words that it is.
+    /// The index of the value among these words.
     pub fn word(&self, words: &[&str]) -> Option<usize> {
         let text = self.text_if_any();
         let found = words.iter().position(|word| Some(*word) == text);
@@ -232,7 +232,7 @@ impl<'t> Field<'t> {
         self.text_if_any().filter(|_| self.has_shape(shape))
     }
 
-    /// The choice whose name is like a wrong one.
+    /// The choice whose name is similar to the value.
     pub fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let similar = nearest_name(&self.scalar()?.text, &names)?;

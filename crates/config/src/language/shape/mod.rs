@@ -104,7 +104,7 @@ impl Shape {
         Shape::Either { of, must: None }
     }
 
-    /// Of a text that is not a number.
+    /// Text, and not a number, that matches one of these patterns.
     pub const fn text(patterns: &'static [&'static str], must: &'static str) -> Shape {
         Shape::Text(Text::new(Scalars::Text, patterns, must))
     }

@@ -11,13 +11,13 @@ pub struct Text {
     pub scalars: Scalars,
     /// Regular expressions that mean the same in ECMAScript, for the schema, and in Rust. One of them must match.
     pub patterns: &'static [&'static str],
-    /// A text that matches, and is rejected all the same.
+    /// Texts that are rejected although they match.
     pub except: Option<Exception>,
     /// The message for another value: "be a duration like 5m". Editors show it too, from the schema.
     pub must: &'static str,
 }
 
-/// A text that matches, and is rejected all the same.
+/// Texts that are rejected although they match.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
     pub pattern: &'static str,

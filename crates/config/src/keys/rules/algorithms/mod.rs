@@ -44,10 +44,10 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rul
 const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
-/// What one limit of a rule may be.
+/// The mappings that one limit of a rule may be.
 pub const LIMIT: &[&Mapping] =
     &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
-/// What the numbers of an override may be.
+/// The mappings that the numbers of an override may be.
 pub const NUMBERS: &[&Mapping] = &[
     &token_bucket::NUMBERS,
     &fixed_window::NUMBERS,
@@ -177,7 +177,7 @@ impl NamedAlgorithm {
     }
 }
 
-/// What other numbers of a limit are read with: those of an override, or of a shadow.
+/// Reads other numbers of a limit: those of an override, or of a shadow.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
@@ -273,7 +273,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
     }
 }
 
-/// What the schema says of a rule: which keys its limits have depends on the algorithm.
+/// The constraints of a rule in the schema: the keys of its limits depend on the algorithm.
 pub fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
     // Without the key it is the default of `otherwise`.

@@ -107,7 +107,7 @@ pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<L
     Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
 }
 
-/// The same for numbers that are those of all requests.
+/// Reads the numbers of a bucket that are the same for all requests.
 pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
