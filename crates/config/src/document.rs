@@ -56,7 +56,7 @@ use rules::rule_set::RuleSet;
 
 const FILE_KEYS: FileKeys = FileKeys { root: &FILE, other_name, is_for_running, store: "store" };
 
-pub static FILE: Mapping = Mapping {
+pub(crate) static FILE: Mapping = Mapping {
     heading: Some("key"),
     definition: None,
     keys: &[

@@ -22,7 +22,7 @@ listeners:
 ";
 
 /// The text of the file.
-pub fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
+pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
     let mut text = HEAD.to_owned();
     if !losses.is_empty() {
         text.push_str("#\n# What those files say beyond this:\n");

@@ -13,7 +13,7 @@ use request::sent_descriptor::{DOMAIN, ENTRIES, attribute_name};
 
 /// The rules of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportedPolicy {
+pub(super) struct ImportedPolicy {
     pub name: String,
     pub domain: String,
     pub rules: Vec<ImportedRule>,
@@ -21,7 +21,7 @@ pub struct ImportedPolicy {
 
 /// A rule for the descriptors of one shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImportedRule {
+pub(super) struct ImportedRule {
     pub name: String,
     /// The name that the file gives to the limit.
     pub limit_name: Option<LimitName>,
@@ -40,7 +40,7 @@ pub struct ImportedRule {
 
 /// The condition on the value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ValueCondition {
+pub(super) enum ValueCondition {
     Text(String),
     Prefix(String),
     Suffix(String),
@@ -50,7 +50,7 @@ pub enum ValueCondition {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImportedAction {
+pub(super) enum ImportedAction {
     Allow,
     /// A limit of 0.
     Deny,
@@ -75,7 +75,7 @@ enum Coverage {
 }
 
 /// The rules that decide as the descriptors of the domains, a policy for each.
-pub fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
+pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
     let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
     give_names(&mut policies, losses);
     policies

@@ -9,7 +9,7 @@ use base::position::Position;
 
 /// The descriptors of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Domain {
+pub(super) struct Domain {
     pub name: String,
     pub nodes: Vec<Node>,
     /// Where a file names it first.
@@ -18,7 +18,7 @@ pub struct Domain {
 
 /// A descriptor of a file: what one entry of a call may be, and what may follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub(super) struct Node {
     pub key: String,
     /// `None`: any value. With a `*` it is a pattern.
     pub value: Option<String>,
@@ -33,7 +33,7 @@ pub struct Node {
 
 /// `rate_limit.name`, which a status of the service has beside the numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitName {
+pub(super) struct LimitName {
     pub text: String,
     pub position: Position,
     pub path: String,
@@ -41,14 +41,14 @@ pub struct LimitName {
 
 /// Where a node is in the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(super) struct Place {
     pub file: String,
     pub position: Position,
     pub path: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeLimit {
+pub(super) enum NodeLimit {
     Unlimited,
     /// So many requests in each window of this length, aligned to the Unix epoch.
     Requests {
@@ -58,14 +58,14 @@ pub enum NodeLimit {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeMode {
+pub(super) enum NodeMode {
     Enforced,
     Shadow,
 }
 
 /// How the values that match a pattern are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PatternCounting {
+pub(super) enum PatternCounting {
     /// Each by itself.
     Each,
     /// All together: `share_threshold`.
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    pub fn is_pattern(&self) -> bool {
+    pub(super) fn is_pattern(&self) -> bool {
         self.value.as_ref().is_some_and(|value| value.contains('*'))
     }
 }
@@ -126,7 +126,7 @@ impl Node {
 ///
 /// # Errors
 /// The problem after which nothing can be read.
-pub fn read(
+pub(super) fn read(
     file: &ImportedFile<'_>,
     report: &Report,
     domains: &mut Vec<Domain>,

@@ -47,7 +47,7 @@ pub struct LoggedAttribute {
 
 /// Reads attributes for the log in a file whose credentials are in these places.
 #[derive(Clone, Copy, Debug)]
-pub struct LoggedAttributeReader<'k> {
+pub(crate) struct LoggedAttributeReader<'k> {
     pub attributes: AttributeReader<'k>,
     pub credentials: &'k [Attribute],
 }
@@ -60,12 +60,15 @@ const KINDS: [(&str, &[Kind]); 4] =
 
 type ReadTo = fn(Field<'_>, Environment<'_>) -> Option<Destination>;
 
-const TO: ValueKind<ReadTo> =
-    ValueKind::new("`stdout`, `stderr`, or a path", Shape::Filled { must: "be stdout, stderr or a path" }, destination);
+const TO: ValueKind<ReadTo> = ValueKind::new(
+    "`stdout`, `stderr`, or a path",
+    Shape::NonEmptyText { must: "be stdout, stderr or a path" },
+    destination,
+);
 
 const WHEN: ValueKind<ReadField<Vec<Kind>>> = ValueKind::new(
     "`all`, or a list of `allowed`, `refused`, `error`",
-    Shape::OneOrList(List::filled(
+    Shape::OneOrList(List::non_empty(
         &Shape::Words(&names(&KINDS)),
         "have at least one of allowed, refused, error, or be all",
     )),
@@ -99,7 +102,7 @@ const fn logged(of: &'static Shape) -> List {
     List { most: 16, members: "attributes", unique: true, ..List::of(of) }
 }
 
-pub static ACCESS_LOG: Mapping = Mapping {
+pub(crate) static ACCESS_LOG: Mapping = Mapping {
     heading: Some("key in `access_log`"),
     definition: None,
     keys: &[
@@ -111,7 +114,7 @@ pub static ACCESS_LOG: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn access_log(
+pub(crate) fn access_log(
     field: Field<'_>,
     reader: LoggedAttributeReader<'_>,
     environment: Environment<'_>,

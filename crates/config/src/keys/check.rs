@@ -4,7 +4,7 @@ use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::{Field, all};
 use crate::lints::LINTS;
 
-pub static CHECK: Mapping = Mapping {
+pub(crate) static CHECK: Mapping = Mapping {
     heading: Some("key in `check`"),
     definition: None,
     keys: &[Key::default(
@@ -17,7 +17,7 @@ pub static CHECK: Mapping = Mapping {
 };
 
 /// The names of the warnings that are silenced.
-pub fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
+pub(crate) fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
     let section = field.section(&CHECK)?;
     let names = LINTS.map(|(name, _)| (name, name));
     let allowed = section.value("allow", |field| all(field.list()?, |member| member.choice(&names)));

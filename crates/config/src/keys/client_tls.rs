@@ -9,7 +9,7 @@ use crate::language::reader::{Field, Section};
 use base::named_file::NamedFile;
 use base::tls::client::{CertificateFiles, Client, FileKey, Settings, Verification};
 
-pub static CLIENT_TLS: Mapping = Mapping {
+pub(crate) static CLIENT_TLS: Mapping = Mapping {
     heading: Some("key in `tls`"),
     definition: None,
     keys: &[
@@ -40,7 +40,7 @@ struct LocatedFile<'t> {
 
 /// The value of `tls`. The default is that of `true`: TLS without any further key.
 #[derive(Default)]
-pub struct ClientTls<'t> {
+pub(crate) struct ClientTls<'t> {
     ca: Option<LocatedFile<'t>>,
     certificate: Option<LocatedFile<'t>>,
     key: Option<LocatedFile<'t>>,
@@ -49,7 +49,7 @@ pub struct ClientTls<'t> {
 }
 
 /// `Some(None)` for `false`.
-pub fn client_tls<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<Option<ClientTls<'t>>> {
+pub(crate) fn client_tls<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<Option<ClientTls<'t>>> {
     if !field.is_map() {
         return Some(field.switch()?.then(ClientTls::default));
     }
@@ -91,7 +91,7 @@ fn server_name(field: Field<'_>) -> Option<ServerName<'static>> {
 
 impl ClientTls<'_> {
     /// For the server at `host`, which is in `url` of `server`. `None` after reporting what cannot be used.
-    pub fn client(self, host: &str, server: &Section<'_>) -> Option<Client> {
+    pub(crate) fn client(self, host: &str, server: &Section<'_>) -> Option<Client> {
         let server_name = self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
         if server_name.is_none() {
             server.wrong("url", "must have a host name that a certificate can bear");
@@ -101,7 +101,7 @@ impl ClientTls<'_> {
     }
 
     /// For servers whose hosts are known only when they are connected to. `None` after reporting what cannot be used.
-    pub fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
+    pub(crate) fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
         let ClientTls { ca, certificate, key, server_name, verification } = self;
         let file = |located: &Option<LocatedFile<'_>>| located.as_ref().map(|located| located.file.clone());
         let certificate_files =

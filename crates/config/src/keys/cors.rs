@@ -38,7 +38,7 @@ const ORIGIN: ValueKind<ParseText<Box<str>>> = ValueKind::reporting(
 
 const ORIGINS: ValueKind<ReadField<Origins>> = ValueKind::new(
     "list of origins, or of `\"*\"`",
-    Shape::List(List::filled(&ORIGIN.shape, "have at least one origin")),
+    Shape::List(List::non_empty(&ORIGIN.shape, "have at least one origin")),
     origins,
 );
 
@@ -47,7 +47,7 @@ type ReadMethods = fn(Field<'_>, &[String]) -> Option<Vec<String>>;
 
 const METHODS: ValueKind<ReadMethods> = ValueKind::new(
     "list of methods",
-    Shape::List(List::filled(&SCALAR, "have at least one method")),
+    Shape::List(List::non_empty(&SCALAR, "have at least one method")),
     |field, extra| all(field.list()?, |member| method(&member, extra)),
 );
 
@@ -63,7 +63,7 @@ const MAX_AGE: ValueKind<ParseText<u64>> = ValueKind::new(
     |text| Some(duration::parse(text)?.0 / 1_000_000),
 );
 
-pub static CORS: Mapping = Mapping {
+pub(crate) static CORS: Mapping = Mapping {
     heading: Some("key of an entry of `cors`"),
     definition: None,
     keys: &[
@@ -95,7 +95,7 @@ pub static CORS: Mapping = Mapping {
 
 /// Reads the entries, which depend on other keys of the file.
 #[derive(Clone, Copy, Debug)]
-pub struct CorsReader<'c> {
+pub(crate) struct CorsReader<'c> {
     pub restriction: Restriction<'c>,
     pub extra_methods: &'c [String],
     /// The rate-limit fields of responses, which pages may read.
@@ -103,7 +103,7 @@ pub struct CorsReader<'c> {
 }
 
 impl CorsReader<'_> {
-    pub fn cors(&self, field: &Field<'_>) -> Option<Cors> {
+    pub(crate) fn cors(&self, field: &Field<'_>) -> Option<Cors> {
         let entries = all(filled_list(field, "entry")?, |member| self.entry(member))?;
         Some(Cors { entries, exposed: self.exposed()? })
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// The definitions that no [`Shape`](crate::language::shape::Shape) can express, by name: conditions, and rules about several keys.
-pub fn definitions() -> Vec<(&'static str, Value)> {
+pub(crate) fn definitions() -> Vec<(&'static str, Value)> {
     let reference = json!({"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"});
     [vec![("reference", reference)], conditions(), limits()].concat()
 }

@@ -13,7 +13,7 @@ pub struct Drain {
     pub timeout: Micros,
 }
 
-pub static DRAIN: Mapping = Mapping {
+pub(crate) static DRAIN: Mapping = Mapping {
     heading: Some("key in `drain`"),
     definition: None,
     keys: &[
@@ -28,7 +28,7 @@ pub static DRAIN: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn drain(field: Field<'_>) -> Option<Drain> {
+pub(crate) fn drain(field: Field<'_>) -> Option<Drain> {
     let section = field.section(&DRAIN)?;
     let (delay, timeout) = (section.duration("delay"), section.duration("timeout"));
     section.close();

@@ -24,11 +24,11 @@ const STATUS: ValueKind<ParseText<u16>> =
 
 const STATUSES: ValueKind<ReadField<Vec<u16>>> = ValueKind::new(
     "list of statuses, 400 to 599",
-    Shape::List(List::filled(&STATUS.shape, "have at least one status")),
+    Shape::List(List::non_empty(&STATUS.shape, "have at least one status")),
     |field| all(field.list()?, |member| STATUS.read(member)),
 );
 
-pub static ERROR_PAGE: Mapping = Mapping {
+pub(crate) static ERROR_PAGE: Mapping = Mapping {
     heading: Some("key of an entry of `error_pages`"),
     definition: None,
     keys: &[
@@ -49,7 +49,7 @@ pub static ERROR_PAGE: Mapping = Mapping {
     constraints: crate::language::key::unconstrained,
 };
 
-pub fn error_pages(
+pub(crate) fn error_pages(
     field: &Field<'_>,
     restriction: Restriction<'_>,
     environment: Environment<'_>,

@@ -1,7 +1,7 @@
 //! Knows which values need only be known where the file is to run: no rule is decided by them.
 
 /// Whether the value at this path must be known only to run the file.
-pub fn is_for_running(path: &str) -> bool {
+pub(crate) fn is_for_running(path: &str) -> bool {
     const KEYS: [&str; 15] = [
         "listen",
         "listeners",

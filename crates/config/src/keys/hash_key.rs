@@ -4,7 +4,7 @@ use crate::language::environment::Environment;
 use crate::language::reader::{Field, Section};
 use base::pseudonym::PseudonymKey;
 
-pub fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Option<PseudonymKey> {
+pub(crate) fn hash_key(file: &Section<'_>, environment: Environment<'_>) -> Option<PseudonymKey> {
     if file.has("hash_key") {
         file.unwanted("hash_key_file", "must not stand beside `hash_key`");
     }

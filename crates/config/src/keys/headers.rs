@@ -21,9 +21,9 @@ const FORMATS: [(&str, HeaderFormat); 4] = [
     ("ratelimit-11", HeaderFormat::RateLimit),
 ];
 
-pub const HEADERS: Type = Type::Choices { names: &names(&FORMATS), least: 0 };
+pub(crate) const HEADERS: Type = Type::Choices { names: &names(&FORMATS), least: 0 };
 
-pub fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
+pub(crate) fn headers(field: Field<'_>) -> Option<Vec<HeaderFormat>> {
     let mut formats = Vec::new();
     for format in all(field.list()?, |member| member.known_or(FORMATS[0].0, |field| field.choice(&FORMATS)))? {
         // `ratelimit` and its alias are one format.

@@ -115,7 +115,7 @@ const EXTRA_METHODS: ValueKind<ReadField<Vec<String>>> =
     });
 
 // Pingora reads heads of up to 1 MiB with 256 fields, and the `http` crate targets of up to 64 KiB.
-pub static LIMITS: Mapping = Mapping {
+pub(crate) static LIMITS: Mapping = Mapping {
     heading: Some("key in `limits`"),
     definition: None,
     keys: &[
@@ -193,7 +193,7 @@ pub static LIMITS: Mapping = Mapping {
 };
 
 /// The bounds, and the methods that are forwarded although they are not registered.
-pub fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
+pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let section = field.section(&LIMITS)?;
     let header_bytes = section.size("header_bytes");
     let headers = section.count("headers");

@@ -27,7 +27,7 @@ const LEVELS: [(&str, LevelFilter); 5] = [
 ];
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
-pub static LOG: Mapping = Mapping {
+pub(crate) static LOG: Mapping = Mapping {
     heading: Some("key in `log`"),
     definition: None,
     keys: &[
@@ -37,7 +37,7 @@ pub static LOG: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn log(field: Field<'_>) -> Option<Log> {
+pub(crate) fn log(field: Field<'_>) -> Option<Log> {
     let section = field.section(&LOG)?;
     let (level, format) = (section.choice("level", &LEVELS), section.choice("format", &FORMATS));
     section.close();

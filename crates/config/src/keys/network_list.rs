@@ -10,11 +10,11 @@ use crate::language::value_types::NETWORK;
 const TEXT: &str = "list of networks or addresses";
 
 /// A list of networks, which may be empty.
-pub const NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
+pub(crate) const NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
     ValueKind::new(TEXT, Shape::List(List::of(&NETWORK)), |field| all(field.list()?, |member| member.network()));
 
 /// A list of at least one network.
-pub const SOME_NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
-    ValueKind::new(TEXT, Shape::List(List::filled(&NETWORK, "have at least one network")), |field| {
+pub(crate) const SOME_NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
+    ValueKind::new(TEXT, Shape::List(List::non_empty(&NETWORK, "have at least one network")), |field| {
         all(field.list()?, |member| member.network())
     });

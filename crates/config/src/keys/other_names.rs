@@ -4,7 +4,7 @@ use crate::language::key::Mapping;
 use request::attribute::Attribute;
 
 /// How to write what this unknown key of a mapping probably means. A mapping is known by the heading of its table.
-pub fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
+pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
     let is_attribute = || Attribute::parse(key).is_ok();
     Some(match (mapping.heading?, key) {
         ("key", "port" | "address" | "bind") => "write `listen: 0.0.0.0:8080`",

@@ -13,7 +13,7 @@ const SHARE: ValueKind<ParseText<u32>> = ValueKind::new(
     millionths,
 );
 
-pub static RETRY_AFTER_JITTER: Mapping = Mapping {
+pub(crate) static RETRY_AFTER_JITTER: Mapping = Mapping {
     heading: Some("key in `retry_after_jitter`"),
     definition: None,
     keys: &[
@@ -29,7 +29,7 @@ pub static RETRY_AFTER_JITTER: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn retry_after_jitter(field: Field<'_>) -> Option<Jitter> {
+pub(crate) fn retry_after_jitter(field: Field<'_>) -> Option<Jitter> {
     let section = field.section(&RETRY_AFTER_JITTER)?;
     let (share, max) = (section.value("share", |field| SHARE.read(field)), section.duration("max"));
     let max_period = section.duration("max_period");

@@ -11,7 +11,7 @@ pub enum Threads {
     Exactly(usize),
 }
 
-pub const THREADS: ValueKind<ParseText<Threads>> =
+pub(crate) const THREADS: ValueKind<ParseText<Threads>> =
     ValueKind::new("`auto`, or 1 to 256", Shape::either(&[Shape::Words(&["auto"]), Shape::whole(1, 256)]), |text| {
         match text {
             "auto" => Some(Threads::Auto),

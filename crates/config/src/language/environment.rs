@@ -27,7 +27,7 @@ impl fmt::Debug for Environment<'_> {
 
 impl Environment<'_> {
     /// The content of the file that a value names. `None` after reporting that it cannot be read.
-    pub fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
+    pub(crate) fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
         let path = field.written()?;
         match (self.read)(Path::new(path)) {
             Ok(bytes) => Some(bytes),
@@ -39,7 +39,7 @@ impl Environment<'_> {
     }
 
     /// The path of a file that a value names and that need not exist. `None` after reporting that it cannot.
-    pub fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
+    pub(crate) fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = Path::new(field.written()?);
         let folder = path.parent().unwrap_or(Path::new(""));
         let is_named = path.file_name().is_some() && !path.as_os_str().as_encoded_bytes().ends_with(b"/");
@@ -60,7 +60,7 @@ impl Environment<'_> {
 
     /// The content of the file of a secret. `Some(None)` if it is unknown, in a file that is only examined; `None` after
     /// reporting that it cannot be read.
-    pub fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
+    pub(crate) fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
         if field.is_unknown() {
             return Some(None);
         }
@@ -91,7 +91,7 @@ impl Environment<'_> {
     }
 
     /// The content of the file of a secret, as text. The results are those of [`Environment::secret_content`].
-    pub fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
+    pub(crate) fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
         match self.secret_content(field)? {
             Some(content) => utf8(field, &content).map(Some),
             None => Some(None),
@@ -99,25 +99,25 @@ impl Environment<'_> {
     }
 
     /// The file that a value names, to be read again later. `None` after reporting that it cannot be read.
-    pub fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
+    pub(crate) fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
         let content = self.file(field)?;
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
     /// The file that a value names, as [`Environment::named_file`]. `Some(None)` if its path is unknown, in a file that is only
     /// examined.
-    pub fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+    pub(crate) fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
     /// The file of a secret, to be read again later. The results are those of [`Environment::secret_content`].
-    pub fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
+    pub(crate) fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
     /// A secret in a file, to be read again later. The results are those of [`Environment::secret_content`].
-    pub fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
+    pub(crate) fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),
             None => Some(None),

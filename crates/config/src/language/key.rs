@@ -23,7 +23,7 @@ pub struct Mapping {
 
 /// All keys of a kind of file.
 #[derive(Clone, Copy, Debug)]
-pub struct FileKeys {
+pub(crate) struct FileKeys {
     pub root: &'static Mapping,
     /// The hint for an unknown key of a mapping that other programs have: how gateway.yaml writes it.
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
@@ -108,14 +108,15 @@ pub enum Type {
     NamedOneOf(&'static [&'static Mapping]),
 }
 
-pub const BOOLEAN: Type = Type::Own { text: "`true`, `false`", shape: value_types::BOOLEAN };
-pub const DURATION: Type = Type::Own { text: "duration", shape: value_types::DURATION };
-pub const POSITIVE_DURATION: Type = Type::Own { text: "duration above 0", shape: value_types::POSITIVE_DURATION };
-pub const NAME: Type = Type::Own { text: "text", shape: value_types::NAME };
-pub const PATH: Type = Type::Own { text: "path", shape: value_types::PATH };
-pub const SOCKET_ADDRESS: Type = Type::Own { text: "IP address with port", shape: value_types::SOCKET_ADDRESS };
+pub(crate) const BOOLEAN: Type = Type::Own { text: "`true`, `false`", shape: value_types::BOOLEAN };
+pub(crate) const DURATION: Type = Type::Own { text: "duration", shape: value_types::DURATION };
+pub(crate) const POSITIVE_DURATION: Type =
+    Type::Own { text: "duration above 0", shape: value_types::POSITIVE_DURATION };
+pub(crate) const NAME: Type = Type::Own { text: "text", shape: value_types::NAME };
+pub(crate) const PATH: Type = Type::Own { text: "path", shape: value_types::PATH };
+pub(crate) const SOCKET_ADDRESS: Type = Type::Own { text: "IP address with port", shape: value_types::SOCKET_ADDRESS };
 /// Any single value, taken as it is written.
-pub const TEXT: Type = Type::Own { text: "text", shape: value_types::SCALAR };
+pub(crate) const TEXT: Type = Type::Own { text: "text", shape: value_types::SCALAR };
 
 impl Key {
     pub const fn required(name: &'static str, kind: Type, doc: &'static str) -> Key {
@@ -194,7 +195,7 @@ impl Type {
 }
 
 /// These mappings and all within them, each once: in the order in which keys name them.
-pub fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
+pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {
         for key in mapping.keys {
@@ -210,12 +211,12 @@ pub fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
 }
 
 /// The constraints of a mapping whose keys do not depend on each other.
-pub fn unconstrained() -> Value {
+pub(crate) fn unconstrained() -> Value {
     json!({})
 }
 
 /// The names of choices, for a declaration.
-pub const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
+pub(crate) const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
     let mut names = [""; COUNT];
     let mut index = 0;
     while index < COUNT {

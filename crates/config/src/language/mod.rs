@@ -12,7 +12,7 @@ pub(crate) mod network;
 pub mod problem;
 pub(crate) mod reader;
 pub(crate) mod remarks;
-pub mod shape;
+pub(crate) mod shape;
 pub(crate) mod size;
 pub(crate) mod substitution;
 pub(crate) mod suggest;

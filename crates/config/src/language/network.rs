@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net};
 
 /// Parses a network. A single address is a network with one address.
-pub fn parse(text: &str) -> Option<IpNet> {
+pub(crate) fn parse(text: &str) -> Option<IpNet> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => Some(IpNet::from(address)),
         Err(_) => text.parse().ok(),

@@ -72,13 +72,13 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 /// The message for a value that is unknown because a variable is not set. The name of the variable precedes it.
-pub const NOT_SET: &str = " is not set, so that the value is not known here";
+pub(crate) const NOT_SET: &str = " is not set, so that the value is not known here";
 
 /// The message for a secret that only the running gateway can read. The path of its file precedes it.
-pub const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
+pub(crate) const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
 
 /// The message for a variable that must be set. Its name precedes it.
-pub const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
+pub(crate) const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
 
 /// The purpose for which a file is read. It decides which values must be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub enum Purpose {
 
 /// Collects the problems of a file, and the remarks about it, while it is read.
 #[derive(Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     purpose: Purpose,
     /// The keys of the whole file, for hints where an unknown key belongs; `None` for other files.
     keys: Option<FileKeys>,
@@ -106,11 +106,11 @@ pub struct Report {
 }
 
 /// A list in a file, and how its entries are read.
-pub type ListKey = (String, ListForm);
+pub(crate) type ListKey = (String, ListForm);
 
 /// How the entries of a list in a file are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListForm {
+pub(crate) enum ListForm {
     Networks,
     Texts,
     Hosts,
@@ -119,34 +119,34 @@ pub enum ListForm {
 
 /// A list that was read, and how many entries it has.
 #[derive(Clone, Debug)]
-pub struct ReadList {
+pub(crate) struct ReadList {
     pub list: Expectation,
     pub entries: usize,
 }
 
 impl Report {
-    pub fn new(purpose: Purpose) -> Report {
+    pub(crate) fn new(purpose: Purpose) -> Report {
         Report { purpose, ..Report::default() }
     }
 
     /// A report about a file with these keys.
     #[must_use]
-    pub fn of_keys(self, keys: FileKeys) -> Report {
+    pub(crate) fn of_keys(self, keys: FileKeys) -> Report {
         Report { keys: Some(keys), ..self }
     }
 
     /// The hint where an unknown key of this mapping belongs, if that is known.
-    pub fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
+    pub(crate) fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
         belongs_elsewhere(self.keys?, mapping, key)
     }
 
     /// Whether the value at this path must be known only to run the file.
-    pub fn is_for_running(&self, path: &str) -> bool {
+    pub(crate) fn is_for_running(&self, path: &str) -> bool {
         self.keys.is_some_and(|keys| (keys.is_for_running)(path))
     }
 
     /// Records that a value is unknown, if it need not be known. Returns whether it need not be.
-    pub fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
+    pub(crate) fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
             Purpose::Run | Purpose::CheckToRun => true,
             Purpose::Examine => false,
@@ -162,7 +162,7 @@ impl Report {
 
     /// Records that a value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
     /// whether this is such a check.
-    pub fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
+    pub(crate) fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {
             self.note_unknown(position, path, what);
@@ -180,7 +180,7 @@ impl Report {
     }
 
     /// Reports that an unknown value is needed, and the variables that are not set.
-    pub fn add_unknown(&self, position: Position, path: &str) {
+    pub(crate) fn add_unknown(&self, position: Position, path: &str) {
         let unknown = self.remarks();
         let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
         let variables: Vec<&str> =
@@ -194,7 +194,7 @@ impl Report {
     }
 
     /// Records that a network is written with an address in it. A value may be read more than once.
-    pub fn note_host_bits(&self, position: Position, path: &str, what: String) {
+    pub(crate) fn note_host_bits(&self, position: Position, path: &str, what: String) {
         let noted = &mut self.remarks.borrow_mut().host_bits;
         let remark = Remark { position, path: path.to_owned(), what };
         if !noted.contains(&remark) {
@@ -203,12 +203,12 @@ impl Report {
     }
 
     /// Records that a file holds a secret.
-    pub fn note_secret_file(&self, path: PathBuf) {
+    pub(crate) fn note_secret_file(&self, path: PathBuf) {
         self.remarks.borrow_mut().secret_files.push(path);
     }
 
     /// Records how long a list is. A value may be read more than once.
-    pub fn note_list(&self, list: ListSize) {
+    pub(crate) fn note_list(&self, list: ListSize) {
         let noted = &mut self.remarks.borrow_mut().lists;
         if !noted.contains(&list) {
             noted.push(list);
@@ -216,7 +216,7 @@ impl Report {
     }
 
     /// The list in a file. The first call reads it by `read`; later calls return the same result. `None` after a problem.
-    pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
+    pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         if let Some(known) = self.lists.borrow().get(&key) {
             return known.clone();
         }
@@ -226,29 +226,29 @@ impl Report {
     }
 
     /// Adds the first problems of a report about a file that the reported file names.
-    pub fn adopt(&self, file: &str, most: usize, of_file: Report) {
+    pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         let problems = of_file.into_problems().into_iter().take(most);
         let named = problems.map(|problem| Problem { file: Some(file.to_owned()), ..problem });
         self.problems.borrow_mut().extend(named);
     }
 
     /// The remarks so far, in the order of the readers.
-    pub fn remarks(&self) -> Remarks {
+    pub(crate) fn remarks(&self) -> Remarks {
         self.remarks.borrow().clone()
     }
 
     /// The number of problems so far.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
     /// Adds a problem of the reported file.
-    pub fn add(&self, position: Position, path: impl Into<String>, what: impl Into<String>) {
+    pub(crate) fn add(&self, position: Position, path: impl Into<String>, what: impl Into<String>) {
         self.add_with_hint(position, path, what, None);
     }
 
     /// Adds a problem of the reported file, with a hint.
-    pub fn add_with_hint(
+    pub(crate) fn add_with_hint(
         &self,
         position: Position,
         path: impl Into<String>,
@@ -260,13 +260,13 @@ impl Report {
     }
 
     /// Adds a problem of a file that the reported file names.
-    pub fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
+    pub(crate) fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
         let (file, path) = (Some(file.to_owned()), String::new());
         self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
     /// Sorted by file and position; problems at one position stay in the order in which they were found.
-    pub fn into_problems(self) -> Vec<Problem> {
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
         // Two readers of one value may report the same problem.

@@ -3,7 +3,7 @@
 const KIB: u64 = 1 << 10;
 
 /// Parses a size. `None` for a number without a unit, a fraction, or more than 64 bits.
-pub fn parse(text: &str) -> Option<u64> {
+pub(crate) fn parse(text: &str) -> Option<u64> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
     let scale = match unit {
@@ -17,7 +17,7 @@ pub fn parse(text: &str) -> Option<u64> {
 }
 
 /// Prints a size, in bytes below 1 KiB, otherwise in whole KiB.
-pub fn print(size: u64) -> String {
+pub(crate) fn print(size: u64) -> String {
     if size < KIB { format!("{size}B") } else { format!("{}KiB", size / KIB) }
 }
 

@@ -8,7 +8,7 @@ use crate::language::tree::{Node, Style, Value};
 
 /// Expands `${NAME}` and `${NAME:-default}` in every scalar. `$$` is a dollar sign, and a `$` before anything else is
 /// itself. As in a shell, the default also applies if the variable is empty.
-pub fn expand(root: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
+pub(crate) fn expand(root: &mut Node, lookup: &dyn Fn(&str) -> Option<String>, report: &Report) {
     expand_at(root, &mut String::new(), lookup, report);
 }
 

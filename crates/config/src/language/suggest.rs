@@ -4,12 +4,12 @@
 const SHORT: usize = 5;
 
 /// ``did you mean `x`?`` with the nearest of `names`, if one is near enough.
-pub fn nearest(text: &str, names: &[&str]) -> Option<String> {
+pub(crate) fn nearest(text: &str, names: &[&str]) -> Option<String> {
     nearest_name(text, names).map(|name| format!("did you mean `{name}`?"))
 }
 
 /// The nearest of `names`, if one is near enough, and no other is as near.
-pub fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
+pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &&'n str| strsim::osa_distance(text, name);
     if let Some(same) = names.iter().find(|name| name.eq_ignore_ascii_case(text)) {
         return Some(same);
@@ -23,7 +23,7 @@ pub fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
 }
 
 /// The nearest of spellings like `jwt:<claim>`, in which the placeholder stands for whatever follows the colon in `text`.
-pub fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
+pub(crate) fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
     let name = text.split_once(':').map_or("", |(_, name)| name);
     let possible = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');
     let filled = |spelling: &&str| {
@@ -34,7 +34,7 @@ pub fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
 }
 
 /// `a, b or c`.
-pub fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),
         [only] => (*only).to_owned(),

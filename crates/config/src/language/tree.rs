@@ -20,13 +20,13 @@ const MAX_TEXT: usize = 16 << 20;
 
 /// How large a file may be.
 #[derive(Clone, Copy, Debug)]
-pub struct TreeBounds {
+pub(crate) struct TreeBounds {
     pub nodes: usize,
     pub bytes: usize,
 }
 
 /// The bounds of gateway.yaml.
-pub const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
+pub(crate) const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
 
 /// A value, with the position of its first character.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,7 +132,7 @@ impl Node {
 ///
 /// # Errors
 /// The first problem after which nothing can be read.
-pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+pub(crate) fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     read_within(CONFIG, bytes, report)
 }
 
@@ -140,7 +140,7 @@ pub fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
 ///
 /// # Errors
 /// The first problem after which nothing can be read.
-pub fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> Result<Node, Problem> {
+pub(crate) fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     let whole = |what: String| Problem { position: None, ..fault(Position::default(), what) };
     if bytes.len() > bounds.bytes {
         return Err(whole(format!("must be at most {} bytes, is {}", bounds.bytes, bytes.len())));

@@ -8,7 +8,7 @@ use crate::language::shape::Shape;
 /// A kind of value. `Read` is the type of the function that reads one: [`ReadField`], [`ParseText`], or a function that needs
 /// more than the value.
 #[derive(Clone, Copy, Debug)]
-pub struct ValueKind<Read> {
+pub(crate) struct ValueKind<Read> {
     /// How the reference names it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
@@ -19,42 +19,47 @@ pub struct ValueKind<Read> {
 }
 
 /// Reads a value that depends on nothing but itself. Returns `None` after it has reported that the value is invalid.
-pub type ReadField<T> = fn(Field<'_>) -> Option<T>;
+pub(crate) type ReadField<T> = fn(Field<'_>) -> Option<T>;
 
 /// Parses the text of a single value. `None` if it is invalid, which is reported as the shape says it.
-pub type ParseText<T> = fn(&str) -> Option<T>;
+pub(crate) type ParseText<T> = fn(&str) -> Option<T>;
 
 impl<Read: Copy> ValueKind<Read> {
-    pub const fn new(text: &'static str, shape: Shape, read: Read) -> ValueKind<Read> {
+    pub(crate) const fn new(text: &'static str, shape: Shape, read: Read) -> ValueKind<Read> {
         ValueKind::reporting(text, shape, read, |field, must| field.must(must))
     }
 
     /// A kind of value. `report` reports texts that are invalid.
-    pub const fn reporting(text: &'static str, shape: Shape, read: Read, report: ReportMismatch) -> ValueKind<Read> {
+    pub(crate) const fn reporting(
+        text: &'static str,
+        shape: Shape,
+        read: Read,
+        report: ReportMismatch,
+    ) -> ValueKind<Read> {
         ValueKind { text, shape, read, report }
     }
 
     /// The type of a key that has such values.
-    pub const fn declared(&self) -> Type {
+    pub(crate) const fn declared(&self) -> Type {
         Type::Own { text: self.text, shape: self.shape }
     }
 
     /// The function that reads the value, after a check of its shape. `None` after reporting what must hold.
-    pub fn checked(&self, field: &Field<'_>) -> Option<Read> {
+    pub(crate) fn checked(&self, field: &Field<'_>) -> Option<Read> {
         field.check_reporting(&self.shape, self.report).map(|()| self.read)
     }
 }
 
 impl<T> ValueKind<ReadField<T>> {
     /// `None` after reporting that the value is invalid.
-    pub fn read(&self, field: Field<'_>) -> Option<T> {
+    pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         (self.checked(&field)?)(field)
     }
 }
 
 impl<T> ValueKind<ParseText<T>> {
     /// `None` after reporting that the value is invalid.
-    pub fn read(&self, field: Field<'_>) -> Option<T> {
+    pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         let parsed = (self.checked(&field)?)(field.text_if_any()?);
         if parsed.is_none() {
             (self.report)(&field, &self.shape.must());

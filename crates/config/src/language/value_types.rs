@@ -5,33 +5,33 @@
 use crate::language::duration::units;
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};
 
-pub const SCALAR: Shape = Shape::Named(&Definition { name: "scalar", shape: Shape::Scalar });
+pub(crate) const SCALAR: Shape = Shape::Defined(&Definition { name: "scalar", shape: Shape::Scalar });
 
-pub const PATH: Shape = Shape::Named(&Definition { name: "path", shape: Shape::Scalar });
+pub(crate) const PATH: Shape = Shape::Defined(&Definition { name: "path", shape: Shape::Scalar });
 
-pub const BOOLEAN: Shape = Shape::Named(&Definition { name: "boolean", shape: Shape::Boolean });
+pub(crate) const BOOLEAN: Shape = Shape::Defined(&Definition { name: "boolean", shape: Shape::Boolean });
 
 /// A name that clients, metrics and logs can show unchanged.
-pub const NAME: Shape = Shape::Named(&Definition {
+pub(crate) const NAME: Shape = Shape::Defined(&Definition {
     name: "name",
     shape: Shape::Text(Text::new(Scalars::Written, &[NAME_PATTERN], NAME_MUST)),
 });
 
 /// The pattern of a name.
-pub const NAME_PATTERN: &str = "^[A-Za-z0-9_.-]{1,64}$";
+pub(crate) const NAME_PATTERN: &str = "^[A-Za-z0-9_.-]{1,64}$";
 
 /// The message for an invalid name.
-pub const NAME_MUST: &str = "be 1 to 64 of letters, digits, `_`, `.` and `-`";
+pub(crate) const NAME_MUST: &str = "be 1 to 64 of letters, digits, `_`, `.` and `-`";
 
-pub const DURATION: Shape = Shape::Named(&Definition {
+pub(crate) const DURATION: Shape = Shape::Defined(&Definition {
     name: "duration",
     shape: Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], DURATION_MUST)),
 });
 
 /// The message for a value that is no duration.
-pub const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
+pub(crate) const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
 
-pub const POSITIVE_DURATION: Shape = Shape::Named(&Definition {
+pub(crate) const POSITIVE_DURATION: Shape = Shape::Defined(&Definition {
     name: "positive_duration",
     shape: Shape::Text(Text::new(
         Scalars::Spelling,
@@ -40,7 +40,7 @@ pub const POSITIVE_DURATION: Shape = Shape::Named(&Definition {
     )),
 });
 
-pub const SIZE: Shape = Shape::Named(&Definition {
+pub(crate) const SIZE: Shape = Shape::Defined(&Definition {
     name: "size",
     shape: Shape::Text(Text::new(
         Scalars::Spelling,
@@ -50,9 +50,9 @@ pub const SIZE: Shape = Shape::Named(&Definition {
 });
 
 /// The pattern of an IP address with a port.
-pub const SOCKET_ADDRESS_PATTERN: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$";
+pub(crate) const SOCKET_ADDRESS_PATTERN: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$";
 
-pub const SOCKET_ADDRESS: Shape = Shape::Named(&Definition {
+pub(crate) const SOCKET_ADDRESS: Shape = Shape::Defined(&Definition {
     name: "socket_address",
     shape: Shape::Text(Text::new(
         Scalars::Spelling,
@@ -61,7 +61,7 @@ pub const SOCKET_ADDRESS: Shape = Shape::Named(&Definition {
     )),
 });
 
-pub const NETWORK: Shape = Shape::Named(&Definition {
+pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
     name: "network",
     shape: Shape::Text(Text::new(
         Scalars::Spelling,
@@ -73,7 +73,7 @@ pub const NETWORK: Shape = Shape::Named(&Definition {
 });
 
 /// A cost, or a rate per second.
-pub const AMOUNT: Shape = Shape::Named(&Definition {
+pub(crate) const AMOUNT: Shape = Shape::Defined(&Definition {
     name: "amount",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: 3 }),
 });

@@ -4,7 +4,7 @@ use super::file::File;
 use super::location::Finding;
 
 /// Finds an admin listener that everyone may reach: it requires no password.
-pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn public_admin(file: &File<'_>) -> Vec<Finding> {
     let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
         return Vec::new();
     };
@@ -14,7 +14,7 @@ pub fn public_admin(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds an access log whose pseudonyms have no secret: anyone who has the log can compute them.
-pub fn guessable_names(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use super::location::Finding;
 use base::time::Timestamp;
 
 /// Finds certificates that clients reject.
-pub fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {
         let Some(tls) = &listener.tls else { continue };

@@ -5,7 +5,7 @@ use super::location::Finding;
 use rules::rule::{Action, Price};
 
 /// Finds costs that a client chooses: a request may name a tiny cost, or that of a whole bucket.
-pub fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {
         let Action::Charge(limits) = &located.rule.action else { continue };

@@ -11,7 +11,7 @@ static PRESENT: Expectation = Expectation::Present(true);
 
 /// The conditions that every request of some kind meets, such as every request to which a rule applies.
 #[derive(Clone, Debug, Default)]
-pub struct Constraints<'f> {
+pub(crate) struct Constraints<'f> {
     /// The operators of one mapping are separate entries.
     expected: Vec<(&'f Attribute, &'f Expectation)>,
     /// At least one alternative of each has a value.
@@ -20,7 +20,7 @@ pub struct Constraints<'f> {
 
 impl<'f> Constraints<'f> {
     /// For requests that meet these conditions.
-    pub fn of(conditions: impl IntoIterator<Item = &'f Condition>) -> Constraints<'f> {
+    pub(crate) fn of(conditions: impl IntoIterator<Item = &'f Condition>) -> Constraints<'f> {
         let mut constraints = Constraints::default();
         for condition in conditions {
             constraints.expect(&condition.attribute, &condition.expectation);
@@ -29,7 +29,7 @@ impl<'f> Constraints<'f> {
     }
 
     /// For requests to which a rule applies.
-    pub fn under(policy: &'f Policy, rule: &'f Rule) -> Constraints<'f> {
+    pub(crate) fn under(policy: &'f Policy, rule: &'f Rule) -> Constraints<'f> {
         let mut constraints = Constraints::of(policy.conditions.iter().chain(&rule.conditions));
         constraints.keys = &rule.keys;
         for key in &rule.keys {
@@ -41,7 +41,7 @@ impl<'f> Constraints<'f> {
     }
 
     /// Adds the constraints of `other`.
-    pub fn and(mut self, other: &Constraints<'f>) -> Constraints<'f> {
+    pub(crate) fn and(mut self, other: &Constraints<'f>) -> Constraints<'f> {
         self.expected.extend(&other.expected);
         self
     }
@@ -54,7 +54,7 @@ impl<'f> Constraints<'f> {
     }
 
     /// The expectations of an attribute.
-    pub fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
+    pub(crate) fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
         self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
     }
 
@@ -77,28 +77,28 @@ impl<'f> Constraints<'f> {
     }
 
     /// The attributes of which something is expected.
-    pub fn attributes(&self) -> impl Iterator<Item = &'f Attribute> {
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = &'f Attribute> {
         self.expected.iter().map(|(attribute, _)| *attribute)
     }
 
     /// Whether the attribute always has a value.
-    pub fn is_present(&self, attribute: &Attribute) -> bool {
+    pub(crate) fn is_present(&self, attribute: &Attribute) -> bool {
         never_missing(attribute) || self.expects_a_value(attribute)
     }
 
     /// Whether requests without the attribute are not among these.
-    pub fn expects_a_value(&self, attribute: &Attribute) -> bool {
+    pub(crate) fn expects_a_value(&self, attribute: &Attribute) -> bool {
         self.on(attribute).into_iter().any(wants_a_value)
     }
 
     /// Whether the attribute can only have one of finitely many values.
-    pub fn is_pinned(&self, attribute: &Attribute) -> bool {
+    pub(crate) fn is_pinned(&self, attribute: &Attribute) -> bool {
         let finite = |texts: &[Text]| texts.iter().all(|text| matches!(text, Text::Exact(_)));
         self.on(attribute).iter().any(|known| matches!(known, Expectation::AnyOf(texts) if finite(texts)))
     }
 
     /// Whether no value meets all operators of the condition.
-    pub fn contradicts_itself(condition: &Condition) -> bool {
+    pub(crate) fn contradicts_itself(condition: &Condition) -> bool {
         let operators = condition.expectation.operators();
         operators.iter().enumerate().any(|(index, each)| {
             let mut others = Constraints::default();
@@ -109,17 +109,17 @@ impl<'f> Constraints<'f> {
     }
 
     /// Whether all of these requests meet the condition.
-    pub fn implies(&self, condition: &Condition) -> bool {
+    pub(crate) fn implies(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).implies(&condition.expectation)
     }
 
     /// Whether none of these requests meets the condition.
-    pub fn excludes(&self, condition: &Condition) -> bool {
+    pub(crate) fn excludes(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).excludes(&condition.expectation)
     }
 
     /// Whether a rule applies to all of these requests, and does not expire.
-    pub fn always_meets(&self, rule: &Rule) -> bool {
+    pub(crate) fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
             let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
             let counts =
@@ -134,7 +134,7 @@ impl<'f> Constraints<'f> {
 }
 
 /// Whether every request has a value of the attribute.
-pub fn never_missing(attribute: &Attribute) -> bool {
+pub(crate) fn never_missing(attribute: &Attribute) -> bool {
     match attribute {
         Attribute::Address
         | Attribute::Method

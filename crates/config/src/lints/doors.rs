@@ -12,7 +12,7 @@ use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition};
 
 /// Finds rules that need an attribute which no request has at the doors where they are asked.
-pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let doors = doors(file, &located);
@@ -35,7 +35,7 @@ pub fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds queues of rules at doors for other proxies, where requests never wait.
-pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
         let Action::Charge(limits) = &located.rule.action else { continue };
@@ -52,7 +52,7 @@ pub fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// The doors at which a rule may be asked.
-pub fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
+pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];
     }

@@ -11,7 +11,7 @@ use rules::rule::{Action, Limit};
 const QUOTA: Micros = Micros(3_600_000_000);
 
 /// `rate: N/day` with a burst of N grants N at once and N more during the day. Reported once for a file.
-pub fn double_first_period(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let rules = file.rules().filter(|located| located.is_enforced()).collect::<Vec<_>>();
     let mut twice = rules.iter().flat_map(|located| {
         let Action::Charge(limits) = &located.rule.action else { return Vec::new() };

@@ -19,7 +19,7 @@ const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
 /// The attributes of a request that rules match.
 #[derive(Clone, Debug)]
-pub struct Example<'f> {
+pub(super) struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,
     client: ClientAddress,
     rest: Rest,
@@ -41,7 +41,7 @@ enum Pick {
 
 impl<'f> Example<'f> {
     /// Some requests that meet the constraints; none if a value cannot be invented.
-    pub fn of(constraints: &Constraints<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
+    pub(super) fn of(constraints: &Constraints<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
         let clients = clients(&constraints.on(&Attribute::Address), ipv6_prefix);
         let mut ends = clients.iter();
         let mut examples = Vec::new();
@@ -113,7 +113,7 @@ impl<'f> Example<'f> {
     }
 
     /// Whether a rule applies to it, unless the rule has expired.
-    pub fn meets(&self, rule: &Rule) -> bool {
+    pub(super) fn meets(&self, rule: &Rule) -> bool {
         let holds = |attribute: &Attribute, expectation: &Expectation| {
             expectation.holds(self.value(attribute).as_deref(), self.client.address())
         };
@@ -122,7 +122,7 @@ impl<'f> Example<'f> {
     }
 
     /// The first enforced rule that applies to it.
-    pub fn first<'r>(&self, rules: &'r [LocatedRule<'f>]) -> Option<&'r LocatedRule<'f>> {
+    pub(super) fn first<'r>(&self, rules: &'r [LocatedRule<'f>]) -> Option<&'r LocatedRule<'f>> {
         rules.iter().filter(|located| located.is_enforced()).find(|located| self.meets(located.rule))
     }
 }

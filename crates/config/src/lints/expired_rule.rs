@@ -4,7 +4,7 @@ use super::file::File;
 use super::location::Finding;
 
 /// Finds rules that have expired and have no effect any more.
-pub fn expired_rule(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn expired_rule(file: &File<'_>) -> Vec<Finding> {
     let ended = file.rules().filter_map(|located| {
         let until = located.rule.until?;
         let what = "has passed: the rule does not apply any more";

@@ -10,7 +10,7 @@ use rules::rule::Action;
 const LONG: Micros = Micros(3_600_000_000);
 
 /// Finds long windows that a restart begins again, because buckets are in memory without a file.
-pub fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     if !file.config.store.is_forgotten_at_restart() {
         return Vec::new();
     }

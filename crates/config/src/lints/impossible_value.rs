@@ -17,7 +17,7 @@ use request::path;
 use rules::rule::{Action, Condition, Fold, KeyPart, Override};
 
 /// Conditions that look right and never hold, or with `not` always hold.
-pub fn impossible_value(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {
         for (index, condition) in conditions.iter().enumerate() {

@@ -12,7 +12,7 @@ const LARGE: u64 = 1_000;
 
 /// The memory of a full bucket, and of the buckets of a million keys. A limit without keys has one bucket. A shadow takes the same
 /// memory as a limit.
-pub fn large_log(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
         let Action::Charge(limits) = &located.rule.action else { continue };

@@ -11,7 +11,7 @@ use rules::rule::{Action, Condition, Mode, Otherwise};
 
 /// Rules, and policies, whose `match` admits GET and not HEAD, where no other rule of the policy applies to the same request with
 /// HEAD.
-pub fn missing_head(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn missing_head(file: &File<'_>) -> Vec<Finding> {
     let head = Condition {
         attribute: Attribute::Method,
         expectation: Expectation::AnyOf(vec![Text::Exact(b"HEAD".to_vec())]),

@@ -11,7 +11,7 @@ use request::attribute::Attribute;
 use rules::rule::{Action, Condition, Mode, Otherwise, Rule};
 
 /// Policies that let a request pass without a limit if it lacks the attributes that their rules look for.
-pub fn open_policy(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {
         if policy.mode == Mode::Shadow || policy.otherwise == Otherwise::Deny {

@@ -5,7 +5,7 @@ use super::location::Finding;
 use identity::jwt::OnMissing;
 
 /// Finds configurations in which browsers cannot use the API: a preflight has no token, so where one is required it gets 401.
-pub fn refused_preflight(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn refused_preflight(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     if config.cors.is_some() || config.jwt.as_ref().is_none_or(|jwt| jwt.on_missing != OnMissing::Reject) {
         return Vec::new();

@@ -34,7 +34,7 @@ const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
 /// Finds large networks of trusted proxies, which may claim any client address, also in calls for decisions.
-pub fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
     let finding = |(index, network): (usize, &IpNet)| {
@@ -72,7 +72,7 @@ fn is_wide(network: &IpNet) -> bool {
 }
 
 /// Finds large networks of senders of PROXY protocol headers, which may claim any client address.
-pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     let hint = "name your load balancers: {from: [10.0.0.0/8]}";
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {
@@ -98,7 +98,7 @@ pub fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds exemptions of proxies: one that forwards no client address counts as the client, so all of its clients are exempt.
-pub fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
     // Where other proxies ask, they name the client.
     let is_direct = |listener: &Listener| listener.proxy_protocol == HeaderSenders::Nobody && listener.decide.is_none();

@@ -9,7 +9,7 @@ use rules::rule::{Action, Override, OverrideNumbers};
 
 /// A `max_wait` that is longer than `drain.timeout`: requests that wait are cut when the process leaves. Shadows delay
 /// nobody.
-pub fn short_drain(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let timeout = file.config.drain.timeout;
     let queues = enforced_queues(file);
     let cut = queues.iter().filter(|(_, bucket)| bucket.max_wait() > timeout);
@@ -25,7 +25,7 @@ pub fn short_drain(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds queues with places that are never used: a request there would wait longer than `max_wait`.
-pub fn unused_queue(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unused_queue(file: &File<'_>) -> Vec<Finding> {
     let queues = enforced_queues(file);
     let unused = queues.iter().filter(|(_, bucket)| bucket.reachable_queue() < bucket.queue());
     unused

@@ -12,7 +12,7 @@ use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
 /// Routes whose redirection leads to a path for which they redirect again.
-pub fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
     for (index, route) in routes.iter().enumerate() {
@@ -54,7 +54,7 @@ fn reads_path(condition: &Condition) -> bool {
 
 /// Request fields that a route sets or removes although the gateway reads them: the upstream gets another value than the one
 /// that was verified or counted.
-pub fn changed_identity(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);
     let credentials: Vec<&Attribute> = tokens.chain(config.api_keys.iter().map(|keys| &keys.from)).collect();

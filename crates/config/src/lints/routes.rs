@@ -13,7 +13,7 @@ use rules::rule::Condition;
 const TRIED: usize = 2_000;
 
 /// Routes that never match, because one before them always does.
-pub fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
     for (index, late) in routes.iter().enumerate().take(TRIED) {
@@ -30,7 +30,7 @@ pub fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Upstreams to which no route leads, or all of them where every listener decides for other proxies.
-pub fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     if file.config.listeners.iter().all(|listener| listener.decide.is_some()) {
         let locations =
             ["upstream", "upstreams"].into_iter().filter(|key| file.root.has(key)).map(|key| file.root.key(key));
@@ -53,7 +53,7 @@ pub fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Endpoints at which the gateway itself listens: a request would go round until a limit ends it.
-pub fn own_address(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn own_address(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (upstream, settings) in file.config.upstreams.iter().enumerate() {
         for (index, endpoint) in settings.endpoints.iter().enumerate() {

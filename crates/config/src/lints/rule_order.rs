@@ -17,7 +17,7 @@ use rules::rule::{Action, Condition, Mode};
 const MAX_RULES: usize = 100;
 
 /// Rules that never apply.
-pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in 0..file.policies.len() {
         let rules = file.rules_of(policy);
@@ -61,7 +61,7 @@ pub fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// A `deny` that does not refuse requests which it names, because a rule before it charges them instead.
-pub fn late_deny(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn late_deny(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in 0..file.policies.len() {
         let rules = file.rules_of(policy);

@@ -66,13 +66,13 @@ impl Config {
 }
 
 /// Whether the buckets are on several nodes of a cluster.
-pub fn is_spread(store: &Settings) -> bool {
+pub(crate) fn is_spread(store: &Settings) -> bool {
     let Some(Endpoint::Redis { target: Target::Cluster(cluster), .. }) = store.endpoint() else { return false };
     matches!(cluster.place, Place::Spread { hash_tags } if hash_tags > 1)
 }
 
 /// Whether nothing excludes that both rules apply to one request. Each is with its policy.
-pub fn may_meet((policy, rule): (&Policy, &Rule), (other_policy, other): (&Policy, &Rule)) -> bool {
+pub(crate) fn may_meet((policy, rule): (&Policy, &Rule), (other_policy, other): (&Policy, &Rule)) -> bool {
     let constraints = Constraints::under(policy, rule);
     !other_policy.conditions.iter().chain(&other.conditions).any(|condition| constraints.excludes(condition))
 }

@@ -6,7 +6,7 @@ use crate::lints::several_buckets::{is_spread, may_meet};
 use rules::rule::Action;
 
 /// With `place: spread`: a policy of which a request may charge several buckets, its own or those of another policy.
-pub fn several_nodes(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn several_nodes(file: &File<'_>) -> Vec<Finding> {
     if !is_spread(&file.config.store) {
         return Vec::new();
     }

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use request::matcher::{Expectation, Text};
 
 /// Whether every value that `inner` stands for is one that `outer` stands for.
-pub fn covers(outer: &Text, inner: &Text) -> bool {
+pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
         // A subtree that has the root of another one has all of it.
@@ -15,19 +15,19 @@ pub fn covers(outer: &Text, inner: &Text) -> bool {
 }
 
 /// Whether there is no value that both stand for.
-pub fn apart(one: &Text, other: &Text) -> bool {
+pub(super) fn apart(one: &Text, other: &Text) -> bool {
     one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
 /// The shortest value that a text stands for; of a host with any label before it, that without a label.
-pub fn root(text: &Text) -> &[u8] {
+pub(super) fn root(text: &Text) -> &[u8] {
     match text {
         Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,
     }
 }
 
 /// Whether every value that `text` stands for meets the expectation.
-pub fn within(text: &Text, expected: &Expectation) -> bool {
+pub(super) fn within(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().any(|outer| covers(outer, text)),
         (Expectation::Not(texts), _) => texts.iter().all(|other| apart(other, text)),
@@ -49,7 +49,7 @@ pub fn within(text: &Text, expected: &Expectation) -> bool {
 }
 
 /// Whether no value that `text` stands for meets the expectation.
-pub fn outside(text: &Text, expected: &Expectation) -> bool {
+pub(super) fn outside(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().all(|other| apart(other, text)),
         (Expectation::Not(texts), _) => texts.iter().any(|outer| covers(outer, text)),
@@ -73,7 +73,7 @@ pub fn outside(text: &Text, expected: &Expectation) -> bool {
 }
 
 /// Whether two networks have no address in common.
-pub fn are_apart(one: &IpNet, other: &IpNet) -> bool {
+pub(super) fn are_apart(one: &IpNet, other: &IpNet) -> bool {
     !one.contains(other) && !other.contains(one)
 }
 

@@ -22,7 +22,7 @@ struct Server<'f> {
 }
 
 /// Finds passwords that are sent to another host without TLS.
-pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     let clear = |server: &Server<'_>| server.login.has_password() && server.login.tls.is_none() && server.is_elsewhere;
     let finding = |Server { name, location, hint, .. }: Server<'_>| {
         let key = ["password", "password_file"].into_iter().find(|key| location.has(key)).unwrap_or("url");
@@ -36,7 +36,7 @@ pub fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds TLS without verification, which does not protect from a server that poses as the store.
-pub fn unverified_server(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     let off = |server: &Server<'_>| {
         server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)
     };

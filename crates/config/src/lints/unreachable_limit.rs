@@ -20,7 +20,7 @@ struct Ceiling<'f> {
 
 /// A token bucket over which a ceiling has a smaller rate and a smaller burst, for the same or fewer limit keys: whatever the
 /// ceiling grants fits into it. Reported once for a rule.
-pub fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     let ceilings: Vec<Ceiling<'_>> =
         (0..file.policies.len()).filter_map(|policy| ceiling(&file.rules_of(policy))).take(MAX_CEILINGS).collect();
     let mut found = Vec::new();

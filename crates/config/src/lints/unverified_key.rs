@@ -8,7 +8,7 @@ use request::attribute::Attribute;
 use rules::rule::{Action, LimitKey, Mode, Otherwise, Rule};
 
 /// Limits by an attribute that the client can choose freely, without another limit for the same requests.
-pub fn unverified_key(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {
         for located in file.rules_of(index) {

@@ -35,7 +35,7 @@ const READS: [(&str, &[&str]); 8] = [
 
 /// A file without the keys that have problems.
 #[derive(Debug)]
-pub struct ValidRest {
+pub(crate) struct ValidRest {
     pub tree: Node,
     removed: BTreeSet<String>,
 }
@@ -43,7 +43,7 @@ pub struct ValidRest {
 impl ValidRest {
     /// `None` where the problems do not say which keys they concern, or where the rest says nothing without them.
     /// `declared` are all keys that a file may have.
-    pub fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
+    pub(crate) fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
         for problem in problems {
@@ -89,7 +89,7 @@ impl ValidRest {
     }
 
     /// Whether all keys that this lint reads are valid.
-    pub fn decides(&self, lint: &str) -> bool {
+    pub(crate) fn decides(&self, lint: &str) -> bool {
         match READS.iter().find(|(name, _)| *name == lint) {
             Some((_, reads)) => !reads.iter().any(|key| self.removed.contains(*key)),
             None => self.removed.iter().all(|key| ALONE.contains(&&**key)),

@@ -10,13 +10,13 @@ use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
 /// Finds networks that are written with an address in them, which may be meant to be that address.
-pub fn host_bits(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
 }
 
 /// Finds an empty list of rules, which limits nothing.
-pub fn no_rules(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn no_rules(file: &File<'_>) -> Vec<Finding> {
     let hint = "add a rule; a plain proxy needs no `rules`";
     let what = "is empty: nothing is limited";
     match (file.root.has("rules"), file.root.has("policies")) {
@@ -38,7 +38,7 @@ pub fn no_rules(file: &File<'_>) -> Vec<Finding> {
 }
 
 /// Finds exemptions of every address or every request, which switch all limits off.
-pub fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
         if conditions.iter().all(holds_always) {
@@ -65,7 +65,7 @@ fn holds_always(condition: &Condition) -> bool {
 }
 
 /// Finds `local` without `gateways`: a gateway that has not heard of the others takes the whole limit.
-pub fn undivided_share(file: &File<'_>) -> Vec<Finding> {
+pub(super) fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {
         return Vec::new();

@@ -56,8 +56,8 @@ fn all_shapes() -> Vec<Shape> {
     let mut next = 0;
     while let Some(shape) = found.get(next) {
         let inner: Vec<Shape> = match shape {
-            Shape::Named(definition) => vec![definition.shape],
-            Shape::Said { of, .. } | Shape::Map { of, .. } => vec![**of],
+            Shape::Defined(definition) => vec![definition.shape],
+            Shape::WithMessage { of, .. } | Shape::Map { of, .. } => vec![**of],
             Shape::Either { of, .. } => of.to_vec(),
             Shape::List(List { of, .. }) | Shape::OneOrList(List { of, .. }) => vec![**of],
             _ => Vec::new(),
@@ -144,8 +144,8 @@ fn texts_of(patterns: &[&str]) -> Vec<String> {
 /// Values near what the shape accepts, on both sides.
 fn values_of(shape: &Shape) -> Vec<Value> {
     match shape {
-        Shape::Named(definition) => values_of(&definition.shape),
-        Shape::Said { of, .. } => values_of(of),
+        Shape::Defined(definition) => values_of(&definition.shape),
+        Shape::WithMessage { of, .. } => values_of(of),
         Shape::Either { of, .. } => of.iter().flat_map(values_of).collect(),
         Shape::Words(words) | Shape::Numerals(words) => {
             let numbers = words.iter().filter_map(|word| serde_json::from_str::<Value>(word).ok());
@@ -184,7 +184,7 @@ fn values_of(shape: &Shape) -> Vec<Value> {
         }
         Shape::Map { of, .. } => values_of(of).into_iter().map(|value| json!({"a": value})).collect(),
         Shape::Conditions { .. } => vec![json!({"path": "/a"}), json!({"path": ["/a", "/b"]})],
-        Shape::Scalar | Shape::Boolean | Shape::Filled { .. } => Vec::new(),
+        Shape::Scalar | Shape::Boolean | Shape::NonEmptyText { .. } => Vec::new(),
     }
 }
 
@@ -237,8 +237,8 @@ fn limit(shape: &Shape) -> Limit {
         Shape::Decimal(_) | Shape::Duration(_) => Limit::AcceptsMore,
         Shape::Text(Text { scalars: Scalars::Written, .. }) => Limit::AcceptsNumbers,
         Shape::Conditions { .. } => Limit::KnowsKeys,
-        Shape::Named(definition) => limit(&definition.shape),
-        Shape::Said { of, .. } | Shape::Map { of, .. } => limit(of),
+        Shape::Defined(definition) => limit(&definition.shape),
+        Shape::WithMessage { of, .. } | Shape::Map { of, .. } => limit(of),
         Shape::List(List { of, .. }) | Shape::OneOrList(List { of, .. }) => limit(of),
         Shape::Either { of, .. } => {
             of.iter().map(limit).find(|limit| *limit != Limit::Nothing).unwrap_or(Limit::Nothing)
@@ -269,8 +269,8 @@ fn has_number(value: &Value) -> bool {
 fn has_members(shape: &Shape) -> bool {
     match shape {
         Shape::List(_) | Shape::OneOrList(_) | Shape::Map { .. } | Shape::Conditions { .. } => true,
-        Shape::Named(definition) => has_members(&definition.shape),
-        Shape::Said { of, .. } => has_members(of),
+        Shape::Defined(definition) => has_members(&definition.shape),
+        Shape::WithMessage { of, .. } => has_members(of),
         Shape::Either { of, .. } => of.iter().any(has_members),
         _ => false,
     }

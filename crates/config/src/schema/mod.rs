@@ -46,7 +46,7 @@ pub fn mappings() -> Vec<&'static Mapping> {
 }
 
 /// The shape of every key whose value is not just a mapping.
-pub fn shapes() -> Vec<Shape> {
+pub(crate) fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }
 

@@ -34,7 +34,7 @@ const FROM: ValueKind<ParseText<Attribute>> = ValueKind::reporting(
     no_carrier,
 );
 
-pub static API_KEYS: Mapping = Mapping {
+pub(crate) static API_KEYS: Mapping = Mapping {
     heading: Some("key in `api_keys`"),
     definition: None,
     keys: &[
@@ -56,7 +56,7 @@ pub static API_KEYS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
+pub(crate) fn api_keys(field: Field<'_>, environment: Environment<'_>) -> Option<Arc<ApiKeys>> {
     let section = field.section(&API_KEYS)?;
     let from = section.need("from").and_then(|field| FROM.read(field));
     let file = section.need("file");

@@ -5,7 +5,7 @@ use crate::language::key::{Key, Mapping, Type, unconstrained};
 use crate::language::reader::Field;
 use identity::client_ip::Settings;
 
-pub static CLIENT_IP: Mapping = Mapping {
+pub(crate) static CLIENT_IP: Mapping = Mapping {
     heading: Some("key in `client_ip`"),
     definition: None,
     keys: &[
@@ -20,7 +20,7 @@ pub static CLIENT_IP: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn client_ip(field: Field<'_>) -> Option<Settings> {
+pub(crate) fn client_ip(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLIENT_IP)?;
     let trusted_proxies = section.value("trusted_proxies", |field| NETWORKS.read(field));
     let ipv6_prefix = section.whole("ipv6_prefix");

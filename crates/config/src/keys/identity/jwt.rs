@@ -19,11 +19,11 @@ const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("ano
 const ON_MISSING: [(&str, OnMissing); 2] = [("anonymous", OnMissing::Anonymous), ("reject", OnMissing::Reject)];
 
 const ISSUER_TEXT: Shape =
-    Shape::Named(&Definition { name: "issuer", shape: Shape::Filled { must: "be a text that is not empty" } });
+    Shape::Defined(&Definition { name: "issuer", shape: Shape::NonEmptyText { must: "be a text that is not empty" } });
 
-const AUDIENCE_TEXTS: Shape = Shape::Named(&Definition {
+const AUDIENCE_TEXTS: Shape = Shape::Defined(&Definition {
     name: "audience",
-    shape: Shape::OneOrList(List::filled(&ISSUER_NAME.shape, "have at least one value")),
+    shape: Shape::OneOrList(List::non_empty(&ISSUER_NAME.shape, "have at least one value")),
 });
 
 const ISSUER_NAME: ValueKind<ParseText<String>> = ValueKind::new("text", ISSUER_TEXT, |text| Some(text.to_owned()));
@@ -62,11 +62,11 @@ const CARRIER: ValueKind<ParseText<Attribute>> = ValueKind::new(
 
 const TOKEN_FROM: ValueKind<ReadField<Vec<Attribute>>> = ValueKind::new(
     "list of `header:<name>`, `cookie:<name>`",
-    Shape::List(List::filled(&CARRIER.shape, "name at least one header or cookie")),
+    Shape::List(List::non_empty(&CARRIER.shape, "name at least one header or cookie")),
     |field| all(field.list()?, |member| CARRIER.read(member)),
 );
 
-pub static JWT: Mapping = Mapping {
+pub(crate) static JWT: Mapping = Mapping {
     heading: Some("key in `jwt`"),
     definition: None,
     keys: &[
@@ -128,7 +128,7 @@ fn jwt_constraints() -> Value {
     })
 }
 
-pub fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) fn jwt(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&JWT)?;
     let issuers = match section.get("issuers") {
         Some(field) => {

@@ -24,7 +24,7 @@ const JWKS_URL: ValueKind<ParseText<String>> = ValueKind::reporting(
     |field, must| field.clone().hidden().must(must),
 );
 
-pub static KEYS: Mapping = Mapping {
+pub(crate) static KEYS: Mapping = Mapping {
     heading: Some("key in `keys`"),
     definition: Some("keys"),
     keys: &[
@@ -50,7 +50,7 @@ pub static KEYS: Mapping = Mapping {
 };
 
 /// Reads the only source of keys. A single key must fit each of `algorithms`; a set must have a key for at least one of them.
-pub fn keys(
+pub(crate) fn keys(
     field: &Field<'_>,
     issuer: String,
     algorithms: Option<&[Algorithm]>,

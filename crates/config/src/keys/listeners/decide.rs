@@ -87,35 +87,35 @@ const REFUSALS: [(&str, RefuseWith); 1] = [("403", RefuseWith::Forbidden)];
 const REFUSE_WITH: ValueKind<ReadField<RefuseWith>> =
     ValueKind::new("`403`", Shape::Numerals(&names(&REFUSALS)), |field| field.choice(&REFUSALS));
 
-pub const DECIDE: Key = Key::optional(
+pub(crate) const DECIDE: Key = Key::optional(
     "decide",
     Type::Choices { names: &names(&DOORS), least: 1 },
     "Decides for other proxies, and proxies nothing. `http`: they send requests to `/decide`. `ext_authz`, `rls`: \
      Envoy asks by gRPC.",
 );
 
-pub const CLIENTS: Key = Key::depends(
+pub(crate) const CLIENTS: Key = Key::depends(
     "clients",
     SOME_NETWORKS.declared(),
     "those with a certificate, if `client_auth` is `required`",
     "With `decide`: the proxies that may ask. They are believed; other connections are closed.",
 );
 
-pub const ORIGINAL_REQUEST_KEY: Key = Key::depends(
+pub(crate) const ORIGINAL_REQUEST_KEY: Key = Key::depends(
     "original_request",
     Type::Choice(&names(&ORIGINAL_REQUEST)),
     "required with `decide: [http]`",
     "Where a call of `/decide` has the request that it asks about.",
 );
 
-pub const REFUSE_WITH_KEY: Key = Key::depends(
+pub(crate) const REFUSE_WITH_KEY: Key = Key::depends(
     "refuse_with",
     REFUSE_WITH.declared(),
     "the status of the decision",
     "With `decide: [http]`: all refusals but 401 become 403.",
 );
 
-pub const ANSWER_WITHIN: Key = Key::depends(
+pub(crate) const ANSWER_WITHIN: Key = Key::depends(
     "answer_within",
     POSITIVE_DURATION,
     "15ms for `ext_authz` and `rls`, for `http` the `timeout` of the store",
@@ -126,7 +126,7 @@ pub const ANSWER_WITHIN: Key = Key::depends(
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
 /// The constraints of these keys in the schema.
-pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
+pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let required = Shape::Words(&["required"]).schema();
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
     let mutual =
@@ -145,7 +145,7 @@ pub fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
 
 /// Reads the keys in the section of a listener, with its TLS and its trusted senders of PROXY headers. `None` after
 /// a problem has been reported, `Some(None)` for a listener that proxies.
-pub fn decide(
+pub(crate) fn decide(
     section: &Section<'_>,
     tls: Option<Option<&Server>>,
     header_senders: Option<&HeaderSenders>,

@@ -7,7 +7,7 @@ use crate::language::value_kind::{ParseText, ValueKind};
 use crate::language::value_types::{SOCKET_ADDRESS, SOCKET_ADDRESS_PATTERN};
 use base::endpoint_address::EndpointAddress;
 
-pub const LISTEN_ADDRESS: ValueKind<ParseText<EndpointAddress>> = ValueKind::reporting(
+pub(crate) const LISTEN_ADDRESS: ValueKind<ParseText<EndpointAddress>> = ValueKind::reporting(
     "IP address with port, or `unix:PATH`",
     Shape::Text(Text::new(
         Scalars::Spelling,

@@ -12,7 +12,7 @@ const PROTOCOLS: [(&str, HttpProtocol); 3] = [
     (HttpProtocol::H2c.name(), HttpProtocol::H2c),
 ];
 
-pub const LISTENER_PROTOCOLS: Key = Key::depends(
+pub(crate) const LISTENER_PROTOCOLS: Key = Key::depends(
     "protocols",
     Type::Choices { names: &names(&PROTOCOLS), least: 1 },
     "`[h2, http/1.1]` with `tls`, else `[http/1.1]`, with `h2c` before it where Envoy asks",
@@ -20,7 +20,7 @@ pub const LISTENER_PROTOCOLS: Key = Key::depends(
 );
 
 /// The constraints of `protocols` and `tls` in the schema. A name in a reference to the environment is known only when it is read.
-pub fn constraints() -> Value {
+pub(crate) fn constraints() -> Value {
     let without = |name: &str| json!({"properties": {"protocols": {"not": {"contains": {"const": name}}}}});
     json!({
         "if": {"required": ["tls"]},
@@ -30,7 +30,7 @@ pub fn constraints() -> Value {
 }
 
 /// Reads the protocols in the section of a listener.
-pub fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
+pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
     let has_tls = section.has("tls");
     match section.get("protocols") {
         Some(field) => protocols(&field, has_tls),
@@ -40,7 +40,7 @@ pub fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
 }
 
 /// The protocols of a listener that needs HTTP/2 for gRPC. `None` after reporting that it has none.
-pub fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
+pub(crate) fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
     if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
         return Some(protocols);
     }

@@ -41,7 +41,7 @@ static CERTIFICATE: Mapping = Mapping {
     constraints: || json!({"dependencies": {"client_ca_file": ["client_auth"], "client_crl_file": ["client_ca_file"]}}),
 };
 
-pub static LISTENER_TLS: Mapping = Mapping {
+pub(crate) static LISTENER_TLS: Mapping = Mapping {
     heading: Some("key in `tls` of a listener"),
     definition: None,
     keys: &[
@@ -71,7 +71,11 @@ struct LocatedFile<'t> {
 }
 
 /// Reads `tls` of a listener. The files of every entry are checked, also after a problem in another one. `None` after a problem.
-pub fn listener_tls(field: Field<'_>, environment: Environment<'_>, protocols: &[HttpProtocol]) -> Option<Server> {
+pub(crate) fn listener_tls(
+    field: Field<'_>,
+    environment: Environment<'_>,
+    protocols: &[HttpProtocol],
+) -> Option<Server> {
     let section = field.section(&LISTENER_TLS)?;
     let mut files = Vec::new();
     let certificates = section.need("certificates").and_then(|field| {

@@ -128,7 +128,7 @@ static PROXY_PROTOCOL: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static LISTENER: Mapping = Mapping {
+pub(crate) static LISTENER: Mapping = Mapping {
     heading: Some("key of a listener"),
     definition: None,
     keys: &[
@@ -166,7 +166,7 @@ pub static LISTENER: Mapping = Mapping {
 };
 
 /// Reads the listeners of a file, and records their addresses.
-pub fn listeners(
+pub(crate) fn listeners(
     file: &Section<'_>,
     environment: Environment<'_>,
     addresses: &mut TakenAddresses,
@@ -199,16 +199,16 @@ fn several(field: &Field<'_>, environment: Environment<'_>, addresses: &mut Take
         field.must("have at least one listener");
         return None;
     }
-    let (is_only, mut taken) = (members.len() == 1, Taken { names: HashSet::new(), addresses });
+    let (is_only, mut others) = (members.len() == 1, OtherListeners { names: HashSet::new(), addresses });
     all(members, |member| {
-        let (name, listener) = listener(member, environment, &mut taken)?;
+        let (name, listener) = listener(member, environment, &mut others)?;
         let unnamed = if is_only { ONLY_LISTENER.to_owned() } else { listener.address.to_string() };
         Some(Listener { name: name.unwrap_or(unnamed), ..listener })
     })
 }
 
 /// The names and addresses of listeners so far: none may be used twice.
-struct Taken<'a> {
+struct OtherListeners<'a> {
     names: HashSet<String>,
     addresses: &'a mut TakenAddresses,
 }
@@ -216,13 +216,13 @@ struct Taken<'a> {
 fn listener(
     field: Field<'_>,
     environment: Environment<'_>,
-    taken: &mut Taken<'_>,
+    others: &mut OtherListeners<'_>,
 ) -> Option<(Option<String>, Listener)> {
     let section = field.section(&LISTENER)?;
-    let name = section.optional("name", |field| unique_name(&field, &mut taken.names));
+    let name = section.optional("name", |field| unique_name(&field, &mut others.names));
     let address = section.need("address").and_then(|field| {
         let address = field.known_or("0.0.0.0:0", |field| LISTEN_ADDRESS.read(field))?;
-        taken.addresses.take(&field, &address)?;
+        others.addresses.take(&field, &address)?;
         Some(address)
     });
     let socket_mode = socket_mode(&section, address.as_ref());

@@ -33,7 +33,7 @@ const MODES: [(&str, SocketMode); 3] =
 const SOCKET_MODE: ValueKind<ReadField<SocketMode>> =
     ValueKind::new("`600`, `660`, `666`", Shape::Numerals(&names(&MODES)), |field| field.choice(&MODES));
 
-pub const SOCKET_MODE_KEY: Key = Key::depends(
+pub(crate) const SOCKET_MODE_KEY: Key = Key::depends(
     "socket_mode",
     SOCKET_MODE.declared(),
     "what the umask leaves",
@@ -41,13 +41,13 @@ pub const SOCKET_MODE_KEY: Key = Key::depends(
 );
 
 /// The constraint of the key in the schema: the listener has a path.
-pub fn constraints() -> (&'static str, Value) {
+pub(crate) fn constraints() -> (&'static str, Value) {
     let path = json!({"anyOf": [{"pattern": format!("^{UNIX}")}, {"$ref": "#/definitions/reference"}]});
     ("socket_mode", json!({"properties": {"address": path}}))
 }
 
 /// Reads the key in the section of a listener with this address. `None` after a problem has been reported.
-pub fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
+pub(crate) fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
     let mode = section.optional("socket_mode", |field| SOCKET_MODE.read(field));
     let has_path = section.is_unknown("address") || address.is_none_or(|address| address.inet().is_none());
     if section.has("socket_mode") && !has_path {

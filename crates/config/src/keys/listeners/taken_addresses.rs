@@ -6,7 +6,7 @@ use base::position::Position;
 
 /// The addresses of the listeners that were read so far.
 #[derive(Debug, Default)]
-pub struct TakenAddresses(Vec<TakenAddress>);
+pub(crate) struct TakenAddresses(Vec<TakenAddress>);
 
 #[derive(Debug)]
 struct TakenAddress {
@@ -19,7 +19,7 @@ struct TakenAddress {
 
 impl TakenAddresses {
     /// Takes the address that a value names. `None` after reporting that another listener has it.
-    pub fn take(&mut self, field: &Field<'_>, address: &EndpointAddress) -> Option<()> {
+    pub(crate) fn take(&mut self, field: &Field<'_>, address: &EndpointAddress) -> Option<()> {
         let first = self.0.iter().find(|taken| share(&taken.address, address));
         if let Some(TakenAddress { address: known, path, position }) = first {
             let known = if known == address { "it".to_owned() } else { format!("`{known}`") };
@@ -36,7 +36,7 @@ impl TakenAddresses {
     }
 
     /// Takes the default of a key that is missing.
-    pub fn take_default(&mut self, key: &str, address: &EndpointAddress) {
+    pub(crate) fn take_default(&mut self, key: &str, address: &EndpointAddress) {
         self.0.push(TakenAddress { address: address.clone(), path: key.to_owned(), position: None });
     }
 }

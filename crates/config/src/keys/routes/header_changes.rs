@@ -31,7 +31,7 @@ const REMOVE: ValueKind<ReadRemove> =
         })
     });
 
-pub static HEADER_CHANGES: Mapping = Mapping {
+pub(crate) static HEADER_CHANGES: Mapping = Mapping {
     heading: Some("key in `request_headers` and `response_headers`"),
     definition: Some("header_changes"),
     keys: &[
@@ -46,7 +46,11 @@ pub static HEADER_CHANGES: Mapping = Mapping {
     constraints: || json!({"minProperties": 1}),
 };
 
-pub fn header_changes(field: Field<'_>, message: Message, attributes: AttributeReader<'_>) -> Option<HeaderChanges> {
+pub(crate) fn header_changes(
+    field: Field<'_>,
+    message: Message,
+    attributes: AttributeReader<'_>,
+) -> Option<HeaderChanges> {
     let section = field.clone().section(&HEADER_CHANGES)?;
     let set = section.value("set", |field| (SET.checked(&field)?)(field, message, attributes));
     let remove = section.value("remove", |field| (REMOVE.checked(&field)?)(field, message));

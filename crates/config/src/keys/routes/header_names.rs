@@ -6,7 +6,7 @@ use crate::language::reader::Field;
 
 /// The messages that a field is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub(crate) enum Message {
     Request,
     Response,
 }
@@ -29,11 +29,11 @@ const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
 /// The value in place of an unknown one, in a file that is only examined.
-pub const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
+pub(crate) const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
 
 /// The name of a field that the file may set in such messages, or remove from them. `None` after reporting, at `field`, that
 /// it may not.
-pub fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
+pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
         return None;
@@ -55,7 +55,7 @@ pub fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<He
 }
 
 /// A fixed value of a field.
-pub fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
+pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     if field.is_unknown() {
         return Some(UNKNOWN_VALUE);
     }

@@ -36,7 +36,7 @@ use rules::rule::Condition;
 const OF_UPSTREAMS: [&str; 7] =
     ["split_by", "rewrite", "request_headers", "timeouts", "retries", "body_bytes", "forward_client_cert"];
 
-pub static ROUTE: Mapping = Mapping {
+pub(crate) static ROUTE: Mapping = Mapping {
     heading: Some("key of a route"),
     definition: None,
     keys: &[
@@ -82,7 +82,7 @@ pub static ROUTE: Mapping = Mapping {
 
 /// Reads the routes of a file, which refer to other keys of it.
 #[derive(Clone, Copy, Debug)]
-pub struct RouteReader<'f> {
+pub(crate) struct RouteReader<'f> {
     pub ipv6_prefix: u8,
     /// The names of the upstreams, in the order of the file. `None` where routes cannot name any.
     pub upstreams: Option<&'f [&'f str]>,
@@ -92,7 +92,7 @@ pub struct RouteReader<'f> {
 
 impl RouteReader<'_> {
     /// The routes of a file.
-    pub fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
+    pub(crate) fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
         let members = field.list_of_mappings()?;
         if members.is_empty() {
             field.must("have at least one route");

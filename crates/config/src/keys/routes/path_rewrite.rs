@@ -10,13 +10,13 @@ use request::path::normalise;
 use rules::route::prefix_replacement::PrefixReplacement;
 use rules::rule::Condition;
 
-pub const STRIP_PREFIX: Key = Key::optional(
+pub(crate) const STRIP_PREFIX: Key = Key::optional(
     "strip_prefix",
     PREFIX.declared(),
     "Segments taken off the path. Every path in the `match` must begin with them.",
 );
 
-pub const REPLACE_PREFIX: Key = Key::optional(
+pub(crate) const REPLACE_PREFIX: Key = Key::optional(
     "replace_prefix",
     PREFIX.declared(),
     "Replaces the segments before `/*` in the one `path` of the `match`.",
@@ -33,14 +33,14 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
 
 /// How a path is rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathRewrite {
+pub(crate) struct PathRewrite {
     pub replacement: PrefixReplacement,
     /// The prefix that is removed, if nothing replaces it.
     pub stripped: Option<String>,
 }
 
 /// Reads both keys of a route with these conditions. `None` after a problem, also one of the conditions.
-pub fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
+pub(crate) fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
     let strip = section.optional("strip_prefix", |field| strip_prefix(&field, conditions));
     let replace = section.optional("replace_prefix", |field| replace_prefix(&field, conditions));
     if section.has("strip_prefix") && section.has("replace_prefix") {

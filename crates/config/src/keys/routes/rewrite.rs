@@ -15,14 +15,14 @@ use rules::rule::Condition;
 
 const HOST: ValueKind<ParseText<HeaderValue>> = ValueKind::new(
     "host",
-    Shape::Said { must: "be a host, with a port or without one, like api.internal", of: &SCALAR },
+    Shape::WithMessage { must: "be a host, with a port or without one, like api.internal", of: &SCALAR },
     |host| {
         let is_host = Authority::try_from(host).is_ok_and(|authority| !authority.as_str().contains('@'));
         HeaderValue::from_str(host).ok().filter(|_| is_host)
     },
 );
 
-pub static REWRITE: Mapping = Mapping {
+pub(crate) static REWRITE: Mapping = Mapping {
     heading: Some("key in `rewrite`"),
     definition: None,
     keys: &[STRIP_PREFIX, REPLACE_PREFIX, Key::optional("host", HOST.declared(), "The `Host` that the upstream gets.")],
@@ -30,7 +30,7 @@ pub static REWRITE: Mapping = Mapping {
 };
 
 /// Reads `rewrite` of a route with these conditions.
-pub fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Rewrite> {
+pub(crate) fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Rewrite> {
     let section = field.clone().section(&REWRITE)?;
     let path = path_rewrite(&section, conditions);
     let host = section.optional("host", |field| HOST.read(field));

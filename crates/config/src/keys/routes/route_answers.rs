@@ -33,7 +33,7 @@ const STATUS: ValueKind<ParseText<u16>> = ValueKind::new(
 
 const PORT: ValueKind<ParseText<u16>> = ValueKind::new("1 to 65535", Shape::whole(1, 65_535), |port| port.parse().ok());
 
-pub static REDIRECT: Mapping = Mapping {
+pub(crate) static REDIRECT: Mapping = Mapping {
     heading: Some("key in `redirect`"),
     definition: None,
     keys: &[
@@ -58,7 +58,7 @@ pub static REDIRECT: Mapping = Mapping {
     },
 };
 
-pub static RESPOND: Mapping = Mapping {
+pub(crate) static RESPOND: Mapping = Mapping {
     heading: Some("key in `respond`"),
     definition: None,
     keys: &[
@@ -73,18 +73,18 @@ pub static RESPOND: Mapping = Mapping {
 
 const HOST: ValueKind<ParseText<String>> = ValueKind::new(
     "host",
-    Shape::Said { must: "be a host without a port, like www.example.com", of: &SCALAR },
+    Shape::WithMessage { must: "be a host without a port, like www.example.com", of: &SCALAR },
     |host| {
         let is_bare = http::uri::Authority::try_from(host).is_ok_and(|authority| authority.host() == host);
         is_bare.then(|| host.to_owned())
     },
 );
 
-pub const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> =
+pub(crate) const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> =
     ValueKind::new("mapping of texts", Shape::Map { of: &SCALAR, least: 0, empty: "" }, headers);
 
 /// Reads `redirect` of a route with these conditions.
-pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
+pub(crate) fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", |field| CODE.read(field));
     let scheme = section.optional("scheme", |field| field.choice(&SCHEMES));
@@ -106,7 +106,7 @@ pub fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Re
     changes.then_some(redirect)
 }
 
-pub fn respond(field: Field<'_>, environment: Environment<'_>) -> Option<Respond> {
+pub(crate) fn respond(field: Field<'_>, environment: Environment<'_>) -> Option<Respond> {
     let section: Section<'_> = field.section(&RESPOND)?;
     let status = section.need("status").and_then(|field| STATUS.read(field));
     let body = body(&section, environment);

@@ -11,7 +11,7 @@ use rules::route::overrides::{Overrides, Timeouts, TotalTimeout};
 
 const OF_UPSTREAM: &str = "as in the upstream";
 
-pub static ROUTE_TIMEOUTS: Mapping = Mapping {
+pub(crate) static ROUTE_TIMEOUTS: Mapping = Mapping {
     heading: None,
     definition: None,
     keys: &[
@@ -25,7 +25,7 @@ pub static ROUTE_TIMEOUTS: Mapping = Mapping {
 
 const MAX: ValueKind<ParseText<u32>> = ValueKind::new("0 to 7", Shape::whole(0, 7), |max| max.parse().ok());
 
-pub static ROUTE_RETRIES: Mapping = Mapping {
+pub(crate) static ROUTE_RETRIES: Mapping = Mapping {
     heading: None,
     definition: None,
     keys: &[Key::required("max", MAX.declared(), "Retries of one request, at another endpoint if there is one.")],
@@ -34,26 +34,26 @@ pub static ROUTE_RETRIES: Mapping = Mapping {
 
 const BODY_BYTES: ValueKind<ParseText<u64>> = ValueKind::new("size", SIZE, size::parse);
 
-pub const TIMEOUTS_OF_ROUTE: Key = Key::optional(
+pub(crate) const TIMEOUTS_OF_ROUTE: Key = Key::optional(
     "timeouts",
     Type::Mapping(&ROUTE_TIMEOUTS),
     "As `upstream_timeouts`, without `idle`. What is missing is that of the upstream.",
 );
 
-pub const RETRIES_OF_ROUTE: Key = Key::optional(
+pub(crate) const RETRIES_OF_ROUTE: Key = Key::optional(
     "retries",
     Type::Mapping(&ROUTE_RETRIES),
     "`max` for these requests; the budget is that of the upstream.",
 );
 
-pub const BODY_BYTES_OF_ROUTE: Key = Key::optional(
+pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     "body_bytes",
     BODY_BYTES.declared(),
     "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
 
 /// Reads these keys of a route. `None` after a problem.
-pub fn overrides(section: &Section<'_>) -> Option<Overrides> {
+pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);
     let body_bytes = section.optional("body_bytes", |field| BODY_BYTES.read(field));

@@ -32,21 +32,21 @@ const WEIGHTED: ValueKind<ReadUpstream> = ValueKind::reporting(
     },
 );
 
-pub const UPSTREAM_OF_ROUTE: Key = Key::depends(
+pub(crate) const UPSTREAM_OF_ROUTE: Key = Key::depends(
     "upstream",
     WEIGHTED.declared(),
     "`redirect` or `respond` instead",
     "One of `upstreams`, or several with their shares: `{api: 95, canary: 5}`.",
 );
 
-pub const SPLIT_BY: Key = Key::optional(
+pub(crate) const SPLIT_BY: Key = Key::optional(
     "split_by",
     Type::Own { text: "attribute", shape: LIMIT_KEY },
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
 /// Reads both keys of a route. `None` after a problem.
-pub fn upstreams_of_route(
+pub(crate) fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,
     upstreams: Option<&[&str]>,

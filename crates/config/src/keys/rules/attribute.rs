@@ -9,7 +9,7 @@ use request::door::Door;
 
 /// Reads attributes in a file that verifies these credentials.
 #[derive(Clone, Copy, Debug)]
-pub struct AttributeReader<'k> {
+pub(crate) struct AttributeReader<'k> {
     /// Whether the file has `jwt`.
     pub jwt: bool,
     /// Whether the file has `api_keys`.
@@ -35,7 +35,7 @@ fn other_name(text: &str) -> Option<String> {
 
 /// The attributes of TLS that the file's listeners supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsAttributes {
+pub(crate) enum TlsAttributes {
     /// No listener has `tls`.
     Missing,
     /// No listener asks clients for certificates.
@@ -44,7 +44,7 @@ pub enum TlsAttributes {
 }
 
 impl TlsAttributes {
-    pub fn of(listeners: &[Listener]) -> TlsAttributes {
+    pub(crate) fn of(listeners: &[Listener]) -> TlsAttributes {
         // There another proxy may report it of its own connections.
         if listeners.iter().any(|listener| listener.doors().contains(&Door::ExtAuthz)) {
             return TlsAttributes::All;
@@ -60,7 +60,7 @@ impl TlsAttributes {
 
 impl AttributeReader<'_> {
     /// The attribute with this name. `None` after reporting at `field` that it does not exist.
-    pub fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
+    pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),
             Err(why) => why,

@@ -11,19 +11,19 @@ use ledger::cost::{Cost, ExtraDecimals};
 use request::attribute::Attribute;
 use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
-const AMOUNT_FROM_ZERO: Shape = Shape::Named(&Definition {
+const AMOUNT_FROM_ZERO: Shape = Shape::Defined(&Definition {
     name: "amount_from_zero",
     shape: Shape::Decimal(Decimal { least: Least::Zero, most: None, decimals: 3 }),
 });
 
 const FROM_ZERO: Type = Type::Own { text: "number from 0", shape: AMOUNT_FROM_ZERO };
 
-const VERIFIED_ATTRIBUTE: Shape = Shape::Named(&Definition {
+const VERIFIED_ATTRIBUTE: Shape = Shape::Defined(&Definition {
     name: "verified_attribute",
     shape: Shape::text(&[r"^(jwt|key):[\s\S]"], "be jwt:<claim> or key:<column>"),
 });
 
-pub static CLAIMED: Mapping = Mapping {
+pub(crate) static CLAIMED: Mapping = Mapping {
     heading: Some("key of a number from a credential"),
     definition: Some("claimed_number"),
     keys: &[
@@ -45,7 +45,7 @@ pub static CLAIMED: Mapping = Mapping {
 
 /// A number of a limit.
 #[derive(Clone, Debug)]
-pub struct Number<'t> {
+pub(crate) struct Number<'t> {
     /// The number in the file, or the default of a number from credentials.
     pub amount: Cost,
     /// Where problems with it are reported.
@@ -58,24 +58,24 @@ pub struct Number<'t> {
 
 /// Reads numbers of a limit.
 #[derive(Clone, Copy, Debug)]
-pub struct NumberReader<'k> {
+pub(crate) struct NumberReader<'k> {
     /// `None` for numbers that cannot come from credentials.
     attributes: Option<AttributeReader<'k>>,
 }
 
 impl<'k> NumberReader<'k> {
     /// For a limit that may take numbers from credentials.
-    pub fn new(attributes: AttributeReader<'k>) -> NumberReader<'k> {
+    pub(crate) fn new(attributes: AttributeReader<'k>) -> NumberReader<'k> {
         NumberReader { attributes: Some(attributes) }
     }
 
     /// For numbers that are those of known clients, such as those of an override.
-    pub fn in_file() -> NumberReader<'static> {
+    pub(crate) fn in_file() -> NumberReader<'static> {
         NumberReader { attributes: None }
     }
 
     /// A number of at most `largest` whole tokens.
-    pub fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
+    pub(crate) fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
         if let Some(attributes) = self.attributes.filter(|_| field.is_map()) {
             return claimed(kind, largest, field, attributes);
         }

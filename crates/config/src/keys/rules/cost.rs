@@ -32,13 +32,13 @@ const SOURCE: ValueKind<ParseText<Option<Attribute>>> = ValueKind::reporting(
     },
 );
 
-pub const COST_SOURCE: Key =
+pub(crate) const COST_SOURCE: Key =
     Key::default("cost_source", SOURCE.declared(), "fixed", "Where the cost of a request comes from.");
-pub const FIXED_COST: Key =
+pub(crate) const FIXED_COST: Key =
     Key::default("fixed_cost", AMOUNT, "1", "The cost, if it is fixed. No cost may be more than the limit can hold.");
-pub const DEFAULT_COST: Key = Key::default("default_cost", AMOUNT, "1", "The cost, if the request names none.");
-pub const MIN_COST: Key = Key::default("min_cost", AMOUNT, "1", "A smaller requested cost is raised to this.");
-pub const MAX_COST: Key = Key::optional(
+pub(crate) const DEFAULT_COST: Key = Key::default("default_cost", AMOUNT, "1", "The cost, if the request names none.");
+pub(crate) const MIN_COST: Key = Key::default("min_cost", AMOUNT, "1", "A smaller requested cost is raised to this.");
+pub(crate) const MAX_COST: Key = Key::optional(
     "max_cost",
     Type::Own { text: "at least `min_cost`", shape: value_types::AMOUNT },
     "A larger requested cost is lowered to this.",
@@ -46,13 +46,13 @@ pub const MAX_COST: Key = Key::optional(
 
 /// The most that a request can pay, and the key that sets it.
 #[derive(Clone, Copy, Debug)]
-pub struct Ceiling {
+pub(crate) struct Ceiling {
     pub cost: Cost,
     pub name: &'static str,
 }
 
 /// Reads the cost of a request. Without a `ceiling`, whose own value is then invalid, costs are not compared with it.
-pub fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
+pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     let source = section.value("cost_source", |field| SOURCE.read(field));
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));
     let default = section.value("default_cost", |field| cost(&field, ceiling));

@@ -8,7 +8,7 @@ use rules::rule::Condition;
 
 type ReadExempt = fn(Field<'_>, ConditionReader<'_>) -> Option<Vec<Vec<Condition>>>;
 
-pub const EXEMPT: ValueKind<ReadExempt> = ValueKind::new(
+pub(crate) const EXEMPT: ValueKind<ReadExempt> = ValueKind::new(
     "list of conditions",
     // Without a condition it would exempt every request.
     Shape::List(List::of(&CONDITIONS_OF_EXEMPTION)),

@@ -7,7 +7,7 @@ use base::rfc3339;
 use base::time::Timestamp;
 
 /// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
-pub const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
+pub(crate) const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
     "date and time",
     Shape::Text(Text::new(
         Scalars::Spelling,
@@ -22,7 +22,7 @@ pub const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
     },
 );
 
-pub fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
+pub(crate) fn expires(rule: &Section<'_>) -> Option<Option<Timestamp>> {
     let until = rule.optional("expires", |field| EXPIRES.read(field));
     if rule.has("expires") && !rule.has("action") {
         rule.unwanted("expires", "must stand beside `action`: a limit does not end");

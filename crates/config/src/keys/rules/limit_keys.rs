@@ -12,7 +12,7 @@ use rules::rule::{Fold, KeyPart, LimitKey};
 type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
 /// One attribute, or several with `|` between them: the first that the request has.
-pub const LIMIT_KEY: Shape = Shape::Named(&Definition {
+pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
     name: "limit_key",
     shape: Shape::text(
         &[
@@ -22,7 +22,7 @@ pub const LIMIT_KEY: Shape = Shape::Named(&Definition {
     ),
 });
 
-pub const LIMIT_KEYS: ValueKind<ReadLimitKeys> =
+pub(crate) const LIMIT_KEYS: ValueKind<ReadLimitKeys> =
     ValueKind::new("list", Shape::List(List { unique: true, ..List::of(&LIMIT_KEY) }), limit_keys);
 
 /// Reads the keys, none of which may be there twice.
@@ -40,7 +40,7 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
 }
 
 /// Reads one limit key: `jwt:sub|ip:address`, `lower(query:username)`.
-pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
+pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
         let (text, fold) = fold(text.trim());
@@ -68,7 +68,7 @@ pub fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<L
 }
 
 /// Splits `lower(query:username)` into the name of the attribute and the folding of its value.
-pub fn fold(text: &str) -> (&str, Fold) {
+pub(crate) fn fold(text: &str) -> (&str, Fold) {
     match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
         Some(inner) => (inner.trim(), Fold::Lower),
         None => (text, Fold::Exact),

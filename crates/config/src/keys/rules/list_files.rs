@@ -16,7 +16,7 @@ use request::attribute::Attribute;
 use request::list_file::{NetworkList, TextList, WrongLine};
 use request::matcher::{Expectation, Text};
 
-pub static LIST_FILE: Mapping = Mapping {
+pub(crate) static LIST_FILE: Mapping = Mapping {
     heading: Some("key of a list in a file"),
     definition: Some("list_file"),
     keys: &[
@@ -32,9 +32,13 @@ pub static LIST_FILE: Mapping = Mapping {
 };
 
 /// A path, or a mapping with one.
-pub const LIST: Type = Type::OwnOr { text: "path, or mapping", shape: value_types::PATH, mapping: &LIST_FILE };
+pub(crate) const LIST: Type = Type::OwnOr { text: "path, or mapping", shape: value_types::PATH, mapping: &LIST_FILE };
 
-pub fn in_file(field: &Field<'_>, attribute: Option<&Attribute>, environment: Environment<'_>) -> Option<Expectation> {
+pub(crate) fn in_file(
+    field: &Field<'_>,
+    attribute: Option<&Attribute>,
+    environment: Environment<'_>,
+) -> Option<Expectation> {
     if attribute == Some(&Attribute::Address) {
         field.wrong(
             "`in_file` is not for ip:address",
@@ -61,7 +65,7 @@ pub fn in_file(field: &Field<'_>, attribute: Option<&Attribute>, environment: En
     })
 }
 
-pub fn cidr_file(
+pub(crate) fn cidr_file(
     field: &Field<'_>,
     attribute: Option<&Attribute>,
     environment: Environment<'_>,
@@ -102,7 +106,7 @@ fn list_file(
 
 /// A list as the file names it.
 #[derive(Debug)]
-pub struct NamedList<'t> {
+pub(crate) struct NamedList<'t> {
     /// The path of its file.
     pub name: Field<'t>,
     /// In per cent. `None`: it is wrong, which was reported.
@@ -110,7 +114,7 @@ pub struct NamedList<'t> {
 }
 
 /// A path, or a mapping with one.
-pub fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
+pub(crate) fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
     if !field.is_map() {
         return Some(NamedList { name: field.clone(), max_shrink: Some(50) });
     }

@@ -9,7 +9,7 @@ use rules::rule::{LimitKey, Price};
 
 /// The meters of a file so far.
 #[derive(Debug, Default)]
-pub struct Meters {
+pub(crate) struct Meters {
     first: HashMap<String, MeteredLimit>,
     /// How many policies and rules have begun.
     policies: usize,
@@ -27,7 +27,7 @@ struct MeteredLimit {
 
 /// The settings that all limits of one meter share.
 #[derive(Clone, Debug)]
-pub struct BucketSettings {
+pub(crate) struct BucketSettings {
     /// As printed, sorted: they are a set.
     pub keys: Option<Vec<String>>,
     pub algorithm: Option<Algorithm>,
@@ -36,7 +36,7 @@ pub struct BucketSettings {
 }
 
 impl BucketSettings {
-    pub fn new(keys: Option<&[LimitKey]>, algorithm: Option<Algorithm>, price: Option<Price>) -> BucketSettings {
+    pub(crate) fn new(keys: Option<&[LimitKey]>, algorithm: Option<Algorithm>, price: Option<Price>) -> BucketSettings {
         let mut keys: Option<Vec<String>> = keys.map(|keys| keys.iter().map(|key| key.text.clone()).collect());
         keys.iter_mut().for_each(|keys| keys.sort_unstable());
         BucketSettings { keys, algorithm, price }
@@ -71,16 +71,16 @@ impl BucketSettings {
 }
 
 impl Meters {
-    pub fn begin_policy(&mut self) {
+    pub(crate) fn begin_policy(&mut self) {
         self.policies += 1;
     }
 
-    pub fn begin_rule(&mut self) {
+    pub(crate) fn begin_rule(&mut self) {
         self.rules += 1;
     }
 
     /// The `meter` of a limit with these settings; `section` is that in which the key stands.
-    pub fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
+    pub(crate) fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
         section.optional("meter", |field| self.join(&field, settings))
     }
 

@@ -56,12 +56,12 @@ const OF_CHARGES: [&str; 9] = [
     "on_store_failure",
 ];
 
-pub const MODE: Type = Type::Choice(&names(&MODES));
+pub(crate) const MODE: Type = Type::Choice(&names(&MODES));
 
 const STATUS: ValueKind<ReadField<RefusalStatus>> =
     ValueKind::new("`429`, `503`", Shape::Numerals(&names(&STATUSES)), |field| field.choice(&STATUSES));
 
-pub static RULE: Mapping = Mapping {
+pub(crate) static RULE: Mapping = Mapping {
     heading: Some("key of a rule"),
     definition: Some("rule"),
     keys: &[
@@ -168,7 +168,7 @@ fn rule_constraints() -> Value {
 
 /// The settings outside of rules that rules depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct RuleDefaults<'k> {
+pub(crate) struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,
     /// For a rule without a value of its own.
     pub on_store_failure: OnStoreFailure,
@@ -176,7 +176,7 @@ pub struct RuleDefaults<'k> {
 
 /// Reads the rules of a file, and remembers the names that are taken.
 #[derive(Debug)]
-pub struct RuleReader<'k> {
+pub(crate) struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,
     /// Of rules, and of limits as they are shown.
     names: HashSet<String>,
@@ -184,17 +184,17 @@ pub struct RuleReader<'k> {
 }
 
 /// The mode of a policy or rule.
-pub fn mode(section: &Section<'_>) -> Option<Mode> {
+pub(crate) fn mode(section: &Section<'_>) -> Option<Mode> {
     section.choice("mode", &MODES)
 }
 
 impl<'k> RuleReader<'k> {
-    pub fn new(defaults: RuleDefaults<'k>) -> RuleReader<'k> {
+    pub(crate) fn new(defaults: RuleDefaults<'k>) -> RuleReader<'k> {
         RuleReader { defaults, names: HashSet::new(), meters: Meters::default() }
     }
 
     /// The rules of a policy in this mode.
-    pub fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
+    pub(crate) fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
         self.meters.begin_policy();
         all(field.list_of_mappings()?, |member| self.rule(member, of_policy))
     }

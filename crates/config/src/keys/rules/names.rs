@@ -8,7 +8,7 @@ use crate::language::value_types::{NAME_MUST, NAME_PATTERN};
 
 /// A name that every place can show alike, which may be the key of `field`. `None` after reporting, at `field`, that it is not
 /// one.
-pub fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
+pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     let valid = matches(NAME_PATTERN, name);
     if !valid {
         field.wrong(format_args!("a name must {NAME_MUST}, is `{}`", name.escape_debug()), None);
@@ -17,12 +17,12 @@ pub fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
 }
 
 /// The `name` of a policy or rule, which must not be among the names that are taken, and then is.
-pub fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
+pub(crate) fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
     unique_name(&section.need("name")?, taken)
 }
 
 /// A name that must not be among those that are taken, and then is.
-pub fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
+pub(crate) fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
     let name = checked(field, field.written()?)?;
     if !taken.insert(name.to_owned()) {
         field.wrong(format_args!("must be unique, `{name}` is taken"), None);

@@ -7,8 +7,8 @@ use rules::rule::OnStoreFailure;
 const CHOICES: [(&str, OnStoreFailure); 3] =
     [("local", OnStoreFailure::Local), ("allow", OnStoreFailure::Allow), ("deny", OnStoreFailure::Deny)];
 
-pub const ON_STORE_FAILURE: Type = Type::Choice(&names(&CHOICES));
+pub(crate) const ON_STORE_FAILURE: Type = Type::Choice(&names(&CHOICES));
 
-pub fn on_store_failure(field: Field<'_>) -> Option<OnStoreFailure> {
+pub(crate) fn on_store_failure(field: Field<'_>) -> Option<OnStoreFailure> {
     field.choice(&CHOICES)
 }

@@ -25,7 +25,7 @@ const MOST_FAULTS: usize = 20;
 
 /// Reads the overrides of a rule.
 #[derive(Clone, Copy, Debug)]
-pub struct OverrideReader<'k> {
+pub(crate) struct OverrideReader<'k> {
     /// The rule's limit keys. `None`: they are wrong, which was reported.
     pub keys: Option<&'k [LimitKey]>,
     /// How many bits of an IPv6 address identify one client.
@@ -36,7 +36,7 @@ pub struct OverrideReader<'k> {
 
 /// A limit whose numbers are overridden.
 #[derive(Clone, Copy, Debug)]
-pub struct OverriddenLimit<'t, 'n> {
+pub(crate) struct OverriddenLimit<'t, 'n> {
     /// Empty for the only limit of a rule.
     pub name: &'t str,
     pub numbers: OtherNumbers<'n>,
@@ -45,10 +45,10 @@ pub struct OverriddenLimit<'t, 'n> {
 }
 
 /// The numbers that one override gives to limits of its rule, each with the index of the limit.
-pub type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
+pub(crate) type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 
 /// Reads the numbers of one override. `None` after reporting what is wrong in them.
-pub type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
+pub(crate) type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
 /// The value that an override is for, of the attribute with this index among the limit keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -82,13 +82,17 @@ impl Overrides {
 
 impl OverrideReader<'_> {
     /// Those of a rule with one limit.
-    pub fn overrides(&self, rule: &Section<'_>, limit: OverriddenLimit<'_, '_>) -> Option<Vec<Override>> {
+    pub(crate) fn overrides(&self, rule: &Section<'_>, limit: OverriddenLimit<'_, '_>) -> Option<Vec<Override>> {
         let read = |field: Field<'_>| Some(smallvec![(0, limit.numbers.read_override(field)?)]);
         self.all(rule, &[limit], &read)?.pop()
     }
 
     /// Those of a rule with these limits, which an override names: for each limit, in their order.
-    pub fn of_several(&self, rule: &Section<'_>, limits: &[OverriddenLimit<'_, '_>]) -> Option<Vec<Vec<Override>>> {
+    pub(crate) fn of_several(
+        &self,
+        rule: &Section<'_>,
+        limits: &[OverriddenLimit<'_, '_>],
+    ) -> Option<Vec<Vec<Override>>> {
         self.all(rule, limits, &|field| numbers_by_name(&field, limits))
     }
 

@@ -26,7 +26,7 @@ const START: Position = Position { line: 1, column: 1 };
 
 /// A file of overrides, and its reader.
 #[derive(Clone, Copy)]
-pub struct Source<'s> {
+pub(crate) struct Source<'s> {
     pub file: &'s str,
     pub content: &'s [u8],
     pub limits: &'s [OverriddenLimit<'s, 's>],
@@ -41,7 +41,7 @@ type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -
 impl Source<'_> {
     /// Passes every override of the file to `take`, until that breaks. Invalid lines are reported and left out. Returns how many
     /// there are; `None` after reporting that the file as a whole is invalid.
-    pub fn each(self, take: TakeEntry<'_>) -> Option<usize> {
+    pub(crate) fn each(self, take: TakeEntry<'_>) -> Option<usize> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }
 

@@ -13,7 +13,7 @@ use rules::rule::{Mode, Otherwise, Policy};
 
 const OTHERWISE: [(&str, Otherwise); 2] = [("allow", Otherwise::Allow), ("deny", Otherwise::Deny)];
 
-pub static POLICY: Mapping = Mapping {
+pub(crate) static POLICY: Mapping = Mapping {
     heading: Some("key of a policy"),
     definition: None,
     keys: &[
@@ -38,7 +38,7 @@ fn policy_constraints() -> Value {
 }
 
 /// The policies of a file.
-pub fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Policy>> {
+pub(crate) fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Policy>> {
     let mut rules = RuleReader::new(defaults);
     match (file.get("rules"), file.get("policies")) {
         (None, None) => Some(Vec::new()),

@@ -9,7 +9,7 @@ use rules::rule::Condition;
 
 /// Reads conditions on a restricted set of attributes.
 #[derive(Clone, Copy, Debug)]
-pub struct Restriction<'e> {
+pub(crate) struct Restriction<'e> {
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
     pub tls: TlsAttributes,
@@ -18,7 +18,7 @@ pub struct Restriction<'e> {
 
 impl Restriction<'_> {
     /// Reads conditions on attributes that `why_not` allows. `None` after reporting its reason against one.
-    pub fn conditions(
+    pub(crate) fn conditions(
         self,
         field: &Field<'_>,
         why_not: impl Fn(&Attribute) -> Option<&'static str>,
@@ -41,7 +41,7 @@ impl Restriction<'_> {
 }
 
 /// Whether the value comes from a token, an API key or a certificate.
-pub fn is_of_credentials(attribute: &Attribute) -> bool {
+pub(crate) fn is_of_credentials(attribute: &Attribute) -> bool {
     matches!(
         attribute,
         Attribute::Claim(_)

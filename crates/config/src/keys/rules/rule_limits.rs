@@ -12,7 +12,7 @@ use rules::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus}
 
 /// The settings that all limits of a rule share.
 #[derive(Clone, Copy, Debug)]
-pub struct SharedSettings<'k> {
+pub(crate) struct SharedSettings<'k> {
     pub numbers: NumberReader<'k>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
@@ -20,7 +20,7 @@ pub struct SharedSettings<'k> {
 }
 
 /// The limits of a rule that charges.
-pub fn rule_limits(
+pub(crate) fn rule_limits(
     rule: &Section<'_>,
     shared: SharedSettings<'_>,
     overrides: OverrideReader<'_>,

@@ -18,7 +18,7 @@ use request::matcher::{Expectation, Text};
 use request::request::ClientAddress;
 use rules::rule::Condition;
 
-pub const CONDITIONS: Type =
+pub(crate) const CONDITIONS: Type =
     Type::Own { text: "mapping", shape: Shape::Conditions { definition: "conditions", least: 0, empty: "" } };
 
 /// Reads an operator, which depends on the attribute that it is for, if that is valid.
@@ -26,7 +26,7 @@ type ReadOperator = fn(Field<'_>, Option<&Attribute>) -> Option<Expectation>;
 
 const CIDR: ValueKind<ReadOperator> = ValueKind::new(
     "network or list of networks",
-    Shape::OneOrList(List::filled(&NETWORK, "have at least one network")),
+    Shape::OneOrList(List::non_empty(&NETWORK, "have at least one network")),
     |field, attribute| {
         if attribute.is_some_and(|attribute| *attribute != Attribute::Address) {
             field.wrong("`cidr` is for ip:address only", None);
@@ -37,14 +37,14 @@ const CIDR: ValueKind<ReadOperator> = ValueKind::new(
 );
 
 /// The values of a condition, without brackets if there is one.
-const TEXTS: Shape = Shape::Named(&Definition {
+const TEXTS: Shape = Shape::Defined(&Definition {
     name: "texts",
-    shape: Shape::OneOrList(List::filled(&SCALAR, "have at least one value")),
+    shape: Shape::OneOrList(List::non_empty(&SCALAR, "have at least one value")),
 });
 
-const IN: Type = Type::Own { text: "list", shape: Shape::List(List::filled(&SCALAR, "have at least one value")) };
+const IN: Type = Type::Own { text: "list", shape: Shape::List(List::non_empty(&SCALAR, "have at least one value")) };
 
-pub static OPERATORS: Mapping = Mapping {
+pub(crate) static OPERATORS: Mapping = Mapping {
     heading: Some("operator"),
     definition: Some("operators"),
     keys: &[
@@ -71,7 +71,7 @@ pub static OPERATORS: Mapping = Mapping {
 
 /// Reads conditions. Values are brought into the form that requests have, so that equal ones are equal byte by byte.
 #[derive(Clone, Copy, Debug)]
-pub struct ConditionReader<'k> {
+pub(crate) struct ConditionReader<'k> {
     pub attributes: AttributeReader<'k>,
     /// How many bits of an IPv6 address identify one client.
     pub ipv6_prefix: u8,
@@ -81,12 +81,12 @@ pub struct ConditionReader<'k> {
 
 impl ConditionReader<'_> {
     /// The `match` of a policy or rule; without it there are no conditions.
-    pub fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
+    pub(crate) fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
         section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))
     }
 
     /// A mapping from attributes to expectations.
-    pub fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
+    pub(crate) fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, position, field): (&str, Position, Field<'_>)| {
             let attribute = self.attributes.attribute(&field.clone().at(position), name);
             let expectation = self.expectation(&field, attribute.as_ref());

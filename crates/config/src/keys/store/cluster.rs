@@ -16,10 +16,11 @@ const NODE: ValueKind<ParseText<HostPort>> = host_port(
     |text| HostPort::parse(text, DEFAULT_PORT),
 );
 
-const NODES: ValueKind<ReadField<Vec<HostPort>>> =
-    ValueKind::new("list of `HOST:PORT`", Shape::List(List::filled(&NODE.shape, "name at least one node")), |field| {
-        host_ports(&field, NODE)
-    });
+const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind::new(
+    "list of `HOST:PORT`",
+    Shape::List(List::non_empty(&NODE.shape, "name at least one node")),
+    |field| host_ports(&field, NODE),
+);
 
 /// The value of `place`, without the number of hash tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +31,7 @@ enum PlaceName {
 
 const PLACES: [(&str, PlaceName); 2] = [("spread", PlaceName::Spread), ("together", PlaceName::Together)];
 
-pub static CLUSTER: Mapping = Mapping {
+pub(crate) static CLUSTER: Mapping = Mapping {
     heading: Some("key in `cluster`"),
     definition: None,
     keys: &[
@@ -56,7 +57,7 @@ pub static CLUSTER: Mapping = Mapping {
     },
 };
 
-pub fn cluster(field: Field<'_>) -> Option<Settings> {
+pub(crate) fn cluster(field: Field<'_>) -> Option<Settings> {
     let section = field.section(&CLUSTER)?;
     // In place of unknown nodes, some that every password may be sent to.
     let nodes = section.need("nodes").and_then(|field| NODES.read(field));

@@ -6,7 +6,7 @@ use crate::language::value_kind::{ParseText, ValueKind};
 use base::host_port::HostPort;
 
 /// A host with a port. `must` is what must hold, and `report` says it.
-pub const fn host_port(
+pub(crate) const fn host_port(
     must: &'static str,
     report: fn(&Field<'_>, &str),
     parse: ParseText<HostPort>,
@@ -16,12 +16,12 @@ pub const fn host_port(
 }
 
 /// Reads the members of a list. In place of an unknown host, there is one that every password may be sent to.
-pub fn host_ports(field: &Field<'_>, kind: ValueKind<ParseText<HostPort>>) -> Option<Vec<HostPort>> {
+pub(crate) fn host_ports(field: &Field<'_>, kind: ValueKind<ParseText<HostPort>>) -> Option<Vec<HostPort>> {
     all(field.list()?, |member| member.known_or("localhost", |field| kind.read(field)))
 }
 
 /// Reports what must hold of a host with a port. `no_database` is the hint if there is a database, as a URL has it.
-pub fn wrong_host_port(field: &Field<'_>, must: &str, no_database: &str) {
+pub(crate) fn wrong_host_port(field: &Field<'_>, must: &str, no_database: &str) {
     let text = field.text_if_any().unwrap_or_default();
     let (_, after_scheme) = text.split_once("://").unwrap_or(("", text));
     let has_database = after_scheme.split_once('/').is_some_and(|(_, database)| !database.is_empty());

@@ -24,7 +24,7 @@ use stores::{Settings, breaker, memory};
 /// A larger number of gateways is a typing error: a limit divided by it would be nothing.
 const MOST_GATEWAYS: u64 = 1_000;
 
-pub static STORE: Mapping = Mapping {
+pub(crate) static STORE: Mapping = Mapping {
     heading: Some("key in `store`"),
     definition: None,
     keys: &[
@@ -80,9 +80,10 @@ const SAVE_EVERY: ValueKind<ParseText<Micros>> = ValueKind::reporting(
         "be a duration of at least 1s, like 10s, 1m or 1h",
     )),
     duration::parse,
-    |field, _| match field.duration() {
-        Some(_) => field.must("be at least 1s"),
-        None => {}
+    |field, _| {
+        if field.duration().is_some() {
+            field.must("be at least 1s");
+        }
     },
 );
 
@@ -102,7 +103,7 @@ static BREAKER: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) fn store(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     if !field.is_map() {
         let hint = match field.text_if_any() {
             Some("memory") => "write `store: {memory: {}}`, or leave it out",

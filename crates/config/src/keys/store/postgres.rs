@@ -51,7 +51,7 @@ const DURABILITY: [(&str, Durability); 3] = [
     (Durability::Sync.name(), Durability::Sync),
 ];
 
-pub static POSTGRES: Mapping = Mapping {
+pub(crate) static POSTGRES: Mapping = Mapping {
     heading: Some("key in `postgres`"),
     definition: None,
     keys: &[
@@ -82,7 +82,7 @@ pub static POSTGRES: Mapping = Mapping {
     constraints: || json!({"dependencies": one_password()}),
 };
 
-pub fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) fn postgres(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&POSTGRES)?;
     // In place of an unknown host, one to which every password may be sent.
     let url = section

@@ -41,7 +41,7 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
 
 const _: () = assert!(LONGEST_PREFIX == 11, "the shape of a prefix has the same length");
 
-pub static REDIS: Mapping = Mapping {
+pub(crate) static REDIS: Mapping = Mapping {
     heading: Some("key in `redis`"),
     definition: None,
     keys: &[
@@ -76,7 +76,7 @@ pub static REDIS: Mapping = Mapping {
     },
 };
 
-pub fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) fn redis(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     if !field.is_map() {
         let hint = "write `redis: {url: \"redis://HOST:6379\"}`".to_owned();
         field.must_hinting("be a mapping", Some(hint));

@@ -32,11 +32,11 @@ const NODE: ValueKind<ParseText<HostPort>> = host_port(
 
 const NODES: ValueKind<ReadField<Vec<HostPort>>> = ValueKind::new(
     "list of `HOST:PORT`",
-    Shape::List(List::filled(&NODE.shape, "name at least one sentinel")),
+    Shape::List(List::non_empty(&NODE.shape, "name at least one sentinel")),
     |field| host_ports(&field, NODE),
 );
 
-pub static SENTINEL: Mapping = Mapping {
+pub(crate) static SENTINEL: Mapping = Mapping {
     heading: Some("key in `sentinel`"),
     definition: None,
     keys: &[
@@ -50,7 +50,7 @@ pub static SENTINEL: Mapping = Mapping {
     constraints: || json!({"dependencies": one_password()}),
 };
 
-pub fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
+pub(crate) fn sentinel(field: Field<'_>, environment: Environment<'_>) -> Option<Settings> {
     let section = field.section(&SENTINEL)?;
     // In place of an unknown name, and of unknown sentinels, some that every password may be sent to.
     let master = section.need("master").and_then(|field| field.known_or("unknown", |field| MASTER.read(field)));

@@ -11,24 +11,24 @@ use crate::language::reader::{Field, Section};
 use base::secret::{Secret, SecretSource};
 use base::tls::client::Client;
 
-pub const PASSWORD: Key = Key::optional("password", TEXT, "The password; an empty one does not count.");
+pub(crate) const PASSWORD: Key = Key::optional("password", TEXT, "The password; an empty one does not count.");
 
-pub const PASSWORD_FILE: Key =
+pub(crate) const PASSWORD_FILE: Key =
     Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
 /// The `dependencies` of both keys in the schema.
-pub fn one_password() -> Value {
+pub(crate) fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }
 
 /// Reports what must hold of a URL. The URL is not repeated: it may hold a password.
-pub fn wrong_url(field: &Field<'_>, must: &str) {
+pub(crate) fn wrong_url(field: &Field<'_>, must: &str) {
     field.wrong(format_args!("must {must}; the value is not shown: it may hold a password"), None);
 }
 
 /// The password in gateway.yaml, in a file of its own, or in the URL. An empty one counts as missing. `None` after reporting
 /// a problem.
-pub fn password(
+pub(crate) fn password(
     section: &Section<'_>,
     environment: Environment<'_>,
     in_url: Option<Secret>,
@@ -50,7 +50,7 @@ pub fn password(
 
 /// TLS by the key `tls`, towards servers that are known only when they are connected to. `Some(None)` without it; `None` after
 /// reporting a problem.
-pub fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
+pub(crate) fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
         Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),
         None => Some(None),

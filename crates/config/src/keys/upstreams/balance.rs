@@ -17,30 +17,31 @@ pub enum Balance {
 }
 
 #[derive(Clone, Copy)]
-enum Named {
+enum BalanceName {
     RoundRobin,
     LeastRequests,
 }
 
-const NAMES: [(&str, Named); 2] = [("round_robin", Named::RoundRobin), ("least_requests", Named::LeastRequests)];
+const NAMES: [(&str, BalanceName); 2] =
+    [("round_robin", BalanceName::RoundRobin), ("least_requests", BalanceName::LeastRequests)];
 
-const BALANCE_NAME: Shape = Shape::Named(&Definition { name: "balance", shape: Shape::Words(&names(&NAMES)) });
+const BALANCE_NAME: Shape = Shape::Defined(&Definition { name: "balance", shape: Shape::Words(&names(&NAMES)) });
 
-pub const BALANCE: Type =
+pub(crate) const BALANCE: Type =
     Type::OwnOr { text: "`round_robin`, `least_requests` or mapping", shape: BALANCE_NAME, mapping: &HASH };
 
-pub static HASH: Mapping = Mapping {
+pub(crate) static HASH: Mapping = Mapping {
     heading: Some("key in `balance`"),
     definition: None,
     keys: &[Key::required("hash", TEXT, "An attribute, as in `limit_keys`, whose value decides.")],
     constraints: unconstrained,
 };
 
-pub fn balance(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Balance> {
+pub(crate) fn balance(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Balance> {
     if !field.is_map() {
-        return field.choice(&NAMES).map(|named| match named {
-            Named::RoundRobin => Balance::RoundRobin,
-            Named::LeastRequests => Balance::LeastRequests,
+        return field.choice(&NAMES).map(|name| match name {
+            BalanceName::RoundRobin => Balance::RoundRobin,
+            BalanceName::LeastRequests => Balance::LeastRequests,
         });
     }
     let section = field.section(&HASH)?;

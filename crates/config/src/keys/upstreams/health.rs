@@ -107,7 +107,7 @@ const HOST: ValueKind<ParseText<String>> = ValueKind::new(
 
 const PORT: ValueKind<ParseText<u16>> = ValueKind::new("1 to 65535", Shape::whole(1, 65_535), |text| text.parse().ok());
 
-pub static HEALTH: Mapping = Mapping {
+pub(crate) static HEALTH: Mapping = Mapping {
     heading: Some("key in `health`"),
     definition: None,
     keys: &[
@@ -157,7 +157,7 @@ fn service(field: Field<'_>) -> Option<String> {
     Some(service.to_owned())
 }
 
-pub fn health(field: Field<'_>) -> Option<Health> {
+pub(crate) fn health(field: Field<'_>) -> Option<Health> {
     let section = field.section(&HEALTH)?;
     let check = match section.get("grpc") {
         Some(field) => {

@@ -54,7 +54,7 @@ impl Ejection {
     pub const DEFAULT: Ejection = Ejection { consecutive: 5, duration: Micros(30_000_000), max_share: 50 };
 }
 
-pub const PERCENT: ValueKind<ParseText<u8>> = ValueKind::new(
+pub(crate) const PERCENT: ValueKind<ParseText<u8>> = ValueKind::new(
     "`0%` to `100%`",
     Shape::Text(Text::new(Scalars::Spelling, &["^0*([0-9]{1,2}|100)%$"], "be a share from 0% to 100%")),
     |text| text.strip_suffix('%')?.parse().ok(),
@@ -66,7 +66,7 @@ const MAX_CONNECTIONS: ValueKind<ParseText<Option<u32>>> = ValueKind::new(
     |text| if text == "unlimited" { Some(None) } else { text.parse().ok().map(Some) },
 );
 
-pub static ENDPOINT: Mapping = Mapping {
+pub(crate) static ENDPOINT: Mapping = Mapping {
     heading: Some("key of an endpoint"),
     definition: None,
     keys: &[
@@ -81,7 +81,7 @@ pub static ENDPOINT: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static TIMEOUTS: Mapping = Mapping {
+pub(crate) static TIMEOUTS: Mapping = Mapping {
     heading: None,
     definition: None,
     keys: &[
@@ -94,7 +94,7 @@ pub static TIMEOUTS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static RETRIES: Mapping = Mapping {
+pub(crate) static RETRIES: Mapping = Mapping {
     heading: Some("key in `retries`"),
     definition: None,
     keys: &[
@@ -109,7 +109,7 @@ pub static RETRIES: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static EJECTION: Mapping = Mapping {
+pub(crate) static EJECTION: Mapping = Mapping {
     heading: Some("key in `ejection`"),
     definition: None,
     keys: &[
@@ -130,7 +130,7 @@ pub static EJECTION: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static UPSTREAM_ENTRY: Mapping = Mapping {
+pub(crate) static UPSTREAM_ENTRY: Mapping = Mapping {
     heading: Some("key of an upstream"),
     definition: None,
     keys: &[
@@ -179,7 +179,7 @@ pub static UPSTREAM_ENTRY: Mapping = Mapping {
 };
 
 /// `upstreams`, in the order of the file. `defaults` are the timeouts of those that have none.
-pub fn upstreams(
+pub(crate) fn upstreams(
     field: &Field<'_>,
     defaults: UpstreamTimeouts,
     environment: Environment<'_>,

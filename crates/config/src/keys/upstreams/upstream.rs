@@ -99,7 +99,7 @@ pub enum Protocol {
 
 const SHAPE: &str = "be a URL like http://127.0.0.1:9000 or https://api.internal, without a path";
 
-pub const UPSTREAM: ValueKind<ParseText<Endpoint>> = ValueKind::reporting(
+pub(crate) const UPSTREAM: ValueKind<ParseText<Endpoint>> = ValueKind::reporting(
     "URL",
     Shape::Text(Text::new(
         Scalars::Text,

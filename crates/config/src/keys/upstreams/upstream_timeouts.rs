@@ -21,21 +21,21 @@ pub struct UpstreamTimeouts {
 }
 
 /// How long a whole request may take; `None` for `none`.
-pub const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
+pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     "`none` or duration above 0",
     Shape::either(&[Shape::Words(&["none"]), value_types::POSITIVE_DURATION]),
     |field| if field.is_written("none") { Some(None) } else { field.positive_duration().map(Some) },
 );
 
 // What the timeouts of all upstreams, of one, and of a route have in common.
-pub const CONNECT_DOC: &str = "To open a connection to one address.";
-pub const READ_DOC: &str =
+pub(crate) const CONNECT_DOC: &str = "To open a connection to one address.";
+pub(crate) const READ_DOC: &str =
     "For the head of a response, and between two parts of it. Parts of a request body restart it.";
-pub const WRITE_DOC: &str = "Between two bytes to the upstream.";
-pub const IDLE_DOC: &str = "How long an unused connection is kept: less than the upstream keeps it.";
-pub const TOTAL_DOC: &str = "For a whole request with all attempts.";
+pub(crate) const WRITE_DOC: &str = "Between two bytes to the upstream.";
+pub(crate) const IDLE_DOC: &str = "How long an unused connection is kept: less than the upstream keeps it.";
+pub(crate) const TOTAL_DOC: &str = "For a whole request with all attempts.";
 
-pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
+pub(crate) static UPSTREAM_TIMEOUTS: Mapping = Mapping {
     heading: Some("key in `upstream_timeouts`"),
     definition: None,
     keys: &[
@@ -48,7 +48,7 @@ pub static UPSTREAM_TIMEOUTS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
+pub(crate) fn upstream_timeouts(field: Field<'_>) -> Option<UpstreamTimeouts> {
     let section = field.section(&UPSTREAM_TIMEOUTS)?;
     let connect = section.positive_duration("connect");
     let read = section.positive_duration("read");

@@ -8,8 +8,8 @@ mod section;
 mod shape_check;
 mod single_value;
 
-pub use section::Section;
-pub use shape_check::ReportMismatch;
+pub(crate) use section::Section;
+pub(crate) use shape_check::ReportMismatch;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use base::position::Position;
 
 /// One value of the file, with its path from the root.
 #[derive(Clone, Debug)]
-pub struct Field<'t> {
+pub(crate) struct Field<'t> {
     node: &'t Node,
     /// The position of its problems: the start of the value, or of its key if the key is invalid.
     position: Position,
@@ -41,7 +41,7 @@ enum Disclosure {
 }
 
 impl<'t> Field<'t> {
-    pub fn root(node: &'t Node, report: &'t Report) -> Field<'t> {
+    pub(crate) fn root(node: &'t Node, report: &'t Report) -> Field<'t> {
         Field::new(node, String::new(), report)
     }
 
@@ -50,35 +50,35 @@ impl<'t> Field<'t> {
     }
 
     /// Where problems are reported.
-    pub fn position(&self) -> Position {
+    pub(crate) fn position(&self) -> Position {
         self.position
     }
 
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
-    pub fn is_null(&self) -> bool {
+    pub(crate) fn is_null(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Null)
     }
 
     /// Reports the problems of the value at `position`, such as the position of its key.
-    pub fn at(self, position: Position) -> Field<'t> {
+    pub(crate) fn at(self, position: Position) -> Field<'t> {
         Field { position, ..self }
     }
 
     /// Keeps the value out of reports: it may be a secret.
-    pub fn hidden(self) -> Field<'t> {
+    pub(crate) fn hidden(self) -> Field<'t> {
         Field { disclosure: Disclosure::Hidden, ..self }
     }
 
     /// Reports that the value must `hold`, as in "must be text, is 7".
-    pub fn must(&self, hold: impl fmt::Display) {
+    pub(crate) fn must(&self, hold: impl fmt::Display) {
         self.must_hinting(hold, None);
     }
 
     /// Reports that the value must `hold`, with a hint.
-    pub fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
+    pub(crate) fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
         match (&self.node.value, self.disclosure) {
             (Value::Scalar(_), Disclosure::Hidden) => {
                 self.wrong(format!("must {hold}; the value is not shown: it may hold a secret"), hint);
@@ -88,7 +88,7 @@ impl<'t> Field<'t> {
     }
 
     /// Reports a problem. A value whose reference to the environment was reported has no other problem.
-    pub fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
+    pub(crate) fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         match self.style() {
             Some(Style::Unresolved) => return,
             // Where nobody can do without the value.
@@ -99,54 +99,54 @@ impl<'t> Field<'t> {
     }
 
     /// Whether the value is unknown and need not be known, in a file that is only examined.
-    pub fn is_unknown(&self) -> bool {
+    pub(crate) fn is_unknown(&self) -> bool {
         self.style() == Some(Style::Unknown)
     }
 
     /// Records that the value is unknown, if it need not be known. Returns whether it need not be.
-    pub fn allows_unknown(&self, what: String) -> bool {
+    pub(crate) fn allows_unknown(&self, what: String) -> bool {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
     /// Records that the value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
     /// whether this is such a check.
-    pub fn allows_hidden(&self, what: String) -> bool {
+    pub(crate) fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }
 
     /// Reads the value. In place of an unknown one, it reads the text `stand_in`.
-    pub fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
 
     /// Notes that the file at this path holds a secret.
-    pub fn note_secret_file(&self, path: PathBuf) {
+    pub(crate) fn note_secret_file(&self, path: PathBuf) {
         self.report.note_secret_file(path);
     }
 
     /// Notes how long the list is in the file that this value names.
-    pub fn note_list(&self, file: &str, entries: usize, max_shrink: u8) {
+    pub(crate) fn note_list(&self, file: &str, entries: usize, max_shrink: u8) {
         let (file, path, position) = (file.to_owned(), self.path.clone(), self.position);
         self.report.note_list(ListSize { file, position, path, entries, max_shrink });
     }
 
     /// Reports a problem in the file that this value names.
-    pub fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
+    pub(crate) fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
         self.report.add_elsewhere(file, position, what);
     }
 
     /// Reports the first problems of the file that this value names.
-    pub fn adopt(&self, file: &str, most: usize, of_file: Report) {
+    pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         self.report.adopt(file, most, of_file);
     }
 
     /// The list in a file. It is read once, also if several values name the file.
-    pub fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
+    pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         self.report.list_once(key, read)
     }
 
     /// The entries of a mapping. Empty for other values.
-    pub fn entries(&self) -> &'t [Entry] {
+    pub(crate) fn entries(&self) -> &'t [Entry] {
         match &self.node.value {
             Value::Map(entries) => entries,
             Value::List(_) | Value::Scalar(_) => &[],
@@ -154,7 +154,7 @@ impl<'t> Field<'t> {
     }
 
     /// A mapping with these keys.
-    pub fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
+    pub(crate) fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
         match &self.node.value {
             Value::Map(entries) => {
                 let (position, path, report) = (self.node.position, self.path, self.report);
@@ -168,7 +168,7 @@ impl<'t> Field<'t> {
     }
 
     /// The pairs of a mapping whose keys the operator chooses, each key with its position.
-    pub fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
+    pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
             self.must("be a mapping");
             return None;
@@ -181,7 +181,7 @@ impl<'t> Field<'t> {
     }
 
     /// The members of a list of mappings.
-    pub fn list_of_mappings(&self) -> Option<Vec<Field<'t>>> {
+    pub(crate) fn list_of_mappings(&self) -> Option<Vec<Field<'t>>> {
         if matches!(self.node.value, Value::Scalar(_)) {
             self.must("be a list");
             return None;
@@ -190,7 +190,7 @@ impl<'t> Field<'t> {
     }
 
     /// The members of a list.
-    pub fn list(&self) -> Option<Vec<Field<'t>>> {
+    pub(crate) fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
             let single = single.filter(|_| self.disclosure == Disclosure::Shown);
@@ -201,7 +201,7 @@ impl<'t> Field<'t> {
     }
 
     /// The members, if this is a list.
-    pub fn members_if_list(&self) -> Option<Vec<Field<'t>>> {
+    pub(crate) fn members_if_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(list) => Some(self.members_of(list)),
             Value::Map(_) | Value::Scalar(_) => None,
@@ -215,13 +215,13 @@ impl<'t> Field<'t> {
     }
 
     /// The values, if this is a mapping.
-    pub fn values_if_map(&self) -> Option<Vec<Field<'t>>> {
+    pub(crate) fn values_if_map(&self) -> Option<Vec<Field<'t>>> {
         let value = |entry: &'t Entry| Field::new(&entry.value, join(&self.path, &entry.key), self.report);
         self.is_map().then(|| self.entries().iter().map(value).collect())
     }
 
     /// The members of a list, or a single value as the only member.
-    pub fn one_or_list(&self) -> Option<Vec<Field<'t>>> {
+    pub(crate) fn one_or_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(_) => self.list(),
             _ => Some(vec![self.clone()]),
@@ -229,37 +229,37 @@ impl<'t> Field<'t> {
     }
 
     /// Whether this is a list with members, all of them mappings, and none has this key.
-    pub fn is_list_without(&self, key: &str) -> bool {
+    pub(crate) fn is_list_without(&self, key: &str) -> bool {
         let lacks =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().all(|entry| entry.key != key));
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(lacks))
     }
 
     /// Whether this is a list of mappings, of which every one has this key.
-    pub fn is_list_with(&self, key: &str) -> bool {
+    pub(crate) fn is_list_with(&self, key: &str) -> bool {
         let has =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == key));
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(has))
     }
 
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         matches!(self.node.value, Value::List(_))
     }
 
     /// Whether it is written like another value.
-    pub fn is_like(&self, other: &Field<'_>) -> bool {
+    pub(crate) fn is_like(&self, other: &Field<'_>) -> bool {
         match (&self.node.value, &other.node.value) {
             (Value::Scalar(one), Value::Scalar(other)) => one.text == other.text && one.kind() == other.kind(),
             (one, other) => one == other,
         }
     }
 
-    pub fn is_map(&self) -> bool {
+    pub(crate) fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
     }
 
     /// Whether this is a mapping or a list without members.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         match &self.node.value {
             Value::Map(map) => map.is_empty(),
             Value::List(list) => list.is_empty(),
@@ -276,7 +276,7 @@ fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option
 }
 
 /// Reads every member, including those after a wrong one. `None` if any was wrong.
-pub fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
+pub(crate) fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = members.into_iter().map(read).collect();
     read.into_iter().collect()
 }

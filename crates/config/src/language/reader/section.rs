@@ -14,7 +14,7 @@ use base::time::Micros;
 
 /// A mapping with the declaration of its keys.
 #[derive(Debug)]
-pub struct Section<'t> {
+pub(crate) struct Section<'t> {
     pub(super) position: Position,
     pub(super) path: String,
     pub(super) entries: &'t [Entry],
@@ -24,14 +24,14 @@ pub struct Section<'t> {
 
 impl<'t> Section<'t> {
     /// The value of a key, if it is there.
-    pub fn get(&self, name: &str) -> Option<Field<'t>> {
+    pub(crate) fn get(&self, name: &str) -> Option<Field<'t>> {
         debug_assert!(self.mapping.key(name).is_some(), "`{name}` is not declared: {:?}", self.mapping.names());
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         Some(Field::new(&entry.value, join(&self.path, name), self.report))
     }
 
     /// The value of a key that must be there.
-    pub fn need(&self, name: &str) -> Option<Field<'t>> {
+    pub(crate) fn need(&self, name: &str) -> Option<Field<'t>> {
         let field = self.get(name);
         if field.is_none() {
             self.wrong(name, "missing");
@@ -40,7 +40,7 @@ impl<'t> Section<'t> {
     }
 
     /// Reads a key that may be missing: `Some(None)` without it, or if its value is unknown.
-    pub fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
+    pub(crate) fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
         match self.get(name) {
             Some(field) if !field.is_unknown() => read(field).map(Some),
             _ => Some(None),
@@ -48,12 +48,12 @@ impl<'t> Section<'t> {
     }
 
     /// Whether a key is there whose value is unknown.
-    pub fn is_unknown(&self, name: &str) -> bool {
+    pub(crate) fn is_unknown(&self, name: &str) -> bool {
         self.get(name).is_some_and(|field| field.is_unknown())
     }
 
     /// Reads a key that has a default: the value in the file, or the declared default in the same way.
-    pub fn value<T>(&self, name: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn value<T>(&self, name: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if let Some(field) = self.get(name).filter(|field| !field.is_unknown()) {
             return read(field);
         }
@@ -62,18 +62,18 @@ impl<'t> Section<'t> {
     }
 
     /// A whole number within the declared bounds.
-    pub fn whole(&self, name: &str) -> Option<u64> {
+    pub(crate) fn whole(&self, name: &str) -> Option<u64> {
         let Some(Key { kind: Type::Whole { least, most }, .. }) = self.mapping.key(name) else { return None };
         self.value(name, |field| field.whole(*least..=*most))
     }
 
     /// A whole number within the declared bounds, as a length or a number of things in memory.
-    pub fn count(&self, name: &str) -> Option<usize> {
+    pub(crate) fn count(&self, name: &str) -> Option<usize> {
         usize::try_from(self.whole(name)?).ok()
     }
 
     /// A number of bytes within the declared bounds.
-    pub fn size(&self, name: &str) -> Option<usize> {
+    pub(crate) fn size(&self, name: &str) -> Option<usize> {
         let Some(Key { kind: Type::Size { least, most }, .. }) = self.mapping.key(name) else { return None };
         let found = self.value(name, |field| {
             let found = size::parse(field.written()?).filter(|size| (*least..=*most).contains(size));
@@ -85,41 +85,41 @@ impl<'t> Section<'t> {
         usize::try_from(found?).ok()
     }
 
-    pub fn duration(&self, name: &str) -> Option<Micros> {
+    pub(crate) fn duration(&self, name: &str) -> Option<Micros> {
         self.value(name, |field| field.duration())
     }
 
-    pub fn positive_duration(&self, name: &str) -> Option<Micros> {
+    pub(crate) fn positive_duration(&self, name: &str) -> Option<Micros> {
         self.value(name, |field| field.positive_duration())
     }
 
-    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Option<T> {
         self.value(name, |field| field.choice(choices))
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.key == name)
     }
 
     /// Whether no other key is there.
-    pub fn has_only(&self, name: &str) -> bool {
+    pub(crate) fn has_only(&self, name: &str) -> bool {
         self.entries.iter().all(|entry| entry.key == name)
     }
 
     /// Reports a problem with a key that is missing, at the start of the mapping.
-    pub fn wrong(&self, name: &str, what: impl fmt::Display) {
+    pub(crate) fn wrong(&self, name: &str, what: impl fmt::Display) {
         self.report.add(self.position, join(&self.path, name), what.to_string());
     }
 
     /// Reports, at the key, one that must not be there or that needs another key. Does nothing if the key is missing.
-    pub fn unwanted(&self, name: &str, what: impl fmt::Display) {
+    pub(crate) fn unwanted(&self, name: &str, what: impl fmt::Display) {
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
             self.report.add(entry.key_position, join(&self.path, name), what.to_string());
         }
     }
 
     /// Reports the keys that are not declared. Called last, so that these follow other problems at the same position.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         let names = self.mapping.names();
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {
             let hint = self.report.belongs_elsewhere(self.mapping, &entry.key).or_else(|| nearest(&entry.key, &names));

@@ -4,20 +4,20 @@ use super::Field;
 use crate::language::shape::{Duration, List, Scalars, Shape, Text};
 
 /// Reports a value that is not what it must be. The text is what must hold: "be a duration like 5m".
-pub type ReportMismatch = fn(&Field<'_>, &str);
+pub(crate) type ReportMismatch = fn(&Field<'_>, &str);
 
 impl Field<'_> {
     /// Checks a single value, or how many members a list or a mapping has: its reader checks each member by the shape of its own.
     /// `None` after reporting what must hold.
-    pub fn check(&self, shape: &Shape) -> Option<()> {
+    pub(crate) fn check(&self, shape: &Shape) -> Option<()> {
         self.check_reporting(shape, |field, must| field.must(must))
     }
 
     /// Checks the value as [`Field::check`] does, and reports by `report` a text that does not match its pattern.
-    pub fn check_reporting(&self, shape: &Shape, report: ReportMismatch) -> Option<()> {
+    pub(crate) fn check_reporting(&self, shape: &Shape, report: ReportMismatch) -> Option<()> {
         match shape {
-            Shape::Named(definition) => self.check_reporting(&definition.shape, report),
-            Shape::Said { of, .. } => self.check_reporting(of, report),
+            Shape::Defined(definition) => self.check_reporting(&definition.shape, report),
+            Shape::WithMessage { of, .. } => self.check_reporting(of, report),
             Shape::Scalar => self.written().map(drop),
             Shape::Boolean => self.boolean().map(drop),
             Shape::Words(words) | Shape::Numerals(words) => self.word(words).map(drop),
@@ -30,7 +30,7 @@ impl Field<'_> {
                 Some(())
             }
             Shape::Text(text) => self.check_text(text, report),
-            Shape::Filled { must } => {
+            Shape::NonEmptyText { must } => {
                 if self.text()?.is_empty() {
                     self.must(must);
                     return None;
@@ -72,10 +72,10 @@ impl Field<'_> {
     }
 
     /// Whether the value and all of its members have this shape. Which attributes conditions name is not looked at.
-    pub fn has_shape(&self, shape: &Shape) -> bool {
+    pub(crate) fn has_shape(&self, shape: &Shape) -> bool {
         match shape {
-            Shape::Named(definition) => self.has_shape(&definition.shape),
-            Shape::Said { of, .. } => self.has_shape(of),
+            Shape::Defined(definition) => self.has_shape(&definition.shape),
+            Shape::WithMessage { of, .. } => self.has_shape(of),
             Shape::Scalar => self.is_single(),
             Shape::Boolean => self.truth().is_some(),
             Shape::Words(words) | Shape::Numerals(words) => words.iter().any(|word| self.is_written(word)),
@@ -86,7 +86,7 @@ impl Field<'_> {
             Shape::Text(text) => {
                 self.may_be(text.scalars) && self.text_if_any().is_some_and(|found| text.accepts(found))
             }
-            Shape::Filled { .. } => self.is_text() && self.text_if_any().is_some_and(|text| !text.is_empty()),
+            Shape::NonEmptyText { .. } => self.is_text() && self.text_if_any().is_some_and(|text| !text.is_empty()),
             Shape::Duration(Duration { .. }) if !self.is_single() => false,
             Shape::Duration(duration) => duration.mismatch(self.text_if_any()).is_none(),
             Shape::Either { of, .. } => of.iter().any(|shape| self.has_shape(shape)),

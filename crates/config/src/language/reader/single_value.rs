@@ -17,7 +17,7 @@ use ledger::cost::{Cost, ExtraDecimals};
 
 impl<'t> Field<'t> {
     /// A scalar of any kind but null, as it is written.
-    pub fn written(&self) -> Option<&'t str> {
+    pub(crate) fn written(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
             _ => {
@@ -28,7 +28,7 @@ impl<'t> Field<'t> {
     }
 
     /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
-    pub fn text(&self) -> Option<&'t str> {
+    pub(crate) fn text(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
             _ => {
@@ -39,27 +39,27 @@ impl<'t> Field<'t> {
     }
 
     /// Whether this is text, and not a number, a boolean or empty.
-    pub fn is_text(&self) -> bool {
+    pub(crate) fn is_text(&self) -> bool {
         self.scalar().is_some_and(|scalar| matches!(scalar.kind(), Kind::Text | Kind::Reference))
     }
 
     /// Whether this is a number, without quotes.
-    pub fn is_number(&self) -> bool {
+    pub(crate) fn is_number(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Number)
     }
 
     /// Whether this is a single value of any kind but null.
-    pub fn is_single(&self) -> bool {
+    pub(crate) fn is_single(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() != Kind::Null)
     }
 
     /// The text of a single value, if it is one.
-    pub fn text_if_any(&self) -> Option<&'t str> {
+    pub(crate) fn text_if_any(&self) -> Option<&'t str> {
         self.scalar().map(|scalar| &*scalar.text)
     }
 
     /// The hint for a number in quotes, or for a rate in the place of a number.
-    pub fn hint_for_number(&self) -> Option<String> {
+    pub(crate) fn hint_for_number(&self) -> Option<String> {
         let scalar =
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -75,12 +75,12 @@ impl<'t> Field<'t> {
     }
 
     /// Whether this is a single value with this text.
-    pub fn is_written(&self, text: &str) -> bool {
+    pub(crate) fn is_written(&self, text: &str) -> bool {
         self.scalar().is_some_and(|scalar| scalar.text == text)
     }
 
     /// The scalar, unless it is unknown.
-    pub fn scalar(&self) -> Option<&'t Scalar> {
+    pub(crate) fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
             Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
             _ => None,
@@ -95,7 +95,7 @@ impl<'t> Field<'t> {
     }
 
     /// `true` or `false`.
-    pub fn boolean(&self) -> Option<bool> {
+    pub(crate) fn boolean(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
             let scalar = self.scalar().filter(|scalar| scalar.style == Style::Quoted);
@@ -106,7 +106,7 @@ impl<'t> Field<'t> {
     }
 
     /// `true` or `false`, of a key that may also have a mapping.
-    pub fn switch(&self) -> Option<bool> {
+    pub(crate) fn switch(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
             self.must("be true, false or a mapping");
@@ -115,7 +115,7 @@ impl<'t> Field<'t> {
     }
 
     /// `true` or `false`, if it is one of them.
-    pub fn truth(&self) -> Option<bool> {
+    pub(crate) fn truth(&self) -> Option<bool> {
         let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
         match scalar.map(|scalar| &*scalar.text) {
             Some("true" | "True" | "TRUE") => Some(true),
@@ -125,7 +125,7 @@ impl<'t> Field<'t> {
     }
 
     /// A whole number within `bounds`.
-    pub fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.whole_if_within(&bounds);
         if number.is_none() {
             match *bounds.end() {
@@ -145,13 +145,13 @@ impl<'t> Field<'t> {
     }
 
     /// A whole number, if it is one within `bounds`.
-    pub fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
+    pub(crate) fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let digits = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
     }
 
     /// A decimal above zero with at most three decimals, read from its digits and never through a float.
-    pub fn cost(&self) -> Option<Cost> {
+    pub(crate) fn cost(&self) -> Option<Cost> {
         self.check(&AMOUNT)?;
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
         let number = number.filter(|number| *number < Cost::from_tokens(u64::MAX));
@@ -162,13 +162,13 @@ impl<'t> Field<'t> {
     }
 
     /// The text of a number.
-    pub fn number(&self) -> Option<&'t str> {
+    pub(crate) fn number(&self) -> Option<&'t str> {
         let scalar = self.scalar()?;
         matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
     }
 
     /// A duration: `250ms`, `20s`, `5m`, `1h`, `1d`.
-    pub fn duration(&self) -> Option<Micros> {
+    pub(crate) fn duration(&self) -> Option<Micros> {
         let duration = self.text_of(&DURATION).and_then(duration::parse);
         if duration.is_none() {
             self.must(DURATION.must());
@@ -177,7 +177,7 @@ impl<'t> Field<'t> {
     }
 
     /// A duration above zero.
-    pub fn positive_duration(&self) -> Option<Micros> {
+    pub(crate) fn positive_duration(&self) -> Option<Micros> {
         let duration = self.duration()?;
         if duration == Micros(0) {
             self.must("be longer than 0");
@@ -187,7 +187,7 @@ impl<'t> Field<'t> {
     }
 
     /// An IP address with a port.
-    pub fn socket_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
         let address = self.text_of(&SOCKET_ADDRESS).and_then(|text| text.parse().ok());
         if address.is_none() {
             self.must(SOCKET_ADDRESS.must());
@@ -196,7 +196,7 @@ impl<'t> Field<'t> {
     }
 
     /// A network like `10.0.0.0/8`; a lone address is the network of itself.
-    pub fn network(&self) -> Option<IpNet> {
+    pub(crate) fn network(&self) -> Option<IpNet> {
         let network = self.text_of(&NETWORK).and_then(network::parse);
         match network {
             None => self.must(NETWORK.must()),
@@ -211,13 +211,13 @@ impl<'t> Field<'t> {
     }
 
     /// The choice with this name.
-    pub fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)
     }
 
     /// The index of the value among these words.
-    pub fn word(&self, words: &[&str]) -> Option<usize> {
+    pub(crate) fn word(&self, words: &[&str]) -> Option<usize> {
         let text = self.text_if_any();
         let found = words.iter().position(|word| Some(*word) == text);
         if found.is_none() {
@@ -233,7 +233,7 @@ impl<'t> Field<'t> {
     }
 
     /// The choice whose name is similar to the value.
-    pub fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
+    pub(crate) fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let similar = nearest_name(&self.scalar()?.text, &names)?;
         choices.iter().find(|(name, _)| *name == similar).map(|(_, choice)| *choice)

@@ -7,8 +7,8 @@ mod bounds;
 mod schema;
 mod text;
 
-pub use bounds::{Decimal, Duration, DurationBound, Least, Whole};
-pub use text::{Exception, Scalars, Text, matches};
+pub(crate) use bounds::{Decimal, Duration, DurationBound, Least, Whole};
+pub(crate) use text::{Exception, Scalars, Text, matches};
 
 use crate::language::suggest::listed;
 
@@ -16,7 +16,7 @@ use crate::language::suggest::listed;
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
     /// A shape that several keys share. The schema has it once, under its name.
-    Named(&'static Definition),
+    Defined(&'static Definition),
     /// Any single value, as it is written.
     Scalar,
     Boolean,
@@ -28,12 +28,12 @@ pub enum Shape {
     Decimal(Decimal),
     Text(Text),
     /// Text of at least one character, and the message for an empty one.
-    Filled {
+    NonEmptyText {
         must: &'static str,
     },
     Duration(Duration),
     /// A value of another shape, with a message for what its reader checks beyond that shape.
-    Said {
+    WithMessage {
         must: &'static str,
         of: &'static Shape,
     },
@@ -90,7 +90,7 @@ impl List {
     }
 
     /// A list with at least one member. `empty` is the message for an empty list.
-    pub const fn filled(of: &'static Shape, empty: &'static str) -> List {
+    pub const fn non_empty(of: &'static Shape, empty: &'static str) -> List {
         List { least: 1, empty, ..List::of(of) }
     }
 }
@@ -112,7 +112,7 @@ impl Shape {
     /// The message for a value that does not have this shape, without the "must" before it: "be a whole number from 1 to 7".
     pub fn must(&self) -> String {
         match self {
-            Shape::Named(definition) => definition.shape.must(),
+            Shape::Defined(definition) => definition.shape.must(),
             Shape::Scalar => "be a single value".to_owned(),
             Shape::Boolean => "be true or false".to_owned(),
             Shape::Words(words) | Shape::Numerals(words) => format!("be {}", listed(words)),
@@ -120,8 +120,8 @@ impl Shape {
             Shape::Whole(Whole { least, most, .. }) => format!("be a whole number from {least} to {most}"),
             Shape::Decimal(decimal) => decimal.must(),
             Shape::Text(Text { must, .. })
-            | Shape::Filled { must }
-            | Shape::Said { must, .. }
+            | Shape::NonEmptyText { must }
+            | Shape::WithMessage { must, .. }
             | Shape::Duration(Duration { must, .. }) => (*must).to_owned(),
             Shape::Either { must: Some(must), .. } => (*must).to_owned(),
             Shape::Either { of, must: None } => either_must(of),
@@ -133,7 +133,7 @@ impl Shape {
     /// The message for a list or a mapping in the place of a single value, if it differs from [`Shape::must`].
     pub fn must_be_single(&self) -> Option<&'static str> {
         match self {
-            Shape::Named(definition) => definition.shape.must_be_single(),
+            Shape::Defined(definition) => definition.shape.must_be_single(),
             Shape::Text(Text { scalars: Scalars::Text, .. }) => Some("be text"),
             Shape::Text(_) | Shape::Scalar => Some("be a single value"),
             _ => None,

@@ -20,8 +20,8 @@ impl Shape {
     /// The definitions that it names, each after those that its own shape names.
     pub fn definitions(&self) -> Vec<&'static Definition> {
         match self {
-            Shape::Said { of, .. } => of.definitions(),
-            Shape::Named(definition) => [definition.shape.definitions(), vec![*definition]].concat(),
+            Shape::WithMessage { of, .. } => of.definitions(),
+            Shape::Defined(definition) => [definition.shape.definitions(), vec![*definition]].concat(),
             Shape::Duration(duration) => duration.definition().definitions(),
             Shape::Either { of, .. } => of.iter().flat_map(Shape::definitions).collect(),
             Shape::List(List { of, .. }) | Shape::OneOrList(List { of, .. }) | Shape::Map { of, .. } => {
@@ -40,7 +40,7 @@ impl Shape {
             | Shape::Whole(_)
             | Shape::Decimal(_)
             | Shape::Text(_) => true,
-            Shape::Said { of, .. } => of.needs_reference(),
+            Shape::WithMessage { of, .. } => of.needs_reference(),
             Shape::Either { of, .. } => of.iter().all(Shape::needs_reference),
             _ => false,
         }
@@ -51,8 +51,8 @@ impl Shape {
         vec![match self {
             Shape::Either { of, .. } => return of.iter().flat_map(Shape::alternatives).collect(),
             Shape::OneOrList(list) => return vec![list.of.schema(), list.schema()],
-            Shape::Said { of, .. } => return of.alternatives(),
-            Shape::Named(definition) => definition.reference(),
+            Shape::WithMessage { of, .. } => return of.alternatives(),
+            Shape::Defined(definition) => definition.reference(),
             Shape::Duration(duration) => return duration.definition().alternatives(),
             Shape::Scalar => json!({"type": any()}),
             Shape::Boolean => json!({"type": "boolean"}),
@@ -65,7 +65,7 @@ impl Shape {
             Shape::Whole(whole) => whole.schema(),
             Shape::Decimal(decimal) => decimal.schema(),
             Shape::Text(text) => text.schema(if text.scalars == Scalars::Written { any() } else { json!("string") }),
-            Shape::Filled { .. } => json!({"type": "string", "minLength": 1}),
+            Shape::NonEmptyText { .. } => json!({"type": "string", "minLength": 1}),
             Shape::List(list) => list.schema(),
             Shape::Map { of, least: 0, .. } => json!({"type": "object", "additionalProperties": of.schema()}),
             Shape::Map { of, least, .. } => {

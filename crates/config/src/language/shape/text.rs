@@ -55,7 +55,7 @@ impl Text {
 }
 
 /// Whether a text matches a pattern, which is compiled once.
-pub fn matches(pattern: &'static str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &'static str, text: &str) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<&str, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let regex = {
         let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,7 @@ const LENGTH: ValueKind<ParseText<Micros>> = ValueKind::new(
 
 const LENGTH_MUST: &str = "be a duration from 1s to 366d, or day, week, month or year";
 
-pub static LIMIT: Mapping = Mapping {
+pub(super) static LIMIT: Mapping = Mapping {
     heading: Some("key of a `fixed_window`"),
     definition: Some("fixed_window"),
     keys: &[
@@ -77,11 +77,11 @@ pub static LIMIT: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static NUMBERS: Mapping =
+pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("fixed_window_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
     let (limit, window) = (limit?, window?);
@@ -89,7 +89,7 @@ pub fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<L
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
-pub fn other_limit(
+pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&FixedWindow>,
     reader: NumberReader<'_>,

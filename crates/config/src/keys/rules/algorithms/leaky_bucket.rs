@@ -32,7 +32,7 @@ const WAIT: ValueKind<ParseText<Micros>> = ValueKind::new(
 );
 const MAX_WAIT: Key = Key::required("max_wait", WAIT.declared(), "The longest wait; beyond: refused.");
 
-pub static LIMIT: Mapping = Mapping {
+pub(super) static LIMIT: Mapping = Mapping {
     heading: Some("key of a `leaky_bucket`"),
     definition: Some("leaky_bucket"),
     keys: &[
@@ -58,7 +58,7 @@ pub static LIMIT: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static NUMBERS: Mapping = Mapping {
+pub(super) static NUMBERS: Mapping = Mapping {
     heading: None,
     definition: Some("leaky_bucket_numbers"),
     keys: &[RPS, RATE, QUEUE, MAX_WAIT],
@@ -66,13 +66,13 @@ pub static NUMBERS: Mapping = Mapping {
 };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(super) fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let delay_after = section.whole("delay_after");
     numbers(section, delay_after, reader)
 }
 
 /// Reads other numbers for the same schedule. `None` for one that is wrong.
-pub fn other_numbers(
+pub(super) fn other_numbers(
     section: &Section<'_>,
     own: Option<&LeakyBucket>,
     reader: NumberReader<'_>,
@@ -81,7 +81,7 @@ pub fn other_numbers(
 }
 
 /// Reports costs below 1: each request waits in a place of its own, so more would wait than places were taken.
-pub fn check_costs(section: &Section<'_>) -> Option<()> {
+pub(super) fn check_costs(section: &Section<'_>) -> Option<()> {
     let mut right = Some(());
     for field in ["fixed_cost", "default_cost", "min_cost"].into_iter().filter_map(|key| section.get(key)) {
         if field.cost()? < Cost::ONE {

@@ -35,7 +35,7 @@ const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
 /// The algorithm of a rule.
-pub const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
+pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
 
 /// The algorithm of one of several limits.
 const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rule", "The algorithm that counts.");
@@ -45,10 +45,10 @@ const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
 /// The mappings that one limit of a rule may be.
-pub const LIMIT: &[&Mapping] =
+pub(crate) const LIMIT: &[&Mapping] =
     &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
 /// The mappings that the numbers of an override may be.
-pub const NUMBERS: &[&Mapping] = &[
+pub(crate) const NUMBERS: &[&Mapping] = &[
     &token_bucket::NUMBERS,
     &fixed_window::NUMBERS,
     &sliding_log::NUMBERS,
@@ -88,7 +88,7 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
 
 /// The numbers of a limit as the file gives them.
 #[derive(Clone, Debug)]
-pub struct LimitNumbers {
+pub(crate) struct LimitNumbers {
     /// With the largest of those that come from requests.
     pub base: Algorithm,
     /// Those that come from requests.
@@ -97,12 +97,12 @@ pub struct LimitNumbers {
 
 impl LimitNumbers {
     /// The limit of a request that has the most of each.
-    pub fn largest(&self) -> Algorithm {
+    pub(crate) fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
     }
 
     /// The limit of a request that brings no number, and what others bring. No request pays less than `least`.
-    pub fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
+    pub(crate) fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
         let base = self.base;
         let claimed = self.claimed(least);
         (claimed.as_ref().map_or(base, ClaimedNumbers::by_default), claimed)
@@ -115,7 +115,7 @@ impl LimitNumbers {
 }
 
 /// Reads the numbers in the mapping of a limit, which has other keys as well.
-pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
         AlgorithmKind::FixedWindow => fixed_window::fixed_window(section, reader),
@@ -126,7 +126,7 @@ pub fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<
 }
 
 /// The most that a request can pay at a limit with these numbers.
-pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
+pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
         Algorithm::FixedWindow(_) | Algorithm::SlidingLog(_) | Algorithm::SlidingWindow(_) => "limit",
@@ -136,7 +136,7 @@ pub fn ceiling(algorithm: &Algorithm) -> Ceiling {
 }
 
 /// Reports costs that a limit with these numbers cannot count.
-pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
+pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
         Algorithm::SlidingLog(log) => sliding_log::check_price(section, log, price),
@@ -146,7 +146,7 @@ pub fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) 
 
 /// The algorithm of a rule or of one of its limits, and whether the file is right about it.
 #[derive(Clone, Copy, Debug)]
-pub struct NamedAlgorithm {
+pub(crate) struct NamedAlgorithm {
     pub kind: AlgorithmKind,
     /// `None`: the name is wrong, which was reported. Keys are checked as those of the algorithm with a similar name.
     pub valid: Option<()>,
@@ -154,7 +154,7 @@ pub struct NamedAlgorithm {
 
 impl NamedAlgorithm {
     /// The algorithm that a rule names, or the default. `None` after reporting a name that resembles none.
-    pub fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
+    pub(crate) fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
         match rule.get("algorithm") {
             Some(field) => named(&field),
             None => Some(NamedAlgorithm { kind: DEFAULT, valid: Some(()) }),
@@ -163,7 +163,7 @@ impl NamedAlgorithm {
 
     /// The algorithm that one of several limits names, or that of the rule. `None` after reporting a name that resembles
     /// none, or that the limit is no mapping.
-    pub fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
+    pub(crate) fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
         let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
         match limit.clone().section(keys)?.get("algorithm") {
             Some(field) => named(&field),
@@ -172,14 +172,14 @@ impl NamedAlgorithm {
     }
 
     /// The mapping of a limit.
-    pub fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
+    pub(crate) fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
         field.section(limit_keys(self.kind))
     }
 }
 
 /// Reads other numbers of a limit: those of an override, or of a shadow.
 #[derive(Clone, Copy, Debug)]
-pub struct OtherNumbers<'k> {
+pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
     pub numbers: NumberReader<'k>,
     /// The limit's own. `None`: they are wrong, which was reported.
@@ -190,12 +190,12 @@ pub struct OtherNumbers<'k> {
 
 impl OtherNumbers<'_> {
     /// The keys of such numbers.
-    pub fn keys(&self) -> Vec<&'static str> {
+    pub(crate) fn keys(&self) -> Vec<&'static str> {
         number_keys(self.kind).names()
     }
 
     /// The numbers of an override, which may be `limit: unlimited`.
-    pub fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
+    pub(crate) fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
         if field.is_written(UNLIMITED_LIMIT) {
             field.must_hinting("be a mapping", Some("write {limit: unlimited}".to_owned()));
             return None;
@@ -210,7 +210,7 @@ impl OtherNumbers<'_> {
         self.read(field).map(|numbers| OverrideNumbers::Limited(numbers.base))
     }
 
-    pub fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
+    pub(crate) fn read(self, field: Field<'_>) -> Option<LimitNumbers> {
         let section = field.clone().section(number_keys(self.kind))?;
         let numbers = match (self.kind, self.own) {
             (AlgorithmKind::TokenBucket, _) => numbers(self.kind, &section, self.numbers),
@@ -274,7 +274,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
 }
 
 /// The constraints of a rule in the schema: the keys of its limits depend on the algorithm.
-pub fn rule_constraints() -> Vec<Value> {
+pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
     // Without the key it is the default of `otherwise`.
     let names = |kind: AlgorithmKind, otherwise: AlgorithmKind| {

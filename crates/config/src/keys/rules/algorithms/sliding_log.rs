@@ -16,7 +16,7 @@ use ledger::calendar::CalendarUnit;
 use ledger::cost::Cost;
 use rules::rule::Price;
 
-const LOG_LIMIT: Shape = Shape::Named(&Definition { name: "log_limit", shape: Shape::whole(1, MAX_LIMIT) });
+const LOG_LIMIT: Shape = Shape::Defined(&Definition { name: "log_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
 const LIMIT_KEY: Key = Key::required(
     "limit",
@@ -38,7 +38,7 @@ const WINDOW: ValueKind<ParseText<Micros>> = ValueKind::reporting(
     },
 );
 
-pub static LIMIT: Mapping = Mapping {
+pub(super) static LIMIT: Mapping = Mapping {
     heading: Some("key of a `sliding_log`"),
     definition: Some("sliding_log"),
     keys: &[
@@ -56,11 +56,11 @@ pub static LIMIT: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static NUMBERS: Mapping =
+pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
     let (limit, window) = (limit?, window?);
@@ -68,18 +68,22 @@ pub fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<Li
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
-pub fn other_limit(section: &Section<'_>, own: Option<&SlidingLog>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(super) fn other_limit(
+    section: &Section<'_>,
+    own: Option<&SlidingLog>,
+    reader: NumberReader<'_>,
+) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader)?;
     numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
 }
 
 /// The least that a request may cost: a window holds at most [`MAX_LIMIT`] grants.
-pub fn least_cost(log: &SlidingLog) -> Cost {
+pub(super) fn least_cost(log: &SlidingLog) -> Cost {
     Cost::from_thousandths(log.limit().thousandths().div_ceil(MAX_LIMIT))
 }
 
 /// Reports costs below the least.
-pub fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
+pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
     let least = least_cost(log);
     let costs = match price {
         Price::Fixed(fixed) => [Some(("fixed_cost", *fixed)), None],

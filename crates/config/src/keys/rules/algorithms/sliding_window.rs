@@ -21,7 +21,7 @@ const WINDOW: ValueKind<ParseText<Micros>> = ValueKind::new(
     duration::parse,
 );
 
-pub static LIMIT: Mapping = Mapping {
+pub(super) static LIMIT: Mapping = Mapping {
     heading: Some("key of a `sliding_window`"),
     definition: Some("sliding_window"),
     keys: &[
@@ -45,7 +45,7 @@ pub static LIMIT: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-pub static NUMBERS: Mapping = Mapping {
+pub(super) static NUMBERS: Mapping = Mapping {
     heading: None,
     definition: Some("sliding_window_numbers"),
     keys: &[LIMIT_KEY],
@@ -53,7 +53,7 @@ pub static NUMBERS: Mapping = Mapping {
 };
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
     let steps = section.whole("steps");
@@ -62,7 +62,7 @@ pub fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option
 }
 
 /// Reads another limit for the same window. `None` for a window that is wrong.
-pub fn other_limit(
+pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&SlidingWindow>,
     reader: NumberReader<'_>,

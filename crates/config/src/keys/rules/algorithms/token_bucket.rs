@@ -19,8 +19,8 @@ use rules::claimed_numbers::{ClaimedNumber, NumberKind};
 
 pub(super) const RATE_PER_SECOND: Type =
     Type::OwnOr { text: "above 0, at most 3 decimals; or from a credential", shape: AMOUNT, mapping: &CLAIMED };
-const BURST_NUMBER: Shape = Shape::Named(&Definition { name: "burst", shape: Shape::whole(1, u64::MAX) });
-const RATE_TEXT: Shape = Shape::Named(&Definition {
+const BURST_NUMBER: Shape = Shape::Defined(&Definition { name: "burst", shape: Shape::whole(1, u64::MAX) });
+const RATE_TEXT: Shape = Shape::Defined(&Definition {
     name: "rate",
     shape: Shape::Text(Text::new(
         Scalars::Spelling,
@@ -50,7 +50,7 @@ const BURST: Key = Key::depends(
     "What a full bucket holds.",
 );
 
-pub static LIMIT: Mapping = Mapping {
+pub(crate) static LIMIT: Mapping = Mapping {
     heading: Some("key of a `token_bucket`"),
     definition: Some("limit"),
     keys: &[
@@ -70,7 +70,7 @@ pub static LIMIT: Mapping = Mapping {
     constraints: || json!({"allOf": [{"$ref": "#/definitions/rated"}]}),
 };
 
-pub static NUMBERS: Mapping = Mapping {
+pub(crate) static NUMBERS: Mapping = Mapping {
     heading: None,
     definition: Some("numbers"),
     keys: &[RPS, TOKENS_PER_SECOND, RATE, BURST],
@@ -88,7 +88,7 @@ struct LocatedRate<'t> {
 }
 
 /// Reads the numbers in a mapping that may have other keys as well.
-pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
+pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
     let rate = rate(section, reader)?;
     let (base, burst) = match (burst?, rate.implied_burst) {
@@ -108,7 +108,7 @@ pub fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<L
 }
 
 /// Reads the numbers of a bucket that are the same for all requests.
-pub fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
+pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
         Algorithm::FixedWindow(_)
@@ -217,7 +217,7 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
 }
 
 /// `10000/day`: whole tokens in a unit of time, or in any duration.
-pub fn parse_rate(text: &str) -> Option<Rate> {
+pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;
     // A lone `ms` is a typing error.

@@ -9,27 +9,27 @@ use ledger::algorithm::Algorithm;
 use ledger::algorithm::fixed_window::MAX_LIMIT;
 use rules::claimed_numbers::NumberKind;
 
-const WINDOW_LIMIT: Shape = Shape::Named(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
+const WINDOW_LIMIT: Shape = Shape::Defined(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
 /// The key of a limit that is any amount which can be kept exactly.
-pub const fn limit_key(doc: &'static str) -> Key {
+pub(super) const fn limit_key(doc: &'static str) -> Key {
     let text = "1 to 9007199254740, or from a credential";
     Key::required("limit", Type::OwnOr { text, shape: WINDOW_LIMIT, mapping: &CLAIMED }, doc)
 }
 
 /// The key of other numbers that are tried.
-pub const fn shadow(numbers: &'static Mapping) -> Key {
+pub(super) const fn shadow(numbers: &'static Mapping) -> Key {
     let doc = "Numbers to try: counted, never refusing or delaying.";
     Key::optional("shadow", Type::Mapping(numbers), doc)
 }
 
 /// Reads `limit`, which is at most `largest`.
-pub fn limit<'t>(section: &Section<'t>, largest: u64, reader: NumberReader<'_>) -> Option<Number<'t>> {
+pub(super) fn limit<'t>(section: &Section<'t>, largest: u64, reader: NumberReader<'_>) -> Option<Number<'t>> {
     reader.number(NumberKind::Limit, largest, section.need("limit")?)
 }
 
 /// The numbers of a limit that `algorithm` makes of the largest amount.
-pub fn numbers(limit: Number<'_>, algorithm: impl FnOnce(u64) -> Option<Algorithm>) -> Option<LimitNumbers> {
+pub(super) fn numbers(limit: Number<'_>, algorithm: impl FnOnce(u64) -> Option<Algorithm>) -> Option<LimitNumbers> {
     let base = algorithm(limit.largest.whole())?;
     Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })
 }
