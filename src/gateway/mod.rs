@@ -34,6 +34,9 @@ pub use decision_api::original_request;
 #[cfg(feature = "test-hooks")]
 pub use decision_api::rls::descriptors;
 pub use enforcement::authenticate;
+/// For `tests/fuzz`, which tests responses separately.
+#[cfg(feature = "test-hooks")]
+pub use forward::{chunked, download, http1_response_head};
 pub use process::reload::Relog;
 pub use process::signal_listener::hold_signals;
 pub use process::upgrade;

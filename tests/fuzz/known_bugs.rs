@@ -1,7 +1,7 @@
 //! Shows that each target would find a bug: its parser has one on purpose, and the target has to fail.
 
 use super::mutation::finds;
-use super::{certificates, descriptions, frames, grpc, protocols, semantics};
+use super::{certificates, descriptions, frames, grpc, protocols, responses, semantics};
 
 #[track_caller]
 fn check(target: fn()) {
@@ -16,6 +16,11 @@ fn of_a_head() {
 #[test]
 fn of_chunks() {
     check(protocols::chunks);
+}
+
+#[test]
+fn of_a_response() {
+    check(responses::response);
 }
 
 #[test]

@@ -23,4 +23,5 @@ mod logs;
 mod mutation;
 mod own_log;
 mod protocols;
+mod responses;
 mod semantics;

@@ -197,7 +197,10 @@ fn begins_as_http(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proptest::prelude::*;
+    use regex::bytes::Regex;
 
     use super::*;
 
@@ -290,7 +293,43 @@ mod tests {
         ])
     }
 
+    /// As RFC 9112 has it, less what this parser does not accept: folded lines, and lines that end without CR.
+    fn grammar() -> &'static Regex {
+        static GRAMMAR: LazyLock<Regex> = LazyLock::new(|| {
+            let (token, value) = (r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", r"[\t\x20-\x7e\x80-\xff]*");
+            Regex::new(&format!(r"(?-u)\AHTTP/1\.[01] [1-9][0-9]{{2}}( {value})?\r\n({token}:{value}\r\n)*\r\n\z"))
+                .unwrap()
+        });
+        &GRAMMAR
+    }
+
     proptest! {
+        #[test]
+        fn what_is_accepted_has_the_same_reading_by_httparse_and_by_the_grammar(
+            pieces in prop::collection::vec(piece(), 1..12),
+            version in prop::sample::select(vec!["HTTP/1.1 200 OK\r\n", "HTTP/1.0 304\r\n", "HTTP/1.1 404 a b\r\n"]),
+        ) {
+            let head = [version, &pieces.concat(), "\r\n\r\n"].concat();
+            if let Ok(Some(found)) = parse(&head) {
+                let mut fields = [httparse::EMPTY_HEADER; 16];
+                let mut other = httparse::Response::new(&mut fields);
+                prop_assert_eq!(other.parse(head.as_bytes()), Ok(httparse::Status::Complete(found.length)));
+                prop_assert_eq!(other.code, Some(found.status));
+                let values = |name: &str| -> Vec<&[u8]> {
+                    let named = other.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+                    named.map(|field| field.value).collect()
+                };
+                let body = match (&*values("transfer-encoding"), &*values("content-length")) {
+                    ([_], _) => ResponseBody::Chunked,
+                    ([], [length]) => ResponseBody::Length(std::str::from_utf8(length).unwrap().trim().parse().unwrap()),
+                    ([], []) => ResponseBody::UntilClose,
+                    more => return Err(TestCaseError::fail(format!("two readings: {more:?}"))),
+                };
+                prop_assert_eq!(body, found.body);
+                prop_assert!(grammar().is_match(&head.as_bytes()[..found.length]));
+            }
+        }
+
         #[test]
         fn the_result_does_not_depend_on_how_the_bytes_were_split(
             pieces in prop::collection::vec(piece(), 1..12),

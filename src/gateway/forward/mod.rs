@@ -4,17 +4,17 @@
 //! logged. Heads stay the bytes that came ([`head_edit`]); a body is what its coding contains ([`transfer`]).
 
 mod attempts;
-mod chunked;
+pub mod chunked;
 mod client;
 mod delay;
-mod download;
+pub mod download;
 mod exchange;
 mod fault;
 mod field_names;
 mod forwarder;
 mod forwarding;
 mod head_edit;
-mod http1_response_head;
+pub mod http1_response_head;
 mod own_response;
 mod received;
 mod request_head;

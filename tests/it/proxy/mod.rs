@@ -3,6 +3,7 @@
 mod cors;
 mod early_responses;
 mod error_pages;
+mod exchange_memory;
 mod fd_exhaustion;
 mod forwarding;
 mod http10;

@@ -1,0 +1,86 @@
+//! Memory for exchanges that stand still: it is bounded for each, whatever its client and its upstream do.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use crate::support::{Gateway, Upstream, eventually, print_measured};
+
+const EXCHANGES: u64 = 40;
+/// Two buffers of 64 KiB in each direction, the task, and what the allocator keeps.
+const MOST: u64 = 400 << 10;
+
+/// The growth of the gateway's memory for each exchange, once it holds still.
+fn grown(gateway: &Gateway, before: u64) -> u64 {
+    let mut last = 0;
+    eventually("it holds still", || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        let now = gateway.resident_bytes();
+        std::mem::replace(&mut last, now) == now
+    });
+    last.saturating_sub(before) / EXCHANGES
+}
+
+#[test]
+fn endless_responses_that_nobody_reads_hold_little() {
+    for framing in ["Content-Length: 1000000000000", "Transfer-Encoding: chunked", "X: until it closes"] {
+        let upstream = Upstream::answering(move |_, stream| {
+            let part = match framing {
+                "Transfer-Encoding: chunked" => [&b"10000\r\n"[..], &[b'x'; 65_536], b"\r\n"].concat(),
+                _ => vec![b'x'; 65_536],
+            };
+            let _ = write!(stream, "HTTP/1.1 200 OK\r\n{framing}\r\n\r\n");
+            while stream.write_all(&part).is_ok() {}
+        });
+        let gateway = Gateway::start(&upstream, "limits: {body_timeout: 60s}");
+        let before = gateway.resident_bytes();
+        let clients: Vec<_> = (0..EXCHANGES)
+            .map(|_| {
+                let mut client = TcpStream::connect(gateway.http).unwrap();
+                client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+                client.read_exact(&mut [0; 1000]).unwrap();
+                client
+            })
+            .collect();
+        let each = grown(&gateway, before);
+        print_measured(&format!("{framing}: {} KiB for each response", each >> 10));
+        assert!(each < MOST, "{framing}: {each}");
+        drop(clients);
+    }
+}
+
+#[test]
+fn endless_uploads_that_nobody_takes_hold_little() {
+    for framing in ["Content-Length: 1000000000000", "Transfer-Encoding: chunked"] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || listener.incoming().collect::<Vec<_>>());
+        let gateway = Gateway::before_url(&url)
+            .with("limits: {body_timeout: 60s, body_bytes: unlimited}\nupstream_timeouts: {read: 60s, write: 60s}")
+            .start();
+        let before = gateway.resident_bytes();
+        let clients: Vec<_> = (0..EXCHANGES)
+            .map(|_| {
+                let client = TcpStream::connect(gateway.http).unwrap();
+                let mut sending = client.try_clone().unwrap();
+                std::thread::spawn(move || {
+                    let part = match framing {
+                        "Transfer-Encoding: chunked" => [&b"10000\r\n"[..], &[b'x'; 65_536], b"\r\n"].concat(),
+                        _ => vec![b'x'; 65_536],
+                    };
+                    let head = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n");
+                    let mut sent = sending.write_all(head.as_bytes()).is_ok();
+                    while sent {
+                        sent = sending.write_all(&part).is_ok();
+                    }
+                });
+                client
+            })
+            .collect();
+        let each = grown(&gateway, before);
+        print_measured(&format!("{framing}: {} KiB for each upload", each >> 10));
+        assert!(each < MOST, "{framing}: {each}");
+        for client in clients {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
