@@ -89,7 +89,7 @@ const ATTRIBUTES: ValueKind<ReadAttributes> =
 
 const VALUE: Shape = Shape::text(
     &[
-        "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
+        "^((query|descriptor):[^|(]+|header:[!#$%&'*+.^_`~0-9A-Za-z-]+|key:(id|plan)|ip:address|scheme|listener|tls:(sni|client_(fingerprint|subject|dns|uri))|method|host|path|path_segment:([1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])|route|upstream|door)$",
     ],
     "be one attribute like path, header:user-agent or ip:address that is no credential",
 );
