@@ -10,7 +10,6 @@ pub mod echo;
 mod enforcement;
 mod forward;
 mod process;
-mod proxy;
 mod response;
 mod run;
 mod runtime;

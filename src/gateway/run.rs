@@ -13,12 +13,12 @@ use super::admin::Admin;
 use super::admin::server::AdminServer;
 use super::bootstrap::{BoundGateway, ListenAddress};
 use super::decision_api::{DecisionApi, SharedParts};
-use super::forward::Forwarder;
+use super::forward::http2_pool::Http2Pool;
 use super::forward::upstream_pool::UpstreamPool;
+use super::forward::{ForwardLogs, Forwarder};
 use super::process::drain::SecondSignal;
 use super::process::housekeeping::Housekeeping;
 use super::process::signals::SignalWatch;
-use super::proxy::{Proxy, ProxyLogs};
 use super::runtime::write_backpressure::WriteBackpressure;
 use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::ConnectionLimits;
@@ -107,20 +107,15 @@ fn http_threads(
     conf: &Arc<ServerConf>,
 ) -> Vec<Thread> {
     let write_backpressure = WriteBackpressure::new(Arc::clone(&gateway.response_buffers));
-    let logs = Arc::new(ProxyLogs::default());
-    let proxy = |thread| {
-        let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
-        let proxy = Proxy { gateway, worker: Worker(thread), write_backpressure, logs: Arc::clone(&logs) };
-        Arc::new(http_proxy(conf, proxy))
-    };
-    let proxies: Vec<_> = (0..count).map(proxy).collect();
-    let forwarder = |(thread, proxy): (usize, &Arc<HttpProxy<Proxy>>)| {
+    let logs = Arc::new(ForwardLogs::default());
+    let forwarder = |thread| {
         let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
         let pool = Arc::new(UpstreamPool::new(conf, gateway.clock.clone()));
-        let (logs, proxy) = (Arc::clone(&logs), Arc::clone(proxy));
-        Arc::new(Forwarder { gateway, worker: Worker(thread), write_backpressure, logs, pool, proxy })
+        let http2_pool = Arc::new(Http2Pool::new(gateway.clock.clone()));
+        let logs = Arc::clone(&logs);
+        Arc::new(Forwarder { gateway, worker: Worker(thread), write_backpressure, logs, pool, http2_pool })
     };
-    let forwarders: Vec<_> = (0..).zip(&proxies).map(forwarder).collect();
+    let forwarders: Vec<_> = (0..count).map(forwarder).collect();
     let thread = |number| {
         let gateway = Arc::clone(gateway);
         Thread::new(format!("http {number}"), async move { gateway.store.run(Worker(number)).await })
@@ -160,14 +155,13 @@ fn http_threads(
         // There are more sockets than threads if they were inherited from a process with more threads.
         if listener.decide.is_some() {
             let server = |number: usize| {
-                let api = &decision_apis[number % count];
-                stages.before(&Arc::new(SessionApplication(Arc::clone(api))), api)
+                stages.before(&Arc::new(SessionApplication(Arc::clone(&decision_apis[number % count]))))
             };
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
                 threads[number % count].listen(socket);
             }
         } else {
-            let server = |number: usize| stages.before(&forwarders[number % count], &proxies[number % count]);
+            let server = |number: usize| stages.before(&forwarders[number % count]);
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
                 threads[number % count].listen(socket);
             }
@@ -206,8 +200,8 @@ struct Stages {
 }
 
 impl Stages {
-    /// These stages before an application of each protocol.
-    fn before<H, A>(&self, http1: &Arc<H>, http2: &Arc<A>) -> ConnectionServer<H, A> {
+    /// These stages before an application.
+    fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A, A> {
         let (state, write_backpressure) = (&self.state, &self.write_backpressure);
         ConnectionServer {
             state: state.clone(),
@@ -218,13 +212,13 @@ impl Stages {
             decision_clients: self.decision_clients.clone(),
             tls: self.tls.clone(),
             http1: Http1Server {
-                app: Arc::clone(http1),
+                app: Arc::clone(app),
                 state: state.clone(),
                 write_backpressure: write_backpressure.clone(),
             },
             http2: self.gauges.http2.clone().zip(self.http2_errors.clone()).map(|(gauge, errors)| Http2Stage {
                 server: Http2Server {
-                    app: Arc::clone(http2),
+                    app: Arc::clone(app),
                     state: state.clone(),
                     limits: Arc::clone(&self.limits),
                     write_backpressure: write_backpressure.clone(),

@@ -6,16 +6,18 @@
 use std::time::Duration;
 
 use pingora::protocols::Stream;
+use pingora::upstreams::peer::{ALPN, HttpPeer, Peer};
 
-use super::exchange::Exchange;
+use super::connect_error::{describe, upstream_error};
+use super::exchange::{Exchange, FailedAttempt};
 use super::fault::{Fault, Stage, UpstreamFault};
-use crate::gateway::proxy::exchange::FailedAttempt;
-use crate::gateway::proxy::proxy_error::{describe, upstream_error};
+use super::forwarder::Forwarder;
+use super::http2_pool::Http2Stream;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::UpstreamError;
 use crate::gateway::upstream::endpoint::Attempt;
-use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Selection, Turn, Upstream, Window};
+use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Turn, Upstream, Window};
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 
@@ -42,10 +44,17 @@ enum NextConnection {
     New,
 }
 
-/// A connection to the endpoint of an attempt.
+/// A connection to the endpoint of an attempt, or a place on one that requests share.
 #[derive(Debug)]
-pub struct Connected {
-    pub stream: Stream,
+pub enum UpstreamConnection {
+    Http1(Stream),
+    Http2(Http2Stream),
+}
+
+/// What an attempt has of its endpoint.
+#[derive(Debug)]
+pub struct Connected<C> {
+    pub connection: C,
     pub reuse: ConnectionUse,
     pub key: u64,
     /// Since when the request has it.
@@ -74,7 +83,7 @@ impl Attempts {
     ///
     /// # Errors
     /// If none is left.
-    pub async fn connect(&mut self, exchange: &mut Exchange<'_>) -> Result<Connected, Fault> {
+    pub async fn connect(&mut self, exchange: &mut Exchange<'_>) -> Result<Connected<UpstreamConnection>, Fault> {
         loop {
             let attempt = select(exchange).await?;
             let endpoint = std::sync::Arc::clone(&attempt.endpoint);
@@ -94,13 +103,14 @@ impl Attempts {
                 let left = deadline.since(now).max(LEAST);
                 (read, write, connect) = (read.min(left), write.min(left), connect.min(left));
             }
-            let window = match forwarder.write_backpressure.is_above_threshold() {
+            let backpressure = exchange.connection.write_backpressure().unwrap_or(&forwarder.write_backpressure);
+            let window = match backpressure.is_above_threshold() {
                 true => Window::Narrow,
                 false => Window::Whole,
             };
             let key = endpoint.pool_key(window);
-            let connected = |stream, reuse, since| Connected {
-                stream,
+            let connected = |connection, reuse, since| Connected {
+                connection,
                 reuse,
                 key,
                 since,
@@ -108,20 +118,29 @@ impl Attempts {
                 read_timeout: read,
                 write_timeout: write,
             };
-            if self.next == NextConnection::Any
-                && let Some(stream) = forwarder.pool.take(key, now)
-            {
-                return Ok(connected(stream, ConnectionUse::Again, now));
+            let speaks_http2 = options.alpn != ALPN::H1;
+            if self.next == NextConnection::Any {
+                if speaks_http2 && let Some(stream) = forwarder.http2_pool.take(key) {
+                    // It shares the connection of other requests. One that is made for it counts, even if others will share it.
+                    exchange.upstream_connection = None;
+                    return Ok(connected(UpstreamConnection::Http2(stream), ConnectionUse::Again, now));
+                }
+                count_connection(exchange)?;
+                if let Some(stream) = forwarder.pool.take(key, now) {
+                    return Ok(connected(UpstreamConnection::Http1(stream), ConnectionUse::Again, now));
+                }
             }
+            count_connection(exchange)?;
             let mut peer = endpoint.peer(window);
             let connect = Duration::from(connect);
             peer.options.connection_timeout = Some(connect);
             peer.options.total_connection_timeout = Some(connect);
             // What is rare is on the heap, so that it does not enlarge every request's task.
-            match Box::pin(forwarder.pool.connect(&peer)).await {
-                Ok(stream) => return Ok(connected(stream, ConnectionUse::First, forwarder.gateway.clock.now())),
-                Err(error) => {
-                    let fault = UpstreamFault::new(upstream_error(&error), describe(&error), Stage::Connecting);
+            match Box::pin(new_connection(forwarder, &peer, key)).await {
+                Ok(connection) => {
+                    return Ok(connected(connection, ConnectionUse::First, forwarder.gateway.clock.now()));
+                }
+                Err(fault) => {
                     if !self.fail(exchange, fault.error, Repeatable::Yes) {
                         return Err(fault.into());
                     }
@@ -171,13 +190,17 @@ impl Attempts {
             && fault.stage != Stage::Answering
             && !matches!(fault.error, UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout);
         let mut repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
-        let was_closed = fault.error == UpstreamError::Closed && fault.stage == Stage::Sent;
-        if was_closed && reuse == ConnectionUse::Again {
-            self.next = NextConnection::New;
+        let was_closed =
+            fault.error == UpstreamError::Closed && fault.stage == Stage::Sent && reuse == ConnectionUse::Again;
+        if was_closed {
             exchange.forwarder.pool.discard(key);
         }
+        let is_unseen = was_closed || fault.stage == Stage::Refused;
+        if is_unseen {
+            self.next = NextConnection::New;
+        }
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
-        if was_closed && !expired && reuse == ConnectionUse::Again && is_repeatable && !self.repeated {
+        if is_unseen && !expired && is_repeatable && !self.repeated {
             if may_retry(exchange, Upstream::repeat) {
                 self.repeated = true;
                 // Its place at the endpoint is free for the second time.
@@ -207,6 +230,41 @@ impl Attempts {
     }
 }
 
+/// Counts the connection of a request over HTTP/2. A further attempt has the place of the one before.
+///
+/// # Errors
+/// There is no file for one more.
+fn count_connection(exchange: &mut Exchange<'_>) -> Result<(), Fault> {
+    if exchange.upstream_connection.is_none()
+        && let Some(connections) = exchange.connection.upstream_connections()
+    {
+        let count = connections.count(&exchange.forwarder.gateway.clock);
+        exchange.upstream_connection = Some(count.ok_or(Fault::Own(503, "no file for a connection"))?);
+    }
+    Ok(())
+}
+
+/// Connects to an endpoint.
+async fn new_connection(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, UpstreamFault> {
+    let stream = forwarder.pool.connect(peer).await;
+    let stream =
+        stream.map_err(|error| UpstreamFault::new(upstream_error(&error), describe(&error), Stage::Connecting))?;
+    let speaks_http2 = peer.options.alpn != ALPN::H1
+        && match stream.selected_alpn_proto() {
+            Some(protocol) => protocol == ALPN::H2,
+            // A server of TLS that does not know ALPN speaks HTTP/1.1.
+            None => !peer.tls(),
+        };
+    if !speaks_http2 {
+        return Ok(UpstreamConnection::Http1(stream));
+    }
+    let header_bytes = forwarder.gateway.snapshot.load().config.bounds.header_bytes;
+    let stream = forwarder.http2_pool.begin(key, stream, &peer.options, header_bytes).await;
+    let failed =
+        |error| UpstreamFault::new(UpstreamError::Closed, format!("HandshakeError: {error}"), Stage::Connecting);
+    stream.map(UpstreamConnection::Http2).map_err(failed)
+}
+
 /// The endpoint that is tried next.
 async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
     let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else {
@@ -227,8 +285,7 @@ async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
         }
         selected => selected,
     };
-    let Selection { attempt, .. } = selected.map_err(Fault::unconnected)?;
-    Ok(attempt)
+    selected.map_err(Fault::unconnected)
 }
 
 /// Asks the upstream for a retry of a request, whose route may say how many there may be, and counts one that is over the budget.

@@ -1,8 +1,6 @@
 //! The client's side of an exchange over HTTP/1.x.
 
 use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 
 use super::response_head::Reuse;
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
@@ -22,19 +20,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Waits for something that a request needs, as long as its client is there and the process waits for the request.
-    ///
-    /// # Errors
-    /// If one of them is no longer so.
-    pub async fn until_given_up<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, ClientFault> {
-        let mut wait = pin!(wait);
-        poll_fn(|cx| match wait.as_mut().poll(cx) {
-            Poll::Ready(found) => Poll::Ready(Ok(found)),
-            Poll::Pending => self.stream.poll_given_up(cx).map(Err),
-        })
-        .await
-    }
-
     /// # Errors
     /// If the client has gone or does not read.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), ClientFault> {
@@ -43,19 +28,6 @@ impl Client {
             written += poll_fn(|cx| self.stream.poll_write_response(rest, bytes.len(), cx)).await?;
         }
         poll_fn(|cx| self.stream.poll_flush_response(cx)).await
-    }
-
-    /// Waits for a decision, as long as the process waits for the request. What decides looks after the client itself.
-    ///
-    /// # Errors
-    /// If the process does no longer.
-    pub async fn until_cut<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, ClientFault> {
-        let mut wait = pin!(wait);
-        poll_fn(|cx| match wait.as_mut().poll(cx) {
-            Poll::Ready(found) => Poll::Ready(Ok(found)),
-            Poll::Pending => self.stream.poll_ends(cx).map(Err),
-        })
-        .await
     }
 
     /// Reads a part of the body.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use metrics::Gauge;
 
-use super::client::Client;
 use super::exchange::Exchange;
 use super::fault::Fault;
+use super::request_client::RequestClient;
 use crate::gateway::enforcement::DelayedPass;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use base::time::{sleep, sleep_precisely};
@@ -19,8 +19,8 @@ const CHECK: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// If its client has left meanwhile, or the process waits for it no longer. Its place is spent.
-pub async fn delay(
-    client: &mut Client,
+pub async fn delay<C: RequestClient>(
+    client: &mut C,
     exchange: &mut Exchange<'_>,
     DelayedPass { delay, fields }: DelayedPass,
 ) -> Result<(), Fault> {
@@ -52,7 +52,7 @@ pub async fn delay(
 ///
 /// Of a complete request, the connection reports that. With a body that is still unread, or with further requests that have been
 /// sent ahead, what was read would hide it: then the socket is asked from time to time.
-async fn client_leaves(client: &mut Client, exchange: &Exchange<'_>) -> ClientFault {
+async fn client_leaves<C: RequestClient>(client: &mut C, exchange: &Exchange<'_>) -> ClientFault {
     let asked = async {
         loop {
             sleep(CHECK).await;
@@ -63,7 +63,7 @@ async fn client_leaves(client: &mut Client, exchange: &Exchange<'_>) -> ClientFa
     };
     tokio::select! {
         fault = asked => fault,
-        fault = std::future::poll_fn(|cx| client.stream.poll_given_up(cx)) => fault,
+        fault = std::future::poll_fn(|cx| client.poll_given_up(cx)) => fault,
     }
 }
 

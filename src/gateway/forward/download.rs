@@ -56,6 +56,11 @@ impl Download {
         (self.body, self.coding) = (body, coding);
     }
 
+    /// The trailers of a response that has ended.
+    pub fn take_trailers(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.trailers)
+    }
+
     /// A head has been handled, and another one follows.
     pub fn expect_head(&mut self) {
         self.parser = ResponseHeadParser::default();

@@ -12,12 +12,12 @@ use http::request::Parts;
 
 use super::fault::Fault;
 use super::forwarder::Forwarder;
+use super::own_response_settings::OwnResponses;
 use crate::gateway::enforcement::RequestPurpose;
 use crate::gateway::enforcement::request_record::RequestRecord;
-use crate::gateway::proxy::exchange::FailedAttempt;
-use crate::gateway::proxy::own_responses::OwnResponses;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
 use crate::gateway::server::client_socket::ClientSocket;
+use crate::gateway::server::connection_guard::CountGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
@@ -54,9 +54,20 @@ pub struct Exchange<'f> {
     pub field_changes: Option<Box<FieldChanges>>,
     /// What its endpoint is chosen by, if the upstream does so.
     pub balance_key: Option<BalanceKey>,
+    /// Counts the connection to its upstream, if the client's does not.
+    pub upstream_connection: Option<CountGuard>,
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
     pub report: Report,
+}
+
+/// An endpoint at which the request has failed, before it was sent to another one.
+#[derive(Debug)]
+pub struct FailedAttempt {
+    pub endpoint: EndpointAddress,
+    pub error: UpstreamError,
+    /// Since the head had been received.
+    pub failed_after: Micros,
 }
 
 /// How the request went.

@@ -25,10 +25,12 @@ pub struct UpstreamFault {
 }
 
 /// How far an attempt had come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// No byte of the request has been sent.
     Connecting,
+    /// The upstream has said that it has not looked at the request.
+    Refused,
     /// No byte of a response has arrived.
     Sent,
     /// The upstream has begun to answer.

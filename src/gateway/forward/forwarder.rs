@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use pingora::proxy::HttpProxy;
-
+use super::http2_pool::Http2Pool;
+use super::untrusted_forwarded_for::UntrustedForwardedFor;
 use super::upstream_pool::UpstreamPool;
-use crate::gateway::proxy::{Proxy, ProxyLogs};
+use crate::gateway::runtime::log_throttle::LogThrottle;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use stores::Worker;
@@ -16,8 +16,14 @@ pub struct Forwarder {
     /// Which of the threads it is.
     pub worker: Worker,
     pub write_backpressure: WriteBackpressure,
-    pub logs: Arc<ProxyLogs>,
+    pub logs: Arc<ForwardLogs>,
     pub pool: Arc<UpstreamPool>,
-    /// Serves what is not forwarded here: requests while any upstream speaks HTTP/2.
-    pub proxy: Arc<HttpProxy<Proxy>>,
+    pub http2_pool: Arc<Http2Pool>,
+}
+
+/// What bounds the log lines about requests, for all threads.
+#[derive(Debug, Default)]
+pub struct ForwardLogs {
+    pub upstream_failures: LogThrottle,
+    pub untrusted_forwarded_for: UntrustedForwardedFor,
 }

@@ -2,18 +2,25 @@
 
 use std::future::poll_fn;
 
-use http::{HeaderName, Method};
+use http::header::TE;
+use http::{HeaderValue, Method};
 
-use super::attempts::{Attempts, Connected, Repeatable, answered};
+use super::attempts::{Attempts, Connected, Repeatable, UpstreamConnection, answered};
 use super::chunked::Coding;
 use super::client::Client;
 use super::download::{Download, ResponseFraming};
 use super::exchange::Exchange;
 use super::fault::{Fault, Stage, UpstreamFault};
+use super::http1_client::Http1Client;
 use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::http2_client::Http2Client;
 use super::own_response::is_http11;
+use super::relay_sides::ClientSide;
+use super::relayed_exchange::{RelayedRequest, over_http1, over_http2};
+use super::request_client::RequestClient;
 use super::request_head::{self, ReceivedHead};
 use super::response_head::{self, ClientFraming, FinalHead, Reuse};
+use super::trailers::changed_fields;
 use super::transfer::{Timeouts, Transfer};
 use super::upload::Upload;
 use crate::gateway::server::http1::exchange_io::ClientFault;
@@ -21,6 +28,8 @@ use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::server::websocket;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
+use base::time::Micros;
+use request::grpc_timeout::is_grpc;
 
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
@@ -65,13 +74,31 @@ pub async fn forward(
     if expects_continue {
         client.stream.expect_body_later();
     }
+    let relayed = RelayedRequest { head, size, body_left: bounds.body, expects_continue };
     loop {
-        let Connected { stream, reuse, key, since, idle_timeout, read_timeout, write_timeout } =
-            client.until_given_up(attempts.connect(exchange)).await??;
+        let connected = client.until_given_up(attempts.connect(exchange)).await??;
         if let Some(deadline) = attempts.deadline {
             client.stream.set_deadline(deadline);
         }
         client.stream.restart_upstream_wait();
+        let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
+        let stream = match connection {
+            UpstreamConnection::Http1(stream) => stream,
+            UpstreamConnection::Http2(stream) => {
+                if std::mem::replace(&mut client.is_tunnel, false) && !client.stream.refuse_tunnel() {
+                    client.reuse = Reuse::Closed;
+                }
+                let kept = client.reuse;
+                let mut client = Http1Client::new(client, is_http11(exchange));
+                let connected =
+                    Connected { connection: stream, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                // What is rarer is on the heap, so that it does not enlarge every request's task.
+                match Box::pin(over_http2(&mut client, connected, relayed, exchange, &mut attempts, kept)).await {
+                    Some(ended) => return ended,
+                    None => continue,
+                }
+            }
+        };
         let mut out = Vec::new();
         request_head::write(head, exchange, &mut out)?;
         let of_route = if coding == Coding::Chunked { changed_fields(exchange) } else { Vec::new() };
@@ -134,10 +161,56 @@ pub async fn forward(
     }
 }
 
-/// The fields of the request that its route sets or removes.
-fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
-    let changes = exchange.field_changes.as_deref();
-    changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
+/// The same for a client of HTTP/2.
+pub async fn forward_http2(
+    client: &mut Http2Client,
+    exchange: &mut Exchange<'_>,
+    head: ReceivedHead<'_>,
+    bounds: Bounds,
+) -> Ended {
+    let mut attempts = Attempts::default();
+    let size = Size { bytes: bounds.header_bytes, fields: MOST_FIELDS, target: 0 };
+    let expects_continue = exchange.head.headers.contains_key(http::header::EXPECT);
+    if expects_continue {
+        client.expect_body_later();
+    }
+    let relayed = RelayedRequest { head, size, body_left: bounds.body, expects_continue };
+    loop {
+        let connected = client.until_given_up(attempts.connect(exchange)).await??;
+        if let Some(deadline) = attempts.deadline {
+            client.set_deadline(deadline);
+        }
+        client.restart_upstream_wait();
+        let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
+        let attempts = &mut attempts;
+        let ended = match connection {
+            UpstreamConnection::Http1(connection) => {
+                let connected = Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                over_http1(client, connected, relayed, exchange, attempts, Reuse::Kept).await
+            }
+            UpstreamConnection::Http2(connection) => {
+                let (mut read_timeout, mut write_timeout) = (read_timeout, write_timeout);
+                if let Some(idle) = pause_of_grpc(exchange) {
+                    (read_timeout, write_timeout) = (idle, idle);
+                    client.set_client_timeout(idle.into());
+                }
+                let connected = Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                over_http2(client, connected, relayed, exchange, attempts, Reuse::Kept).await
+            }
+        };
+        if let Some(ended) = ended {
+            return ended;
+        }
+    }
+}
+
+/// For how long both sides of a stream of gRPC may pause; `None` for other requests: only what gRPC itself sends is one, and not
+/// whatever names its content type.
+fn pause_of_grpc(exchange: &Exchange<'_>) -> Option<Micros> {
+    let head = &exchange.head;
+    let accepts_trailers = |te: &HeaderValue| te.as_bytes().eq_ignore_ascii_case(b"trailers");
+    let is_stream = is_grpc(head) && head.method == Method::POST && head.headers.get(TE).is_some_and(accepts_trailers);
+    exchange.upstream().filter(|_| is_stream).map(|one| one.stream_idle_timeout)
 }
 
 /// Passes interim responses on until the final head has arrived.

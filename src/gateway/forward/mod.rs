@@ -1,11 +1,15 @@
-//! The way of a request over HTTP/1.x: received, decided, forwarded, ended.
+//! The way of a request: received, decided, forwarded, ended.
 //!
 //! [`exchange::Exchange`] is what is known of a request; whatever becomes of it, its drop is the end, where it is counted and
-//! logged. Heads stay the bytes that came ([`head_edit`]); a body is what its coding contains ([`transfer`]).
+//! logged. Heads stay the bytes that came ([`head_edit`]). HTTP/1.1 on both sides is a [`transfer`] of bytes, every other pair of
+//! protocols a [`relay`].
 
 mod attempts;
+mod body_part;
 pub mod chunked;
 mod client;
+mod client_certificate;
+mod connect_error;
 mod delay;
 pub mod download;
 mod exchange;
@@ -14,41 +18,54 @@ mod field_names;
 mod forwarder;
 mod forwarding;
 mod head_edit;
+mod http1_client;
 pub mod http1_response_head;
+mod http1_upstream;
+mod http2_body;
+mod http2_client;
+mod http2_heads;
+pub mod http2_pool;
+mod http2_upstream;
 mod own_response;
+mod own_response_settings;
 mod received;
+mod relay;
+mod relay_sides;
+mod relayed_exchange;
+mod request_client;
 mod request_head;
+mod request_target;
 mod response_head;
 mod trailers;
 mod transfer;
+mod untrusted_forwarded_for;
 mod upload;
 pub mod upstream_pool;
 
-pub use forwarder::Forwarder;
+pub use forwarder::{ForwardLogs, Forwarder};
 
-use pingora::apps::HttpServerApp;
 use pingora::server::ShutdownWatch;
 
-use super::server::http1::application::{Http1Application, ReceivedRequest, serve_session};
+use super::server::http1::application::{Http1Application, ReceivedRequest};
 use super::server::http1::downstream_stream::DownstreamStream;
+use super::server::http2::application::{Http2Application, Http2Request};
 
 impl Http1Application for Forwarder {
     async fn serve(
         &self,
         stream: Box<DownstreamStream>,
         request: ReceivedRequest,
-        shutdown: &ShutdownWatch,
+        _: &ShutdownWatch,
     ) -> Option<Box<DownstreamStream>> {
         let snapshot = self.gateway.snapshot.load();
-        // Upstreams of HTTP/2 are reached through Pingora's proxy.
-        if snapshot.destinations.have_http2_upstreams {
-            drop(snapshot);
-            return Box::pin(serve_session(&self.proxy, stream, request, shutdown)).await;
-        }
         Box::pin(received::serve(self, stream, request, snapshot)).await
     }
 
-    async fn cleanup(&self) {
-        self.proxy.http_cleanup().await;
+    async fn cleanup(&self) {}
+}
+
+impl Http2Application for Forwarder {
+    async fn serve(&self, request: Http2Request, _: &ShutdownWatch) {
+        received::serve_http2(self, request).await;
     }
 }

@@ -1,5 +1,6 @@
-//! Writes the gateway's own responses to a client of HTTP/1.x.
+//! Makes the gateway's own responses, and writes them to a client of HTTP/1.x.
 
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,11 +12,13 @@ use pingora::protocols::http::date::get_cached_date;
 use super::client::Client;
 use super::exchange::Exchange;
 use super::fault::Fault;
+use super::request_client::RequestClient;
+use super::request_target::RequestTarget;
 use super::response_head::{Reuse, connection, status_line};
 use crate::gateway::response::preflight;
-use crate::gateway::response::problem::{self, ProblemResponse};
+use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::route_answer::{self, AnswerFields};
-use crate::gateway::server::http1::exchange_io::BodyRead;
+use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 use base::time;
 use request::scheme::SchemeSource;
 use rules::route::redirect::RedirectedRequest;
@@ -70,7 +73,7 @@ impl OwnResponse {
             RouteAnswer::Respond(fixed) => (route_answer::response(fixed).map_err(own)?, fixed.body.clone()),
             RouteAnswer::Redirect(to) => {
                 let head = &exchange.head;
-                let target = crate::gateway::proxy::request_target::RequestTarget::parse(target);
+                let target = RequestTarget::parse(target);
                 let authority = match head.uri.authority() {
                     Some(authority) => authority.as_str().as_bytes(),
                     None => head.headers.get(http::header::HOST).map_or(&b""[..], |host| host.as_bytes()),
@@ -88,7 +91,6 @@ impl OwnResponse {
             pending: None,
             changes: exchange.field_changes.as_deref().map(|changes| &changes.response),
             cors: exchange.cors(),
-            reuse: problem::Reuse::Allowed,
         };
         route_answer::complete(&mut header, &body, fields).map_err(own)?;
         let body = if route_answer::has_length(&header) { body } else { Bytes::new() };
@@ -100,8 +102,21 @@ fn own(_: pingora::BError) -> Fault {
     Fault::Own(500, "response not made")
 }
 
-/// Writes a response, and reads the rest of the request. Returns whether another request may follow.
-pub async fn write(client: &mut Client, exchange: &mut Exchange<'_>, response: OwnResponse, rest: Rest) -> Reuse {
+impl RequestClient for Client {
+    fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        self.stream.poll_ends(cx)
+    }
+
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        self.stream.poll_given_up(cx)
+    }
+
+    async fn write_own(&mut self, exchange: &mut Exchange<'_>, response: OwnResponse, rest: Rest) -> Reuse {
+        write(self, exchange, response, rest).await
+    }
+}
+
+async fn write(client: &mut Client, exchange: &mut Exchange<'_>, response: OwnResponse, rest: Rest) -> Reuse {
     let OwnResponse { header, body } = response;
     let status = header.status.as_u16();
     // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to know where the

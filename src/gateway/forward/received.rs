@@ -8,16 +8,19 @@ use super::delay::delay;
 use super::exchange::{Exchange, Report};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
-use super::forwarding::{Bounds, forward};
+use super::forwarding::{Bounds, forward, forward_http2};
 use super::head_edit::HeadEdit;
-use super::own_response::{self, OwnResponse, Rest};
+use super::http2_client::Http2Client;
+use super::http2_heads;
+use super::own_response::{OwnResponse, Rest};
+use super::own_response_settings::OwnResponses;
+use super::request_client::RequestClient;
 use super::request_head::{ReceivedHead, target};
 use super::response_head::Reuse;
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide,
 };
-use crate::gateway::proxy::own_responses::OwnResponses;
 use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::supervise;
@@ -27,6 +30,8 @@ use crate::gateway::server::http1::application::ReceivedRequest;
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_body::BodyFraming;
+use crate::gateway::server::http1::request_head::Body;
+use crate::gateway::server::http2::application::Http2Request;
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::labels::Origin;
@@ -71,7 +76,9 @@ pub async fn serve(
         Ok(parts) => (parts, None),
         Err(fault) => (http::Request::new(()).into_parts().0, Some(fault)),
     };
-    let mut exchange = begin(forwarder, parts, &client, connection);
+    let made = || client.stream.socket_digest().map(|socket| Arc::new(ClientSocket(socket)));
+    let socket = connection.client_socket(made);
+    let mut exchange = begin(forwarder, parts, socket, connection);
     let received = ReceivedHead { bytes: &bytes, body: head.body };
     let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
     let decided = match invalid {
@@ -80,13 +87,10 @@ pub async fn serve(
     };
     let ended = match decided {
         Decided::Forward => {
-            exchange.report.passed = true;
-            bounds.body = exchange.overrides().and_then(|overrides| overrides.body_bytes);
+            bounds.body = let_pass(&mut exchange);
             forward(&mut client, &mut exchange, received, bounds).await
         }
-        Decided::Answer(response) => {
-            Ok(own_response::write(&mut client, &mut exchange, *response, Rest::Drained).await)
-        }
+        Decided::Answer(response) => Ok(client.write_own(&mut exchange, *response, Rest::Drained).await),
         Decided::Fault(fault) => Err(fault),
     };
     let reuse = match ended {
@@ -100,6 +104,45 @@ pub async fn serve(
     drop(exchange);
     let Client { stream, .. } = client;
     (reuse == Reuse::Kept && stream.is_between_requests()).then_some(stream)
+}
+
+/// Serves one request of HTTP/2.
+pub async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
+    let Http2Request { mut head, length, stream, handle, digest } = request;
+    let snapshot = forwarder.gateway.snapshot.load();
+    if forwarder.gateway.is_draining() {
+        handle.close_when_done();
+    }
+    let body = match (&stream.body, length) {
+        (None, _) => Body::Nothing,
+        (Some(_), Some(length)) => Body::Length(length),
+        (Some(_), None) => Body::Chunked,
+    };
+    head.version = Version::HTTP_2;
+    let bytes = http2_heads::request_bytes(&head);
+    let received = ReceivedHead { bytes: &bytes, body };
+    let mut client = Http2Client::new(stream, &forwarder.gateway.lifecycle);
+    let made = || digest.socket_digest.clone().map(|socket| Arc::new(ClientSocket(socket)));
+    let socket = handle.client_socket(made);
+    let mut exchange = begin(forwarder, head, socket, handle);
+    let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
+    let ended = match decide_about(&mut client, &mut exchange, received, snapshot).await {
+        Decided::Forward => {
+            bounds.body = let_pass(&mut exchange);
+            Box::pin(forward_http2(&mut client, &mut exchange, received, bounds)).await
+        }
+        Decided::Answer(response) => Ok(client.write_own(&mut exchange, *response, Rest::Drained).await),
+        Decided::Fault(fault) => Err(fault),
+    };
+    if let Err(fault) = ended {
+        Box::pin(fail(&mut client, &mut exchange, fault)).await;
+    }
+}
+
+/// The request goes to its upstream. Returns how long its body may be, if its route bounds that.
+fn let_pass(exchange: &mut Exchange<'_>) -> Option<u64> {
+    exchange.report.passed = true;
+    exchange.overrides().and_then(|overrides| overrides.body_bytes)
 }
 
 /// Parses a head, which is valid, for those who read it.
@@ -131,16 +174,23 @@ fn wants_connection_kept(head: &Parts) -> bool {
     if head.version == Version::HTTP_11 { !has(b"close") } else { has(b"keep-alive") && !has(b"close") }
 }
 
-fn begin<'f>(forwarder: &'f Forwarder, head: Parts, client: &Client, connection: ConnectionHandle) -> Exchange<'f> {
-    let made = || client.stream.socket_digest().map(|socket| Arc::new(ClientSocket(socket)));
-    let socket = connection.client_socket(made);
+fn begin(
+    forwarder: &Forwarder,
+    head: Parts,
+    socket: Option<Arc<ClientSocket>>,
+    connection: ConnectionHandle,
+) -> Exchange<'_> {
     let peer = socket.as_ref().and_then(|socket| Some(socket.0.peer_addr()?.as_inet()?.ip().to_canonical()));
-    let sent = head.headers.get(request_id::NAME);
+    let mut request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
+    let started = connection.accepted().unwrap_or_else(|| forwarder.gateway.clock.now());
+    if connection.keeps_request_id(started) {
+        request_id.set_sensitive(false);
+    }
     Exchange {
         forwarder,
-        request_id: request_id::keep_or_make(sent),
+        request_id,
         head,
-        started: forwarder.gateway.clock.now(),
+        started,
         peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         trusted_peer: false,
         connection,
@@ -150,6 +200,7 @@ fn begin<'f>(forwarder: &'f Forwarder, head: Parts, client: &Client, connection:
         own_responses: None,
         field_changes: None,
         balance_key: None,
+        upstream_connection: None,
         record: None,
         trace: RequestTrace::NONE,
         report: Report::default(),
@@ -157,8 +208,8 @@ fn begin<'f>(forwarder: &'f Forwarder, head: Parts, client: &Client, connection:
 }
 
 /// Decides about a request.
-async fn decide_about(
-    client: &mut Client,
+async fn decide_about<C: RequestClient>(
+    client: &mut C,
     exchange: &mut Exchange<'_>,
     received: ReceivedHead<'_>,
     snapshot: Guard<Arc<Snapshot>>,
@@ -289,7 +340,7 @@ fn balance_key(destination: &Destination, request: &Request<'_>, identity: &Iden
 }
 
 /// Answers a request that failed before its response began.
-async fn fail(client: &mut Client, exchange: &mut Exchange<'_>, fault: Fault) {
+async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fault: Fault) {
     let status = fault.status().filter(|_| exchange.report.code.is_none());
     if let Some(status) = status {
         // A request of which the upstream has seen the beginning counts as the upstream's, whatever the client did then.
@@ -311,7 +362,7 @@ async fn fail(client: &mut Client, exchange: &mut Exchange<'_>, fault: Fault) {
         let fields = exchange.rate_limits.as_deref();
         let response = ProblemResponse { fields, page, cors: exchange.cors(), ..response };
         if let Ok(response) = OwnResponse::problem(&response, exchange) {
-            own_response::write(client, exchange, response, Rest::Unread).await;
+            client.write_own(exchange, response, Rest::Unread).await;
         }
     }
     exchange.report.fault = Some(fault);

@@ -3,12 +3,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::client_certificate;
 use super::exchange::Exchange;
 use super::fault::Fault;
 use super::field_names::{Forgery, forgery, is_hop_by_hop, options};
 use super::head_edit::{HeadEdit, Keep};
-use crate::gateway::proxy::client_certificate;
-use crate::gateway::proxy::request_target::RequestTarget;
+use super::request_target::RequestTarget;
 use crate::gateway::server::http1::request_head::Body;
 use request::attribute::is_alias;
 use request::request::address_text;
@@ -22,6 +22,13 @@ pub struct ReceivedHead<'h> {
     pub body: Body,
 }
 
+/// The protocol in which a message is sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Http1,
+    Http2,
+}
+
 /// Writes the head of one attempt.
 ///
 /// # Errors
@@ -30,6 +37,17 @@ pub fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>)
     out.reserve(head.bytes.len() + 512);
     out.extend_from_slice(exchange.head.method.as_str().as_bytes());
     out.push(b' ');
+    write_target(head, exchange, out)?;
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    edited(head, exchange, Wire::Http1).write(out);
+    Ok(())
+}
+
+/// Writes the target as the upstream gets it.
+///
+/// # Errors
+/// If the path does not have the prefix that is replaced, which the rules have seen.
+pub fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let target = RequestTarget::parse(target(head.bytes));
     match exchange.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
         Some(replacement) => {
@@ -39,8 +57,6 @@ pub fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>)
         None => out.extend_from_slice(target.path),
     }
     out.extend_from_slice(target.query);
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    edited(head, exchange).write(out);
     Ok(())
 }
 
@@ -49,12 +65,13 @@ pub fn target(head: &[u8]) -> &[u8] {
     head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
 }
 
-fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>) -> HeadEdit<'h> {
+/// The fields of the head, with the gateway's own.
+pub fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     let is_nominated = |name: &[u8]| nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
-    // What a client says without naming it in `Connection` is not for this connection.
-    let wants_trailers = is_nominated(b"te")
+    // What a client of HTTP/1.1 says without naming it in `Connection` is not for this connection.
+    let wants_trailers = (is_nominated(b"te") || exchange.connection.is_http2())
         && edit.values("te").any(|value| {
             value.split(|byte| *byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"trailers"))
         });
@@ -114,6 +131,12 @@ fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>) -> HeadEdit<'h> {
     }
     if let Some(changes) = &exchange.field_changes {
         apply(&changes.request, &mut edit);
+    }
+    if wire == Wire::Http2 {
+        if wants_trailers {
+            edit.add("TE", b"trailers");
+        }
+        return edit;
     }
     match head.body {
         Body::Chunked => edit.add("Transfer-Encoding", b"chunked"),

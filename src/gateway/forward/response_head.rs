@@ -9,6 +9,7 @@ use pingora::protocols::http::date::get_cached_date;
 use super::exchange::Exchange;
 use super::field_names::{begins_with, is_hop_by_hop, options};
 use super::head_edit::{HeadEdit, Keep};
+use super::request_head::Wire;
 use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
 use crate::gateway::response::response_fields::ResponseFields;
@@ -19,6 +20,8 @@ pub enum ClientFraming {
     /// As the head says.
     AsReceived,
     Chunked,
+    /// In frames of HTTP/2.
+    Frames,
     /// Its end is that of the connection.
     UntilClose,
     /// The response ends with its head, which must not have a length.
@@ -48,6 +51,11 @@ pub struct FinalHead<'h> {
 /// Writes the head of a final response, or that which accepts an upgrade.
 pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
     status_line(head.status, head.reason, out);
+    edited(head, exchange, Wire::Http1).write(out);
+}
+
+/// The fields of a final response, with the gateway's own.
+pub fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     // A length that nobody may believe any more.
@@ -63,7 +71,9 @@ pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
             14 if name.eq_ignore_ascii_case(b"content-length") => return if unframed { Keep::No } else { Keep::Yes },
             // What authenticates a proxy is between the upstream and the client, if anybody uses it.
             18 if name.eq_ignore_ascii_case(b"proxy-authenticate") => false,
-            7 if name.eq_ignore_ascii_case(b"trailer") => head.framing != ClientFraming::Chunked,
+            7 if name.eq_ignore_ascii_case(b"trailer") => {
+                !matches!(head.framing, ClientFraming::Chunked | ClientFraming::Frames)
+            }
             _ => is_hop_by_hop(name) || begins_with(name, b"x-tollgate-"),
         };
         let is_nominated = || nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
@@ -86,21 +96,26 @@ pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
             edit.add("Upgrade", b"websocket");
             edit.add("Connection", b"Upgrade");
         }
-        ClientFraming::AsReceived | ClientFraming::UntilClose | ClientFraming::Nothing => {}
+        ClientFraming::AsReceived | ClientFraming::Frames | ClientFraming::UntilClose | ClientFraming::Nothing => {}
     }
-    if head.framing != ClientFraming::Tunnel {
+    if head.framing != ClientFraming::Tunnel && wire == Wire::Http1 {
         edit.add("Connection", connection(head.reuse));
     }
     let rate_limits = exchange.rate_limits.as_deref().map(|fields| fields.merge_with(&mut edit));
     let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &edit));
     let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
     let Ok(()) = fields.write(&mut edit);
-    edit.write(out);
+    edit
 }
 
 /// Writes the head of an interim response (1xx).
 pub fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
     status_line(status, reason, out);
+    edited_interim(bytes).write(out);
+}
+
+/// The fields of an interim response (1xx).
+pub fn edited_interim(bytes: &[u8]) -> HeadEdit<'_> {
     let mut edit = HeadEdit::new(bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     edit.retain(|name, _| {
@@ -109,7 +124,7 @@ pub fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>
         let ends_here = is(b"content-length") || is_hop_by_hop(name) || nominated.iter().any(|option| is(option));
         if is_ours || ends_here { Keep::No } else { Keep::Yes }
     });
-    edit.write(out);
+    edit
 }
 
 pub fn connection(reuse: Reuse) -> &'static [u8] {

@@ -2,14 +2,18 @@
 
 use http::HeaderName;
 
+use super::body_part::TrailerLines;
+use super::exchange::Exchange;
 use super::field_names::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
-use crate::gateway::proxy::response_head::is_no_trailer;
 use request::attribute::is_alias;
 
 /// Fields that say who a client is, or what it may do: an upstream that merges trailers must not find them there.
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
+
+/// The chunk that ends a body.
+pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
 /// Ends a request. `trailers` are lines of fields, each with its line end, and the empty line after them; `of_route` are the fields
 /// that the route sets or removes.
@@ -26,13 +30,39 @@ pub fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) 
     });
 }
 
+/// The fields of the request that its route sets or removes.
+pub fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
+    let changes = exchange.field_changes.as_deref();
+    changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
+}
+
 /// Ends a response.
 pub fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
     end(trailers, out, |_| false);
 }
 
+/// The trailers of a request that may pass, as lines.
+pub fn request_lines(trailers: TrailerLines, exchange: &Exchange<'_>) -> TrailerLines {
+    lines(trailers, |trailers, out| end_request(trailers, &changed_fields(exchange), out))
+}
+
+/// The trailers of a response that may pass, as lines.
+pub fn response_lines(trailers: TrailerLines) -> TrailerLines {
+    lines(trailers, end_response)
+}
+
+fn lines(trailers: TrailerLines, end: impl Fn(&[u8], &mut Vec<u8>)) -> TrailerLines {
+    if trailers.len() <= 2 {
+        return TrailerLines::new();
+    }
+    let mut out = Vec::with_capacity(trailers.len());
+    end(&trailers, &mut out);
+    out.drain(..LAST_CHUNK.len());
+    if out.len() <= 2 { TrailerLines::new() } else { out }
+}
+
 fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
-    out.extend_from_slice(b"0\r\n");
+    out.extend_from_slice(LAST_CHUNK);
     if trailers.len() <= 2 {
         out.extend_from_slice(b"\r\n");
         return;
@@ -45,6 +75,57 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
         if is_no_trailer(&name) || is_removed(&name) { Keep::No } else { Keep::Yes }
     });
     edit.write(out);
+}
+
+/// Whether a trailer of this name, in lower case, is removed: it is of the connection, or says how the rest of the message is to be read
+/// or used (RFC 9110, section 6.5.1), which a recipient that merges trailers would believe, or only the gateway writes it.
+fn is_no_trailer(name: &str) -> bool {
+    const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
+    const NAMES: [&str; 36] = [
+        // Framing and the connection.
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        // Routing and request modifiers.
+        "cache-control",
+        "expect",
+        "host",
+        "max-forwards",
+        "pragma",
+        "range",
+        // Authentication and state.
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "set-cookie2",
+        "www-authenticate",
+        // How a response is used.
+        "age",
+        "allow",
+        "alt-svc",
+        "clear-site-data",
+        "date",
+        "expires",
+        "location",
+        "retry-after",
+        "vary",
+        "warning",
+        "content-security-policy",
+        "strict-transport-security",
+        "refresh",
+        // How its content is read.
+        "content-encoding",
+        "content-range",
+        "content-type",
+        "content-disposition",
+        // Of the gateway.
+        "x-request-id",
+    ];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
 }
 
 #[cfg(test)]
@@ -60,5 +141,44 @@ mod tests {
         let mut out = Vec::new();
         end_response(b"\r\n", &mut out);
         assert_eq!(out, b"0\r\n\r\n");
+    }
+
+    #[test]
+    fn trailers_say_nothing_of_framing_routing_or_use_and_have_no_names_of_ours() {
+        let kept =
+            ["grpc-status", "grpc-message", "grpc-status-details-bin", "digest", "server-timing", "etag", "x-own"];
+        let removed = [
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "trailer",
+            "te",
+            "host",
+            "authorization",
+            "set-cookie",
+            "www-authenticate",
+            "proxy-authenticate",
+            "cache-control",
+            "if-match",
+            "range",
+            "age",
+            "date",
+            "expires",
+            "location",
+            "retry-after",
+            "vary",
+            "content-type",
+            "content-encoding",
+            "content-range",
+            "access-control-allow-origin",
+            "x-request-id",
+            "x-tollgate-reason",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-ratelimit-limit",
+        ];
+        assert!(!kept.iter().any(|name| is_no_trailer(name)));
+        let passing: Vec<_> = removed.iter().filter(|name| !is_no_trailer(name)).collect();
+        assert!(passing.is_empty(), "{passing:?}");
     }
 }

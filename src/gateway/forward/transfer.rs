@@ -20,7 +20,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;
 
 /// What is read at first of a response: most are shorter.
-const FIRST_READ: usize = 8 << 10;
+pub const FIRST_READ: usize = 8 << 10;
 
 /// The time that an upstream has.
 #[derive(Clone, Copy, Debug)]
@@ -235,7 +235,10 @@ impl Transfer<'_> {
 }
 
 /// Reads once more into a buffer that is reused.
-fn poll_fill(
+///
+/// # Errors
+/// If the connection is broken.
+pub fn poll_fill(
     upstream: &mut Stream,
     input: &mut BytesMut,
     most: usize,

@@ -2,29 +2,11 @@
 
 use http::HeaderValue;
 use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
 
 use super::cors_fields::CorsFields;
 use super::pending_fields::PendingFields;
-use super::problem::{Reuse, prepare_connection};
 use super::response_fields::ResponseFields;
 use decision::cors::CorsAnswer;
-
-/// Answers with 204.
-///
-/// # Errors
-/// If the client has gone.
-pub async fn write(
-    session: &mut Session,
-    answer: &CorsAnswer,
-    request_id: &HeaderValue,
-    pending: Option<&PendingFields>,
-    reuse: Reuse,
-) -> pingora::Result<()> {
-    prepare_connection(session, reuse);
-    let header = header(answer, request_id, pending)?;
-    session.write_response_header(Box::new(header), true).await
-}
 
 /// The header of the answer.
 ///

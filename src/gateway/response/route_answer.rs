@@ -1,15 +1,13 @@
-//! Writes the answer of a route that has one in the place of an upstream: a redirection, or a fixed response.
+//! Makes the answer of a route that has one in the place of an upstream: a redirection, or a fixed response.
 
 use bytes::Bytes;
+use http::HeaderValue;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use http::{HeaderValue, Method};
 use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
 
 use super::cors_fields::CorsFields;
 use super::header_changes;
 use super::pending_fields::PendingFields;
-use super::problem::{Reuse, prepare_connection};
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
 use decision::cors::CorsAnswer;
@@ -25,28 +23,6 @@ pub struct AnswerFields<'a> {
     /// The changes of its route to the fields.
     pub changes: Option<&'a ResolvedChanges>,
     pub cors: Option<&'a CorsAnswer>,
-    pub reuse: Reuse,
-}
-
-/// Redirects the request.
-///
-/// # Errors
-/// If the client has gone.
-pub async fn redirect(
-    session: &mut Session,
-    code: u16,
-    location: HeaderValue,
-    fields: AnswerFields<'_>,
-) -> pingora::Result<()> {
-    write(session, redirection(code, location)?, Bytes::new(), fields).await
-}
-
-/// Answers the request.
-///
-/// # Errors
-/// If the client has gone.
-pub async fn respond(session: &mut Session, respond: &Respond, fields: AnswerFields<'_>) -> pingora::Result<()> {
-    write(session, response(respond)?, respond.body.clone(), fields).await
 }
 
 /// The header of a redirection, without the fields that every answer gets.
@@ -81,7 +57,7 @@ pub fn response(respond: &Respond) -> pingora::Result<ResponseHeader> {
 pub fn complete(
     header: &mut ResponseHeader,
     body: &Bytes,
-    AnswerFields { request_id, rate_limits, pending, changes, cors, .. }: AnswerFields<'_>,
+    AnswerFields { request_id, rate_limits, pending, changes, cors }: AnswerFields<'_>,
 ) -> pingora::Result<()> {
     if let Some(changes) = changes {
         header_changes::apply(changes, header)?;
@@ -98,20 +74,4 @@ pub fn complete(
 /// 8.6).
 pub fn has_length(header: &ResponseHeader) -> bool {
     !matches!(header.status.as_u16(), 204 | 304)
-}
-
-async fn write(
-    session: &mut Session,
-    mut header: ResponseHeader,
-    body: Bytes,
-    fields: AnswerFields<'_>,
-) -> pingora::Result<()> {
-    prepare_connection(session, fields.reuse);
-    complete(&mut header, &body, fields)?;
-    let empty = body.is_empty() || !has_length(&header) || session.req_header().method == Method::HEAD;
-    session.write_response_header(Box::new(header), empty).await?;
-    if !empty {
-        session.write_response_body(Some(body), true).await?;
-    }
-    Ok(())
 }

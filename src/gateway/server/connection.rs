@@ -17,7 +17,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::BytesMut;
 use metrics::Gauge;
-use pingora::apps::{HttpServerApp, ServerApp};
+use pingora::apps::ServerApp;
 use pingora::protocols::{ALPN, Stream};
 use pingora::server::ShutdownWatch;
 
@@ -29,6 +29,7 @@ use super::decision_clients::DecisionClients;
 use super::http1::application::Http1Application;
 use super::http1::{Http1Server, early_response};
 use super::http2::Http2Server;
+use super::http2::application::Http2Application;
 use super::http2::preface::find_protocol;
 use super::proxy_protocol_stage::ProxyProtocol;
 use super::scheme;
@@ -68,7 +69,7 @@ pub struct Http2Stage<A> {
 }
 
 #[async_trait]
-impl<H: Http1Application, A: HttpServerApp + Send + Sync + 'static> ServerApp for ConnectionServer<H, A> {
+impl<H: Http1Application, A: Http2Application> ServerApp for ConnectionServer<H, A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guard = match self.accept() {
             Ok(guard) => guard,
@@ -111,7 +112,7 @@ impl<H: Http1Application, A: HttpServerApp + Send + Sync + 'static> ServerApp fo
     }
 }
 
-impl<H: Http1Application, A: HttpServerApp + Send + Sync + 'static> ConnectionServer<H, A> {
+impl<H: Http1Application, A: Http2Application> ConnectionServer<H, A> {
     /// Serves a connection in the protocol that its client speaks.
     async fn serve_either(
         &self,

@@ -1,20 +1,16 @@
 //! The handle to a connection that a server passes to the application with every request.
 //!
-//! Pingora carries it as the connection's user context, but for HTTP/1 only. The HTTP/2 server passes its own in the digest of
-//! its sessions, without text for fields and without an offer to enforce the read timeout. A session without a handle is served
-//! too, in the general and slower way.
+//! To sessions of Pingora it goes as the connection's user context over HTTP/1, and in the digest over HTTP/2. A session without a
+//! handle is served too, in the general and slower way.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-use http::HeaderValue;
 
 use super::client_socket::ClientSocket;
 use super::connection_limits::{ConnectionLimits, UpstreamConnections};
 use super::tunnel_cut::TunnelCut;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
 use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
@@ -37,12 +33,8 @@ struct HandleState {
     closing: AtomicBool,
     /// The last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
     kept_request_id: AtomicU64,
-    /// In HTTP/2, the moment at which requests were last accepted, and that at which one was sent to its upstream whose wait has
-    /// not begun; 0: unknown.
+    /// In HTTP/2, the moment at which requests were last accepted; 0: unknown.
     accepted: AtomicU64,
-    forwarded: AtomicU64,
-    /// The address of the peer, as the value of a field.
-    peer_address: OnceLock<HeaderValue>,
     client_socket: OnceLock<Option<Arc<ClientSocket>>>,
 }
 
@@ -63,7 +55,6 @@ struct Http2State {
 #[derive(Debug, Default)]
 struct Http1State {
     pending_fields: PendingFields,
-    read_timeout: DelegatedReadTimeout,
     deadline: RequestDeadline,
     tunnel_cut: TunnelCut,
 }
@@ -96,8 +87,6 @@ impl ConnectionHandle {
             closing: AtomicBool::new(false),
             kept_request_id: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
-            forwarded: AtomicU64::new(0),
-            peer_address: OnceLock::new(),
             client_socket: OnceLock::new(),
         }))
     }
@@ -154,29 +143,6 @@ impl ConnectionHandle {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
 
-    /// Notes that a request is sent to its upstream and begins to wait: the next request that begins to wait need not read the
-    /// clock.
-    pub fn note_forwarded(&self, now: Timestamp) {
-        self.0.forwarded.store(now.0, Ordering::Relaxed);
-    }
-
-    /// The latest time at which a request of this connection was sent to its upstream, if no wait has begun with it. Removes it.
-    pub fn take_forwarded(&self) -> Option<Timestamp> {
-        known(self.0.forwarded.swap(0, Ordering::Relaxed))
-    }
-
-    /// The address of the peer as the value of a field. It is made once, because it is the same for all requests of a
-    /// connection.
-    ///
-    /// # Errors
-    /// If it cannot be made.
-    pub fn peer_address<E>(&self, make: impl FnOnce() -> Result<HeaderValue, E>) -> Result<HeaderValue, E> {
-        match self.0.peer_address.get() {
-            Some(address) => Ok(address.clone()),
-            None => make().map(|made| self.0.peer_address.get_or_init(|| made).clone()),
-        }
-    }
-
     /// The client's socket, which all requests of the connection share.
     pub fn client_socket(&self, make: impl FnOnce() -> Option<Arc<ClientSocket>>) -> Option<Arc<ClientSocket>> {
         self.0.client_socket.get_or_init(make).clone()
@@ -199,11 +165,6 @@ impl ConnectionHandle {
     /// The fields for the head of the next response; `None` where heads are not written as text.
     pub fn pending_fields(&self) -> Option<&PendingFields> {
         self.http1_state().map(|http1| &http1.pending_fields)
-    }
-
-    /// The upstream read timeout of the current request, as far as this connection enforces it; `None` where it does not.
-    pub fn read_timeout(&self) -> Option<&DelegatedReadTimeout> {
-        self.http1_state().map(|http1| &http1.read_timeout)
     }
 
     /// Ends the connection after the requests that are under way. For HTTP/2 only: HTTP/1 decides with each response.
@@ -247,24 +208,5 @@ mod tests {
         let kept: Vec<u64> = (1..=65).filter(|second| handle.keeps_request_id(Timestamp(second * 1_000_000))).collect();
         assert_eq!(kept, [1, 31, 61]);
         assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_request_id(Timestamp(1)));
-    }
-
-    #[test]
-    fn a_time_at_which_a_request_was_sent_is_taken_once() {
-        let handle = http2();
-        assert_eq!((handle.accepted(), handle.take_forwarded()), (None, None));
-        handle.note_accepted(Timestamp(3));
-        handle.note_forwarded(Timestamp(5));
-        assert_eq!((handle.take_forwarded(), handle.take_forwarded()), (Some(Timestamp(5)), None));
-        assert_eq!((handle.accepted(), handle.accepted()), (Some(Timestamp(3)), Some(Timestamp(3))));
-    }
-
-    #[test]
-    fn the_address_of_the_peer_is_made_once() {
-        let handle = http2();
-        assert_eq!(handle.peer_address(|| Err(())), Err(()));
-        let address = HeaderValue::from_static("192.0.2.1");
-        assert_eq!(handle.peer_address(|| Ok::<_, ()>(address.clone())), Ok(address.clone()));
-        assert_eq!(handle.peer_address(|| Err(())), Ok(address));
     }
 }

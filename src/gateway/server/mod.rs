@@ -4,7 +4,7 @@
 
 pub mod client_socket;
 pub mod connection;
-mod connection_guard;
+pub mod connection_guard;
 pub mod connection_handle;
 pub mod connection_limits;
 mod connections_per_client;

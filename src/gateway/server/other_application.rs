@@ -36,8 +36,10 @@ impl ServeHttp for Echo {
     }
 }
 
+type EchoServer = ConnectionServer<SessionApplication<Echo>, SessionApplication<Echo>>;
+
 /// The server of one listener, with an application that is not the proxy, and its metrics.
-fn server(config: &str) -> (Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, Metrics) {
+fn server(config: &str) -> (Arc<EchoServer>, Metrics) {
     let (state, metrics) = state(config);
     let http1 = Http1Server {
         app: Arc::new(SessionApplication(Arc::new(Echo))),
@@ -62,7 +64,7 @@ fn server(config: &str) -> (Arc<ConnectionServer<SessionApplication<Echo>, Echo>
 }
 
 /// The bytes that a client reads until the connection is closed, if it sends these parts of requests one after the other.
-async fn converse(server: &Arc<ConnectionServer<SessionApplication<Echo>, Echo>>, parts: &[&str]) -> String {
+async fn converse(server: &Arc<EchoServer>, parts: &[&str]) -> String {
     let (mut client, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);
     let server = Arc::clone(server);

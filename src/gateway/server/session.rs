@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use http::header::EXPECT;
 use pingora::proxy::Session;
 
 use crate::gateway::server::client_socket::ClientSocket;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::{scheme, websocket};
+use crate::gateway::server::scheme;
 use request::scheme::Scheme;
 use stores::Caller;
 
@@ -34,18 +33,6 @@ pub fn connection(session: &Session) -> Option<ConnectionHandle> {
 /// The scheme of the client's connection.
 pub fn scheme(session: &Session) -> Scheme {
     scheme::of_digest(session.digest().and_then(|digest| digest.ssl_digest.as_ref()))
-}
-
-/// Whether the client asks for a WebSocket, after which Pingora no longer knows where the request ends. Other upgrades are never
-/// tunnels here: their requests end where their heads say.
-pub fn asks_for_websocket(session: &Session) -> bool {
-    websocket::is_request(session.req_header())
-}
-
-/// Whether the request body is incomplete. Requests with `Expect: 100-continue` do not count: their clients may be waiting
-/// for us.
-pub fn is_waiting_for_client(session: &mut Session) -> bool {
-    !session.is_body_done() && !session.req_header().headers.contains_key(EXPECT)
 }
 
 /// The status code of the response that has been sent; an interim response (1xx) does not count.

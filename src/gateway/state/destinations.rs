@@ -9,7 +9,7 @@ use crate::gateway::telemetry::labels::NO_ROUTE;
 use crate::gateway::telemetry::metrics::{Metrics, RESPONSES, RouteMetrics, UpstreamMetrics};
 use crate::gateway::upstream::Upstream;
 use base::time::Micros;
-use config::{Config, Protocol};
+use config::Config;
 use rules::route::UpstreamId;
 use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
@@ -62,10 +62,6 @@ pub struct Destinations {
     /// `unrouted`.
     decided: Arc<Destination>,
     upstreams: Vec<UpstreamOfRoute>,
-    /// Whether any route has a timeout for whole requests.
-    pub have_total_timeouts: bool,
-    /// Whether any upstream speaks HTTP/2.
-    pub have_http2_upstreams: bool,
 }
 
 impl Destinations {
@@ -121,14 +117,7 @@ impl Destinations {
             .map(|one| one.route.route())
             .collect();
         series.keep(RESPONSES, "route", &names);
-        let is_bounded = |route: &Route| {
-            let own = route.forwarding.as_ref().and_then(|forwarding| forwarding.overrides.timeouts.total);
-            own.is_some_and(|own| own.micros().is_some())
-        };
-        let have_total_timeouts = upstreams.iter().any(|one| one.upstream.total_timeout().is_some())
-            || config.routes.routes().iter().any(is_bounded);
-        let have_http2_upstreams = config.upstreams.iter().any(|one| one.protocol != Protocol::Http1);
-        Destinations { by_route, unrouted, decided, upstreams, have_total_timeouts, have_http2_upstreams }
+        Destinations { by_route, unrouted, decided, upstreams }
     }
 
     /// The destination of a chosen route.

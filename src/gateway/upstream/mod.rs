@@ -12,7 +12,6 @@ mod hashing;
 mod health;
 mod health_probe;
 mod join_all;
-pub mod read_timeout;
 pub mod request_deadline;
 mod resolver;
 mod retry_budget;
@@ -25,7 +24,7 @@ pub use endpoint_counts::Availability;
 pub use failure::{EndpointFailure, UpstreamError};
 pub use hashing::BalanceKey;
 pub use health::HealthChange;
-pub use selection::{Alternatives, Choice, Selection, Turn};
+pub use selection::{Choice, Turn};
 
 #[cfg(test)]
 use std::net::SocketAddr;

@@ -1,19 +1,14 @@
-//! Holds the deadline of the current request of a client connection (`timeouts.total`).
-//!
-//! The proxy sets it, and the connection enforces it, as with the [read timeout](super::read_timeout). A stream of HTTP/2 has
-//! its own, which its request carries with its head: [`RequestDeadline::of_stream`].
+//! Holds the deadline of the current request of a client connection (`timeouts.total`), which the connection enforces.
 
-use std::sync::Arc;
+use std::fmt;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-use http::request::Parts;
 
 use base::time::Timestamp;
 
 const NONE: u64 = u64::MAX;
 
-/// The deadline of the current request on one client connection, or of a stream. Only the tasks of that connection or stream use
-/// it.
+/// The deadline of the current request on one client connection. Only the task of that connection uses it.
 #[derive(Debug)]
 pub struct RequestDeadline(AtomicU64);
 
@@ -24,18 +19,6 @@ impl Default for RequestDeadline {
 }
 
 impl RequestDeadline {
-    /// Gives a request of HTTP/2 a deadline of its own.
-    pub fn attach(head: &mut Parts) -> Arc<RequestDeadline> {
-        let deadline = Arc::new(RequestDeadline::default());
-        head.extensions.insert(Arc::clone(&deadline));
-        deadline
-    }
-
-    /// The deadline that a request of HTTP/2 carries.
-    pub fn of_stream(head: &Parts) -> Option<&RequestDeadline> {
-        head.extensions.get::<Arc<RequestDeadline>>().map(|deadline| &**deadline)
-    }
-
     pub fn set(&self, deadline: Timestamp) {
         self.0.store(deadline.0, Ordering::Relaxed);
     }
@@ -52,3 +35,21 @@ impl RequestDeadline {
         }
     }
 }
+
+/// The request has taken longer than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamTimedOut;
+
+impl From<UpstreamTimedOut> for io::Error {
+    fn from(timed_out: UpstreamTimedOut) -> io::Error {
+        io::Error::new(io::ErrorKind::TimedOut, timed_out)
+    }
+}
+
+impl fmt::Display for UpstreamTimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request took too long")
+    }
+}
+
+impl std::error::Error for UpstreamTimedOut {}

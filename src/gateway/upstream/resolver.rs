@@ -206,7 +206,7 @@ mod tests {
     fn used(upstream: &Upstream, requests: usize) -> Vec<u8> {
         let one = |_| {
             let selected = upstream.select(Choice { turn: Turn::Next, key: None }, |_| false, || Timestamp(1)).ok()?;
-            match selected.attempt.endpoint.address.inet()?.ip() {
+            match selected.endpoint.address.inet()?.ip() {
                 IpAddr::V4(address) => Some(address.octets()[3]),
                 IpAddr::V6(_) => None,
             }

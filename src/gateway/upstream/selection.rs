@@ -15,13 +15,6 @@ use base::endpoint_address::EndpointAddress;
 use base::time::Timestamp;
 use config::Balance;
 
-/// The selected endpoint of a request.
-#[derive(Debug)]
-pub struct Selection {
-    pub attempt: Attempt,
-    pub alternatives: Alternatives,
-}
-
 /// The conditions of a selection, for a first attempt or a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -40,13 +33,6 @@ pub enum Turn {
     Drawn,
 }
 
-/// Whether a request that fails at its endpoint may be sent to another one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alternatives {
-    None,
-    Some,
-}
-
 impl Upstream {
     /// Selects the endpoint of a request, which has already failed at those for which `failed_at` holds. `now` is called only if
     /// an endpoint has been ejected.
@@ -58,30 +44,22 @@ impl Upstream {
         choice: Choice,
         failed_at: impl Fn(&EndpointAddress) -> bool,
         now: impl Fn() -> Timestamp + Copy,
-    ) -> Result<Selection, UpstreamError> {
+    ) -> Result<Attempt, UpstreamError> {
         let pool = self.pool.load();
         if choice.turn == Turn::Next {
             self.begin();
         }
-        let (endpoint, alternatives) = match pool.endpoints.as_slice() {
+        let endpoint = match pool.endpoints.as_slice() {
             [] => return Err(UpstreamError::Unresolved),
             // A single one has no choice to make.
-            [only] => (only, Alternatives::None),
-            _ => {
-                let alternatives = match self.settings.retries.max {
-                    0 => Alternatives::None,
-                    _ => Alternatives::Some,
-                };
-                let endpoint = self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?;
-                (endpoint, alternatives)
-            }
+            [only] => only,
+            _ => self.balanced(&pool, choice, &failed_at, now).ok_or(UpstreamError::Busy)?,
         };
-        let attempt = match self.settings.max_connections {
-            None => Attempt::new(Arc::clone(endpoint)),
+        match self.settings.max_connections {
+            None => Ok(Attempt::new(Arc::clone(endpoint))),
             // Of several requests that see the last room at the same time, one gets it.
-            Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy)?,
-        };
-        Ok(Selection { attempt, alternatives })
+            Some(most) => Attempt::within(most, Arc::clone(endpoint)).ok_or(UpstreamError::Busy),
+        }
     }
 
     /// Whether the endpoint may have one more request.

@@ -11,6 +11,9 @@ use crate::support::{Gateway, GatewayBuilder, Upstream, eventually, now, short_o
 /// A call of gRPC.
 const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
 
+/// The window of a client's connection, in which one response that is not read leaves room for others.
+const WIDE: u32 = 1 << 20;
+
 /// A gateway with one thread, whose requests share a connection to this upstream.
 fn before_http2(upstream: &Http2Upstream) -> GatewayBuilder {
     Gateway::before_url("").with(&format!(
@@ -63,7 +66,7 @@ fn messages_that_are_not_read_end_no_other_call_of_the_same_connection_to_the_up
     let messages = short_or_long(20_000, 40_000);
     let upstream = Http2Upstream::start();
     let gateway = before_http2(&upstream).start();
-    let mut clients: Vec<_> = (0..CALLS).map(|_| Http2Client::connect(gateway.http)).collect();
+    let mut clients: Vec<_> = (0..CALLS).map(|_| Http2Client::connect_wide(gateway.http, WIDE)).collect();
     let path = format!("/messages/{messages}");
     let begin = |client: &mut Http2Client| {
         let mut call = client.begin("POST", &path, CALL, false);
@@ -109,7 +112,7 @@ fn messages_that_a_client_reads_slowly_end_no_other_call_of_its_connection() {
     let messages = short_or_long(30_000, 100_000);
     let upstream = Http2Upstream::start();
     let gateway = before_http2(&upstream).start();
-    let mut client = Http2Client::connect(gateway.http);
+    let mut client = Http2Client::connect_wide(gateway.http, WIDE);
     let mut call = client.begin("POST", &format!("/messages/{messages}"), CALL, false);
     call.write(b"", true).unwrap();
     let mut call = call.streaming().unwrap();

@@ -12,6 +12,7 @@ mod lying_upstreams;
 mod malformed_responses;
 mod messages;
 mod pipelining;
+mod protocol_pairs;
 mod request_heads;
 mod response_buffers;
 mod responses;

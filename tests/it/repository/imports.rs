@@ -42,7 +42,7 @@ pub fn crate_of(path: &Path) -> String {
     }
 }
 
-/// The crate of a source file and its modules: `["tollgate", "gateway", "proxy"]` for `src/gateway/proxy/mod.rs`.
+/// The crate of a source file and its modules: `["tollgate", "gateway", "forward"]` for `src/gateway/forward/mod.rs`.
 pub fn module(path: &Path) -> Vec<String> {
     let own = crate_of(path);
     let inner = path.iter().skip_while(|part| *part != "src").skip(1).collect::<PathBuf>().with_extension("");

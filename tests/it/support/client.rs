@@ -16,6 +16,8 @@ pub struct Response {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: String,
+    /// Of a body in chunks.
+    pub trailers: Vec<(String, String)>,
 }
 
 impl Response {
@@ -76,6 +78,11 @@ impl Client {
         self.stream.write_all(bytes)
     }
 
+    /// Its stream, to write while responses are read.
+    pub fn writer(&self) -> TcpStream {
+        self.stream.try_clone().unwrap()
+    }
+
     pub fn port(&self) -> u16 {
         self.stream.local_addr().unwrap().port()
     }
@@ -96,7 +103,7 @@ impl Client {
         let body = if method == "HEAD" || matches!(response.status, 101 | 204 | 304) {
             Vec::new()
         } else if response.field("transfer-encoding").is_some() {
-            self.chunked()?
+            self.chunked(&mut response.trailers)?
         } else if let Some(length) = response.field("content-length") {
             self.take(length.parse().unwrap())?
         } else {
@@ -121,7 +128,7 @@ impl Client {
         let fields: Vec<_> = lines
             .map(|line| line.split_once(':').map(|(name, value)| (name.to_owned(), value.trim().to_owned())).unwrap())
             .collect();
-        Ok(Response { status, fields, body: String::new() })
+        Ok(Response { status, fields, body: String::new(), trailers: Vec::new() })
     }
 
     /// Reads the head of a response and the first part of its body.
@@ -158,18 +165,21 @@ impl Client {
         come
     }
 
-    fn chunked(&mut self) -> io::Result<Vec<u8>> {
+    fn chunked(&mut self, trailers: &mut Vec<(String, String)>) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
             let line = self.line()?;
             let size = usize::from_str_radix(line.trim(), 16).unwrap();
             if size == 0 {
-                // Trailers.
-                while !self.line()?.trim().is_empty() {}
-                return Ok(body);
+                break;
             }
             body.extend(self.take(size)?);
             self.line()?;
+        }
+        loop {
+            let line = self.line()?;
+            let Some((name, value)) = line.split_once(':') else { return Ok(body) };
+            trailers.push((name.to_owned(), value.trim().to_owned()));
         }
     }
 

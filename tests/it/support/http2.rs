@@ -61,6 +61,14 @@ impl Http2Client {
         Http2Client::over(runtime, stream, "a.test")
     }
 
+    /// The same with room for so many bytes of all responses that are not read: more than for those of one of them.
+    pub fn connect_wide(address: SocketAddr, window: u32) -> Http2Client {
+        let runtime = runtime();
+        let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Http2Client::with_window(runtime, stream, "a.test", Some(window))
+    }
+
     /// Over TLS, for this name.
     pub fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> Http2Client {
         Http2Client::over_tls(settings, TcpStream::connect(address).unwrap(), name)
@@ -87,7 +95,19 @@ impl Http2Client {
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         authority: &str,
     ) -> Http2Client {
+        Http2Client::with_window(runtime, stream, authority, None)
+    }
+
+    fn with_window(
+        runtime: Arc<Runtime>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        authority: &str,
+        window: Option<u32>,
+    ) -> Http2Client {
         let mut options = h2::client::Builder::new();
+        if let Some(window) = window {
+            options.initial_connection_window_size(window);
+        }
         // It may leave any number of small parts unread.
         options.data_frame_budget(1 << 30);
         let (sender, connection) = runtime.block_on(options.handshake(stream)).unwrap();
@@ -171,6 +191,21 @@ impl Http2Request {
         self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
 
+    /// Ends the body with trailers.
+    pub fn end_with(&mut self, trailers: HeaderMap) {
+        self.body.send_trailers(trailers).unwrap();
+    }
+
+    /// Waits for an interim response.
+    ///
+    /// # Errors
+    /// If the stream is reset, or the connection closed.
+    pub fn interim(&mut self) -> Result<Response<()>, h2::Error> {
+        let interim = std::future::poll_fn(|cx| self.response.poll_informational(cx));
+        let interim = async { tokio::time::timeout(TIMEOUT, interim).await.expect("no interim response") };
+        self.runtime.block_on(interim).expect("no interim response")
+    }
+
     pub fn reset(mut self) {
         self.body.send_reset(h2::Reason::CANCEL);
     }
@@ -251,6 +286,11 @@ impl Http2Streaming {
             }
             rest.extend(part);
         }
+    }
+
+    /// Hands over a further part of the request, which is sent as the server takes it.
+    pub fn write_ahead(&mut self, part: &[u8], end: bool) {
+        self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
 
     /// Writes a further part of the request.

@@ -21,8 +21,7 @@ use super::timers::poll_on_wake::PollOnWake;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::upstream::read_timeout::{DelegatedReadTimeout, Offer, UpstreamTimedOut};
-use crate::gateway::upstream::request_deadline::RequestDeadline;
+use crate::gateway::upstream::request_deadline::{RequestDeadline, UpstreamTimedOut};
 use base::time::Clock;
 
 /// How many bytes of a next request are read while one is being served.
@@ -146,12 +145,6 @@ impl DownstreamStream {
         self.framing = framing;
         self.client_timeout = client_timeout;
         self.restart();
-        // While a complete request waits for its response, Pingora polls this stream for a client that closes it; and for what a
-        // client sends that wants a tunnel.
-        let complete = matches!(framing, BodyFraming::Nothing | BodyFraming::Tunnel);
-        if let Some(read_timeout) = self.handle.read_timeout() {
-            read_timeout.begin(if complete { Offer::Offered } else { Offer::NotOffered });
-        }
         // What follows the head of a tunnel is Pingora's already.
         let whole = self.unparsed.len() == head || framing == BodyFraming::Tunnel;
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
@@ -263,7 +256,7 @@ impl DownstreamStream {
                 if let Poll::Ready(cut) = self.poll_cut(cx) {
                     return Poll::Ready(Err(cut));
                 }
-                return self.poll_upstream_timeouts(cx).map(Err);
+                return self.poll_request_deadline(cx).map(Err);
             }
             Poll::Pending => {
                 if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
@@ -286,13 +279,12 @@ impl DownstreamStream {
         Poll::Ready(Ok(advance))
     }
 
-    /// Ready once the client has closed the connection, for which Pingora polls while it waits for the upstream; or once the
-    /// upstream has been waited for too long, if the proxy has delegated that. Bytes that arrive are kept.
+    /// Ready once the client has closed the connection, or the request has taken longer than it may. Bytes that arrive are kept.
     pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Poll::Ready(closed) = self.poll_read_end(cx) {
             return Poll::Ready(closed);
         }
-        self.poll_upstream_timeouts(cx).map(Err)
+        self.poll_request_deadline(cx).map(Err)
     }
 
     /// Ready once the client has closed the connection. Bytes that arrive are kept.
@@ -307,19 +299,6 @@ impl DownstreamStream {
             return Poll::Ready(Ok(()));
         }
         Poll::Pending
-    }
-
-    /// Ready once the upstream has been waited for too long.
-    fn poll_upstream_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
-            return Poll::Ready(expired);
-        }
-        let Some(timeout) = self.handle.read_timeout().and_then(DelegatedReadTimeout::get) else {
-            return Poll::Pending;
-        };
-        ready!(self.upstream_timer.poll(timeout, cx));
-        self.end = Some(End::UpstreamTimedOut);
-        Poll::Ready(UpstreamTimedOut.into())
     }
 
     /// Ready once the request has taken longer than it may, if that is bounded.

@@ -15,7 +15,6 @@ use super::lingering_close::reset_at_close;
 use super::request_body::{BodyError, BodyFraming, Part, PartKind};
 use crate::gateway::runtime::response_buffers::BuffersFull;
 use crate::gateway::server::tls::EncryptedStream;
-use crate::gateway::upstream::read_timeout::Offer;
 use base::time::{Micros, Timestamp};
 
 /// How many bytes of a body in chunks are read at once, before they are decoded.
@@ -51,9 +50,6 @@ impl DownstreamStream {
         self.framing = framing;
         self.client_timeout = client_timeout;
         self.restart();
-        if let Some(read_timeout) = self.handle.read_timeout() {
-            read_timeout.begin(Offer::NotOffered);
-        }
         // A buffer that is given away whole stays unshared, and is then frozen without a copy.
         let unparsed = self.unparsed();
         if unparsed.len() == head { std::mem::take(unparsed) } else { unparsed.split_to(head) }

@@ -3,7 +3,6 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
@@ -11,7 +10,6 @@ use tokio::io::AsyncWrite;
 use super::downstream_stream::{DownstreamStream, End};
 use crate::gateway::response::pending_fields::ResponseStart;
 use crate::gateway::runtime::write_backpressure::StallEnd;
-use crate::gateway::upstream::read_timeout::DelegatedReadTimeout;
 
 /// The most parts of a response that Pingora reads ahead while others are written: five, and one in another buffer.
 const READ_AHEAD_PARTS: usize = 6;
@@ -110,9 +108,8 @@ impl DownstreamStream {
         {
             return Poll::Ready(Err(cut));
         }
-        let tunnel = self.handle.read_timeout().and_then(DelegatedReadTimeout::tunnel);
-        let timeout = tunnel.map_or(self.client_timeout, Duration::from);
-        let end = ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, (timeout, held), cx));
+        let stalled = (self.client_timeout, held);
+        let end = ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, stalled, cx));
         self.end = Some(End::Stalled);
         Poll::Ready(Err(match end {
             StallEnd::TimedOut => io::ErrorKind::TimedOut.into(),
@@ -124,6 +121,7 @@ impl DownstreamStream {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use http::HeaderValue;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::downstream_stream::{DownstreamStream, End};
 use super::request_body::BodyFraming;
-use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
+use crate::gateway::upstream::request_deadline::UpstreamTimedOut;
 
 impl AsyncRead for DownstreamStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -5,18 +5,19 @@
 //! except while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. The
 //! bounds of a connection are here; those of a request are in its [`session`].
 
+pub mod application;
 mod early_response;
 mod flood_limit;
 pub mod frame_counts;
 mod frame_watch;
-mod lingering_stream;
+pub mod lingering_stream;
 mod pingora_session;
 pub mod preface;
-mod received_body;
+pub mod received_body;
 mod request_head;
 mod session;
-mod streams;
-mod upstream_wait;
+pub mod streams;
+pub mod upstream_wait;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -28,9 +29,7 @@ use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
-use pingora::apps::HttpServerApp;
-use pingora::http::{RequestHeader, ResponseHeader};
-use pingora::protocols::http::ServerSession;
+use pingora::http::ResponseHeader;
 use pingora::protocols::raw_connect::ProxyDigest;
 use pingora::protocols::{Digest, Stream};
 use pingora::server::ShutdownWatch;
@@ -46,7 +45,7 @@ use super::http1::reusable_timer::ReusableTimer;
 use super::server_state::ServerState;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
-use crate::gateway::upstream::request_deadline::RequestDeadline;
+use application::{ClientStream, Http2Application, Http2Request};
 use base::time;
 use base::time::{Micros, Timestamp};
 use config::Bounds;
@@ -54,7 +53,6 @@ use flood_limit::FloodLimit;
 use frame_counts::FrameCounts;
 use frame_watch::FrameWatch;
 use received_body::{ReceivedBody, WaitingBody};
-use session::{Http2Session, StreamLimits};
 use streams::Streams;
 
 /// How long a client may stay without a stream after a GOAWAY; also how long a client whose connection has failed may take to
@@ -77,7 +75,7 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 const PARTS_PER_SWEEP: u32 = 64;
 
 /// The most bytes of a response that wait in a stream for its client.
-const SEND_BUFFER: usize = 64 << 10;
+pub const SEND_BUFFER: usize = 64 << 10;
 
 /// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
 const MOST_ERRORS: usize = 200;
@@ -107,7 +105,7 @@ enum Event {
     Broken,
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> Http2Server<A> {
+impl<A: Http2Application> Http2Server<A> {
     /// Serves the streams of a connection, until it is closed. `prefix` has already been read of it.
     pub async fn serve(
         &self,
@@ -208,7 +206,7 @@ struct Http2Connection<'s, A> {
     failed_at: Option<Timestamp>,
 }
 
-impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
+impl<A: Http2Application> Http2Connection<'_, A> {
     async fn serve(mut self, shutdown: &ShutdownWatch) {
         let mut watch = shutdown.clone();
         let mut leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
@@ -368,10 +366,10 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
         let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
         let most = bounds.body_bytes.unwrap_or(u64::MAX);
         let is_extra = |method: &[u8]| snapshot.config.has_extra_method(method);
-        let rejection = match request_head::check(&mut head, &size, is_extra) {
-            Ok(Some(length)) if length > most => Some(HeadRejection::Body(BodyError::TooLong)),
-            Ok(_) => None,
-            Err(error) => Some(HeadRejection::Invalid(error)),
+        let (length, rejection) = match request_head::check(&mut head, &size, is_extra) {
+            Ok(Some(length)) if length > most => (None, Some(HeadRejection::Body(BodyError::TooLong))),
+            Ok(length) => (length, None),
+            Err(error) => (None, Some(HeadRejection::Invalid(error))),
         };
         let (guard, counted) = self.streams.begin(bounds.streams_per_client());
         if rejection.is_some() || counted.is_err() {
@@ -391,20 +389,21 @@ impl<A: HttpServerApp + Send + Sync + 'static> Http2Connection<'_, A> {
             }
             return;
         }
-        let deadline = snapshot.destinations.have_total_timeouts.then(|| RequestDeadline::attach(&mut head));
-        // Already on the heap: what starts a task moves its future several times.
-        let session = Box::new(Http2Session::new(
-            RequestHeader::from(head),
-            (!body.is_end_stream()).then(|| self.receive(body)),
-            respond,
-            StreamLimits { client_timeout: bounds.body_timeout.into(), body_bytes: most, deadline },
-            Arc::clone(&self.digest),
-            guard,
-        ));
+        let request = Http2Request {
+            head,
+            length,
+            stream: ClientStream {
+                body: (!body.is_end_stream()).then(|| self.receive(body)),
+                respond,
+                client_timeout: bounds.body_timeout.into(),
+                body_bytes: most,
+                guard,
+            },
+            handle: self.handle.clone(),
+            digest: Arc::clone(&self.digest),
+        };
         let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
         // The runtime has one thread: the stream stays where its connection is.
-        tokio::spawn(async move {
-            app.process_new_http(ServerSession::new_custom(session), &shutdown).await;
-        });
+        tokio::spawn(async move { app.serve(request, &shutdown).await });
     }
 }

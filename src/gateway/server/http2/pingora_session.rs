@@ -54,11 +54,6 @@ impl Session for Http2Session {
     }
 
     async fn response_duplex_vec(&mut self, tasks: Vec<HttpTask>) -> Result<bool> {
-        self.restart_read_timeout();
-        self.note_read_ahead(tasks.iter().filter_map(|task| match task {
-            HttpTask::Body(body, _) => body.as_ref(),
-            _ => None,
-        }));
         let mut ended = false;
         for task in tasks {
             ended |= match task {
@@ -91,10 +86,8 @@ impl Session for Http2Session {
         Ok(ended)
     }
 
-    /// Sets the timeout of the upstream, which the proxy delegates. The client's are the limits of the listener.
-    fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.delegate_read_timeout(timeout);
-    }
+    /// Does nothing: the timeouts of the client are the limits of the listener.
+    fn set_read_timeout(&mut self, _: Option<Duration>) {}
 
     fn get_read_timeout(&self) -> Option<Duration> {
         None

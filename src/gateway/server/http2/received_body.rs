@@ -1,4 +1,4 @@
-//! Holds the body of a request as its client sends it, until it is read.
+//! Holds the body of a message as its peer sends it, until it is read.
 //!
 //! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read. So
 //! the loop of a connection [takes out](WaitingBody::take_out) the parts of requests that do not read them yet: those that wait
@@ -11,6 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use h2::RecvStream;
+use http::HeaderMap;
 use parking_lot::Mutex;
 
 /// Parts below this length are copied, so that none of them holds the memory into which others were read.
@@ -72,6 +73,26 @@ impl ReceivedBody {
         Poll::Ready(Some(Ok(part)))
     }
 
+    /// The trailers, after the end of the body.
+    ///
+    /// # Errors
+    ///
+    /// If the peer reset the stream, or its connection failed.
+    pub fn poll_trailers(&self, cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
+        self.0.lock().stream.poll_trailers(cx)
+    }
+
+    /// Takes the arrived parts out of the h2 crate, and wakes the task when more arrive. Their window stays used.
+    pub fn poll_take_out(&self, cx: &mut Context<'_>) {
+        self.0.lock().take_out(cx);
+    }
+
+    /// The bytes that are held here.
+    pub fn held(&self) -> usize {
+        let state = self.0.lock();
+        state.small.len() + state.waiting.iter().map(Bytes::len).sum::<usize>()
+    }
+
     /// Whether the whole body is known to have been read, without reading on.
     pub fn is_at_end(&self) -> bool {
         let state = self.0.lock();
@@ -91,15 +112,18 @@ impl WaitingBody {
         let state = &mut *body.lock();
         // The h2 crate knows one waker of a stream: that of its reader, whom whatever comes next has to wake.
         let reader = state.reader.clone();
-        let mut cx = Context::from_waker(reader.as_ref().unwrap_or(Waker::noop()));
-        // An end or an error is found again by the reader.
-        while let Poll::Ready(Some(Ok(part))) = state.stream.poll_data(&mut cx) {
-            state.push(part);
-        }
+        state.take_out(&mut Context::from_waker(reader.as_ref().unwrap_or(Waker::noop())));
     }
 }
 
 impl State {
+    fn take_out(&mut self, cx: &mut Context<'_>) {
+        // An end or an error is found again by the reader.
+        while let Poll::Ready(Some(Ok(part))) = self.stream.poll_data(cx) {
+            self.push(part);
+        }
+    }
+
     fn push(&mut self, part: Bytes) {
         if part.len() < SMALL {
             if self.small.len() + part.len() > JOINED {

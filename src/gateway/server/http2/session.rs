@@ -26,14 +26,8 @@ use super::SEND_BUFFER;
 use super::lingering_stream::linger;
 use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
-use super::upstream_wait::UpstreamWait;
 use crate::gateway::runtime::write_backpressure::{StallEnd, WriteStall};
 use crate::gateway::server::http1::BodyError;
-use crate::gateway::upstream::read_timeout::UpstreamTimedOut;
-use crate::gateway::upstream::request_deadline::RequestDeadline;
-
-/// The most parts of a response that Pingora reads ahead while others are written: five, and one in another buffer.
-const READ_AHEAD_PARTS: usize = 6;
 
 /// The limits of the request of a stream.
 #[derive(Debug)]
@@ -42,8 +36,6 @@ pub struct StreamLimits {
     pub client_timeout: Duration,
     /// The largest body, in bytes.
     pub body_bytes: u64,
-    /// The deadline, once the proxy has set it; `None` where no request has one.
-    pub deadline: Option<Arc<RequestDeadline>>,
 }
 
 pub struct Http2Session {
@@ -56,8 +48,6 @@ pub struct Http2Session {
     body_deadline: Option<Pin<Box<Sleep>>>,
     body_read: usize,
     limits: StreamLimits,
-    deadline_timer: DeadlineTimer,
-    upstream_wait: UpstreamWait,
     responder: Responder,
     /// The head of the response, without its fields.
     response: Option<ResponseHeader>,
@@ -65,21 +55,8 @@ pub struct Http2Session {
     response_done: bool,
     body_sent: usize,
     write_stall: Option<WriteStall>,
-    /// The most bytes that may be held of the response, besides those that are being written.
-    read_ahead: usize,
     digest: Arc<Digest>,
     guard: Option<StreamGuard>,
-}
-
-/// The timer for the deadline of the request.
-#[derive(Debug, Default)]
-enum DeadlineTimer {
-    /// No wait has begun, or there is no deadline.
-    #[default]
-    Unset,
-    Waiting(Pin<Box<Sleep>>),
-    /// It has expired: the response about that may be written.
-    Expired,
 }
 
 /// The state of the response.
@@ -104,14 +81,11 @@ impl Http2Session {
             body_deadline: None,
             body_read: 0,
             limits,
-            deadline_timer: DeadlineTimer::default(),
-            upstream_wait: UpstreamWait::default(),
             responder: Responder::Waiting(respond),
             response: None,
             response_done: false,
             body_sent: 0,
             write_stall: None,
-            read_ahead: 0,
             digest,
             guard: Some(guard),
         }
@@ -162,17 +136,7 @@ impl Http2Session {
         self.body_deadline = None;
     }
 
-    /// Sets the longest time in which the upstream sends nothing while [`Http2Session::watch_reset`] is polled.
-    pub(super) fn delegate_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.upstream_wait.delegate(timeout);
-    }
-
-    /// Restarts the wait, because the upstream has sent something.
-    pub(super) fn restart_read_timeout(&mut self) {
-        self.upstream_wait.restart();
-    }
-
-    /// Fails when the client resets the stream, or the upstream or the request has taken too long. Otherwise never returns.
+    /// Fails when the client resets the stream. Otherwise never returns.
     pub(super) async fn watch_reset(&mut self) -> Box<Error> {
         poll_fn(|cx| {
             let reset = match &mut self.responder {
@@ -182,34 +146,11 @@ impl Http2Session {
             let detail = match reset {
                 Poll::Ready(Ok(reason)) => format!("stream reset by the client: {}", reason.description()),
                 Poll::Ready(Err(error)) => error.to_string(),
-                Poll::Pending => return self.poll_upstream_timeouts(cx),
+                Poll::Pending => return Poll::Pending,
             };
             Poll::Ready(Error::explain(ErrorType::H2Error, detail).into_down())
         })
         .await
-    }
-
-    /// Ready once the upstream has sent nothing for too long.
-    fn poll_upstream_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
-        if let Poll::Ready(expired) = self.poll_deadline(cx) {
-            return Poll::Ready(expired);
-        }
-        let Some(guard) = &self.guard else { return Poll::Pending };
-        self.upstream_wait.poll(guard, cx).map(|()| timed_out())
-    }
-
-    /// Ready once the deadline of the request has passed, if it has one.
-    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Box<Error>> {
-        if matches!(self.deadline_timer, DeadlineTimer::Unset) {
-            let deadline = self.limits.deadline.as_ref().and_then(|deadline| deadline.get());
-            let Some((deadline, guard)) = deadline.zip(self.guard.as_ref()) else { return Poll::Pending };
-            let left = Duration::from(deadline.since(guard.clock().now()));
-            self.deadline_timer = DeadlineTimer::Waiting(Box::pin(tokio::time::sleep(left)));
-        }
-        let DeadlineTimer::Waiting(sleep) = &mut self.deadline_timer else { return Poll::Pending };
-        ready!(sleep.as_mut().poll(cx));
-        self.deadline_timer = DeadlineTimer::Expired;
-        Poll::Ready(timed_out())
     }
 
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
@@ -231,9 +172,6 @@ impl Http2Session {
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(downstream(ErrorType::ReadError, error))),
                 Poll::Ready(None) => self.body_done = true,
                 Poll::Pending => {
-                    if let Poll::Ready(expired) = self.poll_deadline(cx) {
-                        return Poll::Ready(Err(expired));
-                    }
                     let timeout = self.limits.client_timeout;
                     let deadline = self.body_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
                     ready!(deadline.as_mut().poll(cx));
@@ -263,12 +201,6 @@ impl Http2Session {
         self.response = Some(response);
         self.response_done = end;
         Ok(())
-    }
-
-    /// Notes that these parts of the response will be written, while Pingora has read others ahead.
-    pub(super) fn note_read_ahead<'p>(&mut self, parts: impl Iterator<Item = &'p Bytes>) {
-        let (sum, longest) = parts.fold((0, 0), |(sum, longest), part| (sum + part.len(), part.len().max(longest)));
-        self.read_ahead = sum + READ_AHEAD_PARTS * longest;
     }
 
     pub(super) async fn write_body(&mut self, mut body: Bytes, end: bool) -> Result<()> {
@@ -328,12 +260,9 @@ impl Http2Session {
                     return Poll::Ready(Err(Error::explain(ErrorType::WriteError, "stream closed").into_down()));
                 }
                 Poll::Pending => {
-                    if let Poll::Ready(expired) = self.poll_deadline(cx) {
-                        return Poll::Ready(Err(expired));
-                    }
                     let backpressure = self.guard.as_ref().and_then(|guard| guard.handle().write_backpressure());
                     let Some(backpressure) = backpressure else { return Poll::Pending };
-                    let stalled = (self.limits.client_timeout, SEND_BUFFER + wanted + self.read_ahead);
+                    let stalled = (self.limits.client_timeout, SEND_BUFFER + wanted);
                     let error = match ready!(backpressure.poll_stalled(&mut self.write_stall, stalled, cx)) {
                         StallEnd::TimedOut => {
                             Error::explain(ErrorType::WriteTimedout, "response not read by the client")
@@ -376,11 +305,6 @@ fn downstream(kind: ErrorType, error: h2::Error) -> Box<Error> {
     Error::because(kind, "HTTP/2 stream of the client", error).into_down()
 }
 
-/// The error of a timeout, as the stream of HTTP/1 reports it.
-fn timed_out() -> Box<Error> {
-    Error::because(ErrorType::ReadError, "request", io::Error::from(UpstreamTimedOut)).into_down()
-}
-
 fn invalid_body(error: BodyError) -> Box<Error> {
     let error = io::Error::new(io::ErrorKind::InvalidData, error);
     Error::because(ErrorType::ReadError, "request body", error).into_down()
@@ -388,9 +312,6 @@ fn invalid_body(error: BodyError) -> Box<Error> {
 
 impl Drop for Http2Session {
     fn drop(&mut self) {
-        if let Some(guard) = &self.guard {
-            self.upstream_wait.end(guard);
-        }
         if !self.response_done {
             return self.reset();
         }

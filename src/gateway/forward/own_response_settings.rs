@@ -3,14 +3,7 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use pingora::Result;
-use pingora::proxy::Session;
 
-use super::Proxy;
-use super::exchange::Exchange;
-use crate::gateway::enforcement::RequestPurpose;
-use crate::gateway::response::preflight;
-use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::Destination;
 use base::tls::identity::TlsIdentity;
 use config::Config;
@@ -44,9 +37,7 @@ impl OwnResponses {
             listener: request.listener.into(),
         }))
     }
-}
 
-impl OwnResponses {
     /// What CORS says of the request.
     pub fn cors(&self) -> Option<&CorsAnswer> {
         self.cors.as_ref()
@@ -69,36 +60,4 @@ impl OwnResponses {
         };
         pages.find(Some(&request), status).map(|(_, page)| page)
     }
-}
-
-impl Exchange {
-    /// What CORS says of the request.
-    pub fn cors(&self) -> Option<&CorsAnswer> {
-        self.own_responses.as_ref()?.cors.as_ref()
-    }
-
-    pub fn purpose(&self) -> RequestPurpose {
-        match self.cors() {
-            Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
-            _ => RequestPurpose::Ordinary,
-        }
-    }
-
-    /// The operator's own text for a response of this status to the request with this head.
-    pub fn page(&self, head: &Parts, status: u16) -> Option<&ErrorPage> {
-        let tls = self.connection.as_ref().and_then(ConnectionHandle::tls).map(|tls| tls.identity());
-        self.own_responses.as_ref()?.page(head, tls, self.destination.as_deref(), status)
-    }
-}
-
-/// Answers a preflight.
-///
-/// # Errors
-/// If the client has gone.
-pub async fn answer_preflight(proxy: &Proxy, session: &mut Session, exchange: &mut Exchange) -> Result<bool> {
-    if let Some(answer) = exchange.cors() {
-        preflight::write(session, answer, &exchange.request_id, exchange.pending_fields(), proxy.reuse()).await?;
-    }
-    exchange.answered = true;
-    Ok(true)
 }

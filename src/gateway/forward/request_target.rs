@@ -1,8 +1,5 @@
 //! Takes the target of a request apart, as it was sent.
 
-use http::Version;
-use pingora::http::RequestHeader;
-
 /// The parts of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTarget<'t> {
@@ -13,16 +10,6 @@ pub struct RequestTarget<'t> {
 }
 
 impl RequestTarget<'_> {
-    pub fn of(request: &RequestHeader) -> RequestTarget<'_> {
-        // The URI of a target that is not UTF-8 has other bytes. Over HTTP/2 there is only the URI.
-        match request.version {
-            Version::HTTP_2 => {
-                RequestTarget::parse(request.uri.path_and_query().map_or("/", |both| both.as_str()).as_bytes())
-            }
-            _ => RequestTarget::parse(request.raw_path()),
-        }
-    }
-
     pub fn parse(target: &[u8]) -> RequestTarget<'_> {
         let target = match target.first() {
             Some(b'/' | b'*') => target,

@@ -1,10 +1,8 @@
 //! Writes what TLS has verified of a client into `X-Forwarded-Client-Cert`, in the format of Envoy.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use base::tls::client_certificate::ClientCertificate;
-
-pub const NAME: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 /// The certificate as pairs of a name and a value. What cannot be in a field is left out.
 pub fn field(ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate) -> Option<HeaderValue> {

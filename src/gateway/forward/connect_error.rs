@@ -1,0 +1,55 @@
+//! Reads Pingora's errors of connections to upstreams: how one has failed, and what of it may be logged.
+
+use std::io;
+
+use pingora::{Error, ErrorType};
+
+use crate::gateway::telemetry::labels::UpstreamError;
+use base::tls::certificate_error::{self, UNVERIFIED};
+
+/// How the upstream has failed.
+pub fn upstream_error(error: &Error) -> UpstreamError {
+    let cause = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    if cause.is_some_and(|cause| cause.is::<rustls::Error>()) {
+        return UpstreamError::Tls;
+    }
+    match error.etype() {
+        ErrorType::ConnectTimedout => UpstreamError::ConnectTimeout,
+        ErrorType::ConnectRefused
+        | ErrorType::ConnectNoRoute
+        | ErrorType::ConnectError
+        | ErrorType::BindError
+        | ErrorType::SocketError => UpstreamError::ConnectFailed,
+        ErrorType::TLSHandshakeFailure if tls_context(error).contains(UNVERIFIED) => UpstreamError::Certificate,
+        ErrorType::InvalidCert
+        | ErrorType::TLSWantX509Lookup
+        | ErrorType::TLSHandshakeFailure
+        | ErrorType::TLSHandshakeTimedout
+        | ErrorType::HandshakeError => UpstreamError::Tls,
+        ErrorType::ReadTimedout => UpstreamError::ReadTimeout,
+        ErrorType::WriteTimedout => UpstreamError::WriteTimeout,
+        ErrorType::InvalidHTTPHeader => UpstreamError::InvalidAnswer,
+        _ => UpstreamError::Closed,
+    }
+}
+
+/// What has happened, without bytes of the peer's: Pingora's own text contains the whole of an invalid head.
+pub fn describe(error: &Error) -> String {
+    let kind = error.etype().as_str();
+    match error.root_cause().downcast_ref::<io::Error>() {
+        Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
+        // Of the peer's bytes it has the names of its certificate.
+        None if *error.etype() == ErrorType::TLSHandshakeFailure => {
+            let said = certificate_error::of_server(tls_context(error));
+            // What Pingora says before the reason names no more than the kind.
+            let reason = said.find(UNVERIFIED).and_then(|at| said.get(at..)).unwrap_or(&said);
+            format!("{kind}: {reason}")
+        }
+        None => kind.to_owned(),
+    }
+}
+
+/// What Pingora says of a handshake that has failed: of what rustls says it keeps the text.
+fn tls_context(error: &Error) -> &str {
+    error.context.as_ref().map_or("", |context| context.as_str())
+}

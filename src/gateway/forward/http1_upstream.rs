@@ -1,0 +1,177 @@
+//! The upstream's side of an exchange over HTTP/1.1, for a client that does not speak it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use pingora::protocols::Stream;
+use tokio::io::AsyncWrite;
+
+use super::body_part::BodyPart;
+use super::chunked::{Coding, chunk};
+use super::client::BUFFER;
+use super::download::{Download, ResponseFraming};
+use super::fault::{Stage, UpstreamFault};
+use super::http1_response_head::{ResponseBody, ResponseHead};
+use super::relay_sides::{HasBody, UpstreamSide};
+use super::trailers::LAST_CHUNK;
+use super::transfer::{FIRST_READ, poll_fill};
+use crate::gateway::server::http1::request_body::Chunks;
+use crate::gateway::server::http1::request_head::Size;
+
+/// One request at an upstream of HTTP/1.1.
+#[derive(Debug)]
+pub struct Http1Upstream {
+    pub stream: Stream,
+    out: Vec<u8>,
+    written: usize,
+    flushed: bool,
+    coding: Coding,
+    /// Whether the upstream has been sent a byte of the request.
+    pub has_begun: bool,
+    download: Download,
+    read: usize,
+    size: Size,
+}
+
+impl Http1Upstream {
+    /// `head` is what is sent first.
+    pub fn new(stream: Stream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
+        Http1Upstream {
+            stream,
+            out: head,
+            written: 0,
+            flushed: true,
+            coding,
+            has_begun: false,
+            download: Download::default(),
+            read: 0,
+            size,
+        }
+    }
+
+    /// Whether the response has ended, and nothing behind it has arrived.
+    pub fn is_clean(&self) -> bool {
+        self.download.is_clean()
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
+                Ok(count @ 1..) => self.written += count,
+                Ok(0) => return Poll::Ready(Err("no more is taken".to_owned())),
+                Err(error) => return Poll::Ready(Err(error.to_string())),
+            }
+            self.has_begun = true;
+            self.flushed = false;
+        }
+        self.out.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        // A buffer that was filled was too small.
+        let most = if self.read > FIRST_READ { BUFFER } else { FIRST_READ };
+        let read = ready!(poll_fill(&mut self.stream, &mut self.download.input, most, cx))?;
+        self.read += read;
+        Poll::Ready(Ok(read))
+    }
+
+    /// What there is of the body.
+    fn next_part(&mut self) -> Result<Option<BodyPart>, UpstreamFault> {
+        let download = &mut self.download;
+        let data = match download.body {
+            ResponseFraming::Length(left) => {
+                let length = usize::try_from(left).map_or(download.input.len(), |left| left.min(download.input.len()));
+                download.body = ResponseFraming::length(left - length as u64);
+                download.input.split_to(length).freeze()
+            }
+            ResponseFraming::UntilClose => download.input.split().freeze(),
+            ResponseFraming::Chunked(_) | ResponseFraming::Nothing => {
+                download.decode()?;
+                Bytes::from(std::mem::take(&mut download.out))
+            }
+        };
+        let end = (download.body == ResponseFraming::Nothing).then(|| download.take_trailers());
+        Ok((!data.is_empty() || end.is_some()).then_some(BodyPart { data, end }))
+    }
+}
+
+impl UpstreamSide for Http1Upstream {
+    fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        let data = std::mem::take(&mut part.data);
+        match self.coding {
+            Coding::Plain => self.out.extend_from_slice(&data),
+            Coding::Chunked => chunk(&data, &mut self.out),
+        }
+        if let Some(trailers) = part.end.take().filter(|_| self.coding == Coding::Chunked) {
+            self.out.extend_from_slice(LAST_CHUNK);
+            self.out.extend_from_slice(if trailers.is_empty() { b"\r\n" } else { &trailers });
+        }
+        self.poll_write(cx)
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        ready!(self.poll_write(cx))?;
+        if !self.flushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|error| error.to_string())?;
+            self.flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>> {
+        loop {
+            let download = &mut self.download;
+            if let Some(head) = download.parser.parse(&download.input, &self.size)? {
+                let bytes = download.input.split_to(head.length);
+                download.expect_head();
+                return Poll::Ready(Ok((head, bytes)));
+            }
+            let stage = if download.input.is_empty() { Stage::Sent } else { Stage::Answering };
+            match ready!(self.poll_read(cx)) {
+                Ok(1..) => {}
+                Ok(0) => return Poll::Ready(Err(UpstreamFault::closed(None, stage))),
+                Err(error) => return Poll::Ready(Err(UpstreamFault::closed(Some(&error), stage))),
+            }
+        }
+    }
+
+    fn ends_with_head(&self) -> bool {
+        false
+    }
+
+    fn expect_body(&mut self, head: &ResponseHead, body: HasBody) {
+        let framing = match head.body {
+            _ if body == HasBody::No => ResponseFraming::Nothing,
+            ResponseBody::Length(length) => ResponseFraming::length(length),
+            ResponseBody::Chunked => ResponseFraming::Chunked(Chunks::of_response()),
+            ResponseBody::UntilClose => ResponseFraming::UntilClose,
+        };
+        self.download.expect_body(framing, Coding::Plain);
+    }
+
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>> {
+        loop {
+            if let Some(part) = self.next_part()? {
+                return Poll::Ready(Ok(part));
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(1..) => {}
+                Ok(0) if self.download.body == ResponseFraming::UntilClose => {
+                    self.download.body = ResponseFraming::Nothing;
+                }
+                Ok(0) => return Poll::Ready(Err(UpstreamFault::closed(None, Stage::Answering))),
+                Err(error) => return Poll::Ready(Err(UpstreamFault::closed(Some(&error), Stage::Answering))),
+            }
+        }
+    }
+
+    /// Holds nothing: what is not read stays with the kernel.
+    fn poll_hold(&mut self, _: &mut Context<'_>) {}
+
+    fn held(&self) -> usize {
+        self.download.input.capacity() + self.download.out.capacity()
+    }
+}

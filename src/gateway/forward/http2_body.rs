@@ -1,0 +1,80 @@
+//! Reads and writes the bodies of HTTP/2 messages, of requests and of responses.
+
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::SendStream;
+
+use super::body_part::BodyPart;
+use super::http2_heads::{trailer_lines, trailer_map};
+use crate::gateway::server::http2::received_body::ReceivedBody;
+
+/// The next part of a body. It must not be called after the end.
+///
+/// # Errors
+/// If the stream was reset, or its connection failed.
+pub fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, h2::Error>> {
+    loop {
+        match ready!(body.poll_part(cx)) {
+            Some(Ok(data)) if body.is_at_end() => {
+                // The h2 crate says so of a stream that has failed, too.
+                return Poll::Ready(match poll_end(body, cx) {
+                    Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
+                    Poll::Pending => Ok(BodyPart::data(data)),
+                });
+            }
+            Some(Ok(data)) if data.is_empty() => {}
+            Some(Ok(data)) => return Poll::Ready(Ok(BodyPart::data(data))),
+            Some(Err(error)) => return Poll::Ready(Err(error)),
+            None => return poll_end(body, cx),
+        }
+    }
+}
+
+fn poll_end(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, h2::Error>> {
+    let trailers = ready!(body.poll_trailers(cx))?;
+    Poll::Ready(Ok(BodyPart::end(trailers.as_ref().map(trailer_lines).unwrap_or_default())))
+}
+
+/// Why nothing more is sent on a stream.
+#[derive(Debug)]
+pub enum SendEnd {
+    /// The peer has reset it, or the connection has failed.
+    Failed(h2::Error),
+    Closed,
+}
+
+/// Sends a part: ready when all of it is with the h2 crate, which holds at most a buffer of it.
+///
+/// # Errors
+/// If the stream was reset, or its connection failed.
+pub fn poll_send(
+    stream: &mut SendStream<Bytes>,
+    part: &mut BodyPart,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), SendEnd>> {
+    while !part.data.is_empty() {
+        stream.reserve_capacity(part.data.len());
+        while stream.capacity() == 0 {
+            match ready!(stream.poll_capacity(cx)) {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(SendEnd::Failed(error))),
+                None => return Poll::Ready(Err(SendEnd::Closed)),
+            }
+        }
+        let data = part.data.split_to(stream.capacity().min(part.data.len()));
+        let is_last = part.data.is_empty() && part.end.as_ref().is_some_and(Vec::is_empty);
+        if is_last {
+            part.end = None;
+        }
+        stream.send_data(data, is_last).map_err(SendEnd::Failed)?;
+    }
+    let sent = match part.end.take() {
+        None => Ok(()),
+        Some(lines) => match trailer_map(&lines) {
+            Some(trailers) => stream.send_trailers(trailers),
+            None => stream.send_data(Bytes::new(), true),
+        },
+    };
+    Poll::Ready(sent.map_err(SendEnd::Failed))
+}

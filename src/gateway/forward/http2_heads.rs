@@ -1,0 +1,148 @@
+//! Converts heads and trailers between the form of HTTP/1.1, in which they are edited, and that of the h2 crate.
+
+use bytes::{BufMut, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version, response};
+
+use super::exchange::Exchange;
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::head_edit::HeadEdit;
+use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
+use super::request_head::{self, ReceivedHead, Wire};
+use crate::gateway::response::request_id;
+use crate::gateway::server::http1::request_head::Size;
+use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing};
+use crate::gateway::telemetry::labels::UpstreamError;
+
+/// The line that ends here is not part of any head: what is edited begins behind it.
+const FIRST_LINE: &[u8] = b"\r\n";
+
+/// The head of a request for an upstream of HTTP/2.
+///
+/// # Errors
+/// If it has no form there.
+pub fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: Scheme) -> Result<Request<()>, Fault> {
+    let invalid = |detail| Fault::Own(400, detail);
+    let mut target = Vec::with_capacity(128);
+    request_head::write_target(head, exchange, &mut target)?;
+    let edit = request_head::edited(head, exchange, Wire::Http2);
+    let (mut request, ()) = Request::new(()).into_parts();
+    let mut authority = None;
+    for (name, value) in edit.fields() {
+        if name.eq_ignore_ascii_case(HOST.as_str().as_bytes()) {
+            authority = Some(Authority::try_from(value).map_err(|_| invalid("Host is no authority"))?);
+            continue;
+        }
+        append(&mut request.headers, name, value).ok_or(invalid("field has no form in HTTP/2"))?;
+    }
+    keep_out_of_table(&mut request.headers, exchange);
+    let mut uri = http::uri::Parts::default();
+    uri.scheme = Some(scheme);
+    uri.authority = Some(authority.ok_or(invalid("no Host"))?);
+    uri.path_and_query =
+        Some(PathAndQuery::from_maybe_shared(target).map_err(|_| invalid("target has no form in HTTP/2"))?);
+    request.uri = Uri::from_parts(uri).map_err(|_| invalid("target has no form in HTTP/2"))?;
+    request.method = exchange.head.method.clone();
+    request.version = Version::HTTP_2;
+    Ok(Request::from_parts(request, ()))
+}
+
+fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) -> Option<()> {
+    let (name, value) = (HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
+    fields.try_append(name, value).ok().map(drop)
+}
+
+/// The head of a response of an upstream of HTTP/2, with its bytes in the form of HTTP/1.1.
+///
+/// # Errors
+/// If it does not say in exactly one way where the response ends, or is too large.
+pub fn received_response(head: &response::Parts, size: &Size) -> Result<(ResponseHead, BytesMut), UpstreamFault> {
+    let mut bytes = BytesMut::with_capacity(512);
+    bytes.put_slice(FIRST_LINE);
+    let mut length = None;
+    for (name, value) in &head.headers {
+        if *name == CONTENT_LENGTH {
+            let valid = content_length(value.as_bytes()).ok_or(invalid("bad Content-Length"))?;
+            if length.replace(valid).is_some() {
+                return Err(invalid("repeated Content-Length"));
+            }
+        } else if matches!(name.as_str().len(), 14 | 17) && is_disguised_framing(name.as_str().as_bytes()) {
+            return Err(invalid("framing field in another spelling"));
+        }
+        put_line(&mut bytes, name, value);
+    }
+    bytes.put_slice(b"\r\n");
+    if bytes.len() > size.bytes {
+        return Err(invalid("head too large"));
+    }
+    let response = ResponseHead {
+        length: bytes.len(),
+        status: head.status.as_u16(),
+        reason: (0, 0),
+        body: length.map_or(ResponseBody::UntilClose, ResponseBody::Length),
+        persistence: Persistence::Kept,
+    };
+    Ok((response, bytes))
+}
+
+fn invalid(detail: &str) -> UpstreamFault {
+    UpstreamFault::new(UpstreamError::InvalidAnswer, format!("InvalidHTTPHeader: {detail}"), Stage::Answering)
+}
+
+fn put_line(out: &mut impl BufMut, name: &HeaderName, value: &HeaderValue) {
+    for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+        out.put_slice(part);
+    }
+}
+
+/// The head of a request of HTTP/2, which has been checked, in the form of HTTP/1.1.
+pub fn request_bytes(head: &http::request::Parts) -> BytesMut {
+    let mut bytes = BytesMut::with_capacity(512);
+    let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
+    for part in [head.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
+        bytes.put_slice(part.as_bytes());
+    }
+    for (name, value) in &head.headers {
+        put_line(&mut bytes, name, value);
+    }
+    bytes.put_slice(b"\r\n");
+    bytes
+}
+
+/// The id of a request is not put into the table of fields, in which no other message would find it.
+fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
+    if let Some(id) = fields.get_mut(request_id::NAME) {
+        id.clone_from(&exchange.request_id);
+    }
+}
+
+/// The head of a response for a client of HTTP/2. `None` if a field has no form there.
+pub fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = StatusCode::from_u16(status).ok()?;
+    for (name, value) in edit.fields() {
+        append(&mut head.headers, name, value)?;
+    }
+    keep_out_of_table(&mut head.headers, exchange);
+    Some(Response::from_parts(head, ()))
+}
+
+/// The lines of trailers, with the empty line after them.
+pub fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
+    let mut lines = Vec::new();
+    trailers.iter().for_each(|(name, value)| put_line(&mut lines, name, value));
+    if !lines.is_empty() {
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
+/// The fields in lines of trailers; `None` without any.
+pub fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    for (name, value) in HeadEdit::new(&[FIRST_LINE, lines].concat()).fields() {
+        append(&mut trailers, name, value)?;
+    }
+    (!trailers.is_empty()).then_some(trailers)
+}

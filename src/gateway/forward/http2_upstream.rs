@@ -1,0 +1,132 @@
+//! The upstream's side of an exchange over HTTP/2: one stream of a connection that requests share.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use h2::client::ResponseFuture;
+use h2::{Reason, SendStream};
+use http::{Request, Response};
+
+use super::body_part::BodyPart;
+use super::fault::{Stage, UpstreamFault};
+use super::http1_response_head::ResponseHead;
+use super::http2_body::{self, SendEnd, poll_part};
+use super::http2_heads::received_response;
+use super::http2_pool::Http2Stream;
+use super::relay_sides::{HasBody, UpstreamSide};
+use crate::gateway::server::http1::request_head::Size;
+use crate::gateway::server::http2::received_body::ReceivedBody;
+use crate::gateway::telemetry::labels::UpstreamError;
+
+/// One request at an upstream of HTTP/2.
+#[derive(Debug)]
+pub struct Http2Upstream {
+    request: SendStream<Bytes>,
+    response: Reading,
+    size: Size,
+    /// Held until the stream has ended.
+    stream: Http2Stream,
+}
+
+/// How far the response has been read.
+#[derive(Debug)]
+enum Reading {
+    Head(ResponseFuture),
+    Body(ReceivedBody),
+    /// It has ended with its head.
+    Ended,
+}
+
+impl Http2Upstream {
+    /// Sends the head of a request.
+    ///
+    /// # Errors
+    /// If the connection takes no more requests.
+    pub fn begin(
+        stream: Http2Stream,
+        request: Request<()>,
+        body: HasBody,
+        size: Size,
+    ) -> Result<Http2Upstream, UpstreamFault> {
+        let sent = stream.requests().send_request(request, body == HasBody::No);
+        let (response, request) = sent.map_err(|error| {
+            stream.close();
+            failed(&error, Stage::Sent)
+        })?;
+        Ok(Http2Upstream { request, response: Reading::Head(response), size, stream })
+    }
+}
+
+impl UpstreamSide for Http2Upstream {
+    fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
+        http2_body::poll_send(&mut self.request, part, cx).map_err(|end| match end {
+            SendEnd::Failed(error) => error.to_string(),
+            SendEnd::Closed => "stream closed".to_owned(),
+        })
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<Result<(), String>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>> {
+        let Reading::Head(response) = &mut self.response else { return Poll::Pending };
+        // Finds interim responses only. The response itself, or an error, is found by the future.
+        if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
+            return Poll::Ready(received_response(&interim.into_parts().0, &self.size));
+        }
+        let response = match ready!(Pin::new(response).poll(cx)) {
+            Ok(response) => response,
+            Err(error) => {
+                if error.is_go_away() || error.is_io() {
+                    self.stream.close();
+                }
+                return Poll::Ready(Err(failed(&error, Stage::Sent)));
+            }
+        };
+        let (head, body) = Response::into_parts(response);
+        self.response = Reading::Body(ReceivedBody::new(body));
+        Poll::Ready(received_response(&head, &self.size))
+    }
+
+    fn ends_with_head(&self) -> bool {
+        matches!(&self.response, Reading::Body(body) if body.is_at_end())
+    }
+
+    fn expect_body(&mut self, _: &ResponseHead, body: HasBody) {
+        if body == HasBody::No {
+            self.response = Reading::Ended;
+        }
+    }
+
+    fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>> {
+        let Reading::Body(body) = &self.response else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
+        poll_part(body, cx).map_err(|error| failed(&error, Stage::Answering))
+    }
+
+    fn poll_hold(&mut self, cx: &mut Context<'_>) {
+        if let Reading::Body(body) = &self.response {
+            body.poll_take_out(cx);
+        }
+    }
+
+    fn held(&self) -> usize {
+        if let Reading::Body(body) = &self.response { body.held() } else { 0 }
+    }
+}
+
+/// How a stream has failed.
+fn failed(error: &h2::Error, stage: Stage) -> UpstreamFault {
+    // Requests that a server has not looked at (RFC 9113, sections 6.8 and 8.7).
+    let is_refused = error.is_remote()
+        && match error.reason() {
+            Some(Reason::REFUSED_STREAM) => error.is_reset(),
+            Some(Reason::NO_ERROR) => error.is_go_away(),
+            _ => false,
+        };
+    let stage = if is_refused && stage == Stage::Sent { Stage::Refused } else { stage };
+    // What the h2 crate has found wrong itself.
+    let kind = if error.is_library() { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
+    UpstreamFault::new(kind, format!("H2Error: {error}"), stage)
+}

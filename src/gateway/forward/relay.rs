@@ -1,0 +1,339 @@
+//! Moves one request to its upstream and the response to its client, both at the same time, whatever protocols they speak.
+//!
+//! Each side is a reader and a writer of parts of bodies: [`ClientSide`] and [`UpstreamSide`], each for HTTP/1.x and for HTTP/2.
+//! Memory is bounded: of each body one part is held here, and each writer and reader has one buffer. A side that does not read is
+//! not read from.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::Sleep;
+
+use super::attempts::Repeatable;
+use super::body_part::BodyPart;
+use super::exchange::Exchange;
+use super::fault::{Fault, Stage, UpstreamFault};
+use super::http1_response_head::ResponseHead;
+use super::relay_sides::{ClientSide, HasBody, UpstreamSide};
+use super::trailers;
+use super::transfer::Timeouts;
+use super::upload::WaitsFor;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::telemetry::labels::UpstreamError;
+
+/// One request and its response on their ways.
+#[derive(Debug)]
+pub struct Relay<'r, C, U> {
+    pub client: &'r mut C,
+    pub upstream: U,
+    pub upload: Uploading,
+    pub timeouts: Timeouts,
+    /// Whether the client may be waiting for `100 Continue`.
+    pub expects_continue: bool,
+    pub response_bytes: usize,
+    pub progress: Progress,
+    /// What is being written of the response.
+    part: Option<BodyPart>,
+}
+
+/// How far the response has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing of it has arrived.
+    Waiting,
+    /// An interim response has arrived.
+    Interim,
+    /// Its final head has arrived.
+    Body,
+    /// Its end has been written.
+    Ended,
+}
+
+/// The way of the request's body.
+#[derive(Debug)]
+pub struct Uploading {
+    state: State,
+    part: Option<BodyPart>,
+    waits_for: WaitsFor,
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// How much of the body may still come, if its route bounds that.
+    left: Option<u64>,
+    pub bytes: usize,
+    /// Whether nothing of the body or of its trailers has been read.
+    repeatable: Repeatable,
+}
+
+/// What is left to do of the upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Body,
+    /// The end has been written, and may have to be flushed.
+    Ended,
+    Sent,
+    /// No more of the request is sent.
+    Broken,
+}
+
+impl Uploading {
+    pub fn new(body: HasBody, left: Option<u64>) -> Uploading {
+        let state = if body == HasBody::Yes { State::Body } else { State::Ended };
+        Uploading {
+            state,
+            part: None,
+            waits_for: WaitsFor::Nothing,
+            deadline: None,
+            left,
+            bytes: 0,
+            repeatable: Repeatable::Yes,
+        }
+    }
+
+    /// Whether the whole request has been sent.
+    pub fn is_sent(&self) -> bool {
+        self.state == State::Sent
+    }
+
+    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
+    pub fn repeatable(&self) -> Repeatable {
+        self.repeatable
+    }
+
+    fn count(&mut self, length: usize) -> Result<(), Fault> {
+        self.bytes += length;
+        if let Some(left) = &mut self.left {
+            let rest = left.checked_sub(u64::try_from(length).unwrap_or(u64::MAX));
+            *left = rest.ok_or(Fault::TOO_LONG)?;
+        }
+        Ok(())
+    }
+
+    /// The upstream takes no more of the request. It may have answered.
+    fn break_off(&mut self, error: &str) {
+        log::debug!(error; "no more of the request is sent");
+        self.state = State::Broken;
+        self.waits_for = WaitsFor::Nothing;
+        self.part = None;
+    }
+}
+
+impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
+    pub fn new(client: &'r mut C, upstream: U, upload: Uploading, timeouts: Timeouts) -> Relay<'r, C, U> {
+        Relay {
+            client,
+            upstream,
+            upload,
+            timeouts,
+            expects_continue: false,
+            response_bytes: 0,
+            progress: Progress::Waiting,
+            part: None,
+        }
+    }
+
+    /// The next head of the response.
+    ///
+    /// # Errors
+    /// If the client or the upstream fails, or the head is invalid.
+    pub fn poll_head(
+        &mut self,
+        exchange: &Exchange<'_>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(ResponseHead, BytesMut), Fault>> {
+        if let Err(fault) = self.poll_upload(exchange, cx) {
+            return Poll::Ready(Err(self.expired(fault)));
+        }
+        match self.upstream.poll_head(cx) {
+            Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
+            Poll::Ready(Err(mut fault)) => {
+                // A request of which an interim response has come is begun, whatever comes then.
+                fault.stage = fault.stage.max(self.stage());
+                return Poll::Ready(Err(fault.into()));
+            }
+            Poll::Pending => {}
+        }
+        if let Poll::Ready(Err(fault)) = self.client.poll_flush(cx) {
+            return Poll::Ready(Err(fault.into()));
+        }
+        self.poll_waits(cx).map(|fault| Err(self.expired(fault)))
+    }
+
+    /// The rest of the response.
+    ///
+    /// # Errors
+    /// If the client or the upstream fails.
+    pub fn poll_body(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let end = ready!(self.poll_rest(exchange, cx));
+        Poll::Ready(end.map_err(|fault| self.expired(fault)))
+    }
+
+    fn poll_rest(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            self.poll_upload(exchange, cx)?;
+            if let Some(part) = &mut self.part {
+                let is_last = part.end.is_some();
+                match self.client.poll_send(part, self.upstream.held(), cx) {
+                    Poll::Ready(sent) => sent?,
+                    Poll::Pending => {
+                        self.upstream.poll_hold(cx);
+                        // It is the client that is waited for.
+                        return self.client.poll_ends(cx).map(|fault| Err(fault.into()));
+                    }
+                }
+                self.part = None;
+                if is_last {
+                    self.progress = Progress::Ended;
+                }
+            }
+            if self.progress == Progress::Ended {
+                return self.client.poll_flush(cx).map_err(Fault::from);
+            }
+            match self.upstream.poll_part(cx) {
+                Poll::Ready(Ok(mut part)) => {
+                    self.response_bytes += part.data.len();
+                    part.end = part.end.map(trailers::response_lines);
+                    self.part = Some(part);
+                    self.client.restart_upstream_wait();
+                }
+                Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
+                Poll::Pending => {
+                    if let Poll::Ready(flushed) = self.client.poll_flush(cx) {
+                        flushed?;
+                    }
+                    return self.poll_waits(cx).map(Err);
+                }
+            }
+        }
+    }
+
+    /// The head of the response has been passed on. From now on nothing that happens to the rest of the request ends it.
+    pub fn note_answered(&mut self) {
+        self.progress = Progress::Body;
+        self.upload.deadline = None;
+    }
+
+    fn is_answered(&self) -> bool {
+        matches!(self.progress, Progress::Body | Progress::Ended)
+    }
+
+    /// The response ends with its head.
+    pub fn end_with_head(&mut self) {
+        self.progress = Progress::Ended;
+    }
+
+    /// Sends what there is of the request.
+    ///
+    /// # Errors
+    /// If the client does not send the rest, or the upstream takes nothing for too long, before the response has begun. After
+    /// that the rest is given up, and the response goes on.
+    fn poll_upload(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Result<(), Fault> {
+        match self.poll_rest_of_upload(exchange, cx) {
+            Err(fault) if self.is_answered() && !fault.ends_exchange() => {
+                self.client.give_up_body();
+                self.upload.break_off(fault.detail());
+                Ok(())
+            }
+            sent => sent,
+        }
+    }
+
+    fn poll_rest_of_upload(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Result<(), Fault> {
+        loop {
+            let sent = match (self.upload.state, &mut self.upload.part) {
+                (State::Sent | State::Broken, _) => return Ok(()),
+                (State::Ended, _) => self.upstream.poll_flush(cx).map_ok(|()| State::Sent),
+                (State::Body, Some(part)) => {
+                    let next = if part.end.is_some() { State::Ended } else { State::Body };
+                    self.upstream.poll_send(part, cx).map_ok(|()| next)
+                }
+                (State::Body, None) => match self.client.poll_body(cx) {
+                    Poll::Ready(Ok(mut part)) => {
+                        self.upload.count(part.data.len())?;
+                        if !part.data.is_empty() || part.end.as_ref().is_some_and(|trailers| trailers.len() > 2) {
+                            self.upload.repeatable = Repeatable::No;
+                        }
+                        part.end = part.end.map(|lines| trailers::request_lines(lines, exchange));
+                        self.upload.part = Some(part);
+                        continue;
+                    }
+                    Poll::Ready(Err(fault)) => {
+                        self.upload.waits_for = WaitsFor::Client;
+                        return Err(fault.into());
+                    }
+                    Poll::Pending => match self.upstream.poll_flush(cx) {
+                        Poll::Ready(Ok(())) => {
+                            self.upload.waits_for = WaitsFor::Client;
+                            return Ok(());
+                        }
+                        other => other.map_ok(|()| State::Body),
+                    },
+                },
+            };
+            match sent {
+                Poll::Ready(Ok(next)) => {
+                    self.upload.part = None;
+                    self.upload.state = next;
+                    self.upload.deadline = None;
+                    self.upload.waits_for = WaitsFor::Nothing;
+                    self.client.restart_upstream_wait();
+                }
+                Poll::Ready(Err(error)) => self.upload.break_off(&error),
+                Poll::Pending => {
+                    self.upload.waits_for = WaitsFor::Upstream;
+                    if self.is_answered() {
+                        return Ok(());
+                    }
+                    let timeout = Duration::from(self.timeouts.write);
+                    let deadline = self.upload.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+                    return match deadline.as_mut().poll(cx) {
+                        Poll::Ready(()) => {
+                            Err(UpstreamFault::new(UpstreamError::WriteTimeout, "WriteTimedout", Stage::Sent).into())
+                        }
+                        Poll::Pending => Ok(()),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Ready when the upstream has been waited for too long, or the client has gone meanwhile.
+    fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
+        if let Poll::Ready(fault) = self.client.poll_ends(cx) {
+            return Poll::Ready(fault.into());
+        }
+        if let Poll::Ready(fault) = self.client.poll_gone(cx) {
+            return Poll::Ready(fault.into());
+        }
+        if self.upload.waits_for == WaitsFor::Upstream && !self.is_answered() {
+            return Poll::Pending;
+        }
+        ready!(self.client.poll_upstream_wait(self.timeouts.read.into(), cx));
+        Poll::Ready(match self.is_waiting_for_client() {
+            // The upstream waited for the rest of the body, as the gateway did.
+            true => Fault::UPLOAD_STALLED,
+            false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage()).into(),
+        })
+    }
+
+    /// Whether the request is incomplete, and its client not waiting for the gateway.
+    fn is_waiting_for_client(&self) -> bool {
+        let may_wait = self.expects_continue && self.upload.bytes == 0;
+        self.upload.waits_for == WaitsFor::Client && !may_wait
+    }
+
+    pub fn stage(&self) -> Stage {
+        if self.progress == Progress::Waiting { Stage::Sent } else { Stage::Answering }
+    }
+
+    /// Who was waited for when the request had taken too long.
+    fn expired(&self, fault: Fault) -> Fault {
+        match fault {
+            Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,
+            Fault::Client(ClientFault::Expired) => {
+                UpstreamFault::new(UpstreamError::TotalTimeout, "TotalTimedout", self.stage()).into()
+            }
+            other => other,
+        }
+    }
+}
