@@ -28,6 +28,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest frame that a server may send.
 const FRAME: u32 = 64 << 10;
 
+/// How many streams that were reset are remembered on a connection.
+const RESET_STREAMS: usize = 1024;
+
 /// The most bytes of a request that wait in a stream for its server.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -96,6 +99,9 @@ impl Http2Pool {
             .max_frame_size(FRAME)
             .max_header_list_size(header_list(header_bytes))
             .max_send_buffer_size(SEND_BUFFER)
+            // It forgets streams that were reset, counts what still comes for them, and closes the connection of all at 1024.
+            .max_concurrent_reset_streams(RESET_STREAMS)
+            .max_local_error_reset_streams(None)
             // It counts small parts that are not read yet, of all streams, and closes the connection. Those that wait for a client
             // are taken out of the h2 crate, and each stream has its own window.
             .data_frame_budget(usize::MAX);

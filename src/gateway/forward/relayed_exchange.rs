@@ -23,6 +23,7 @@ use super::relay_sides::{ClientSide, HasBody, InterimHead, UpstreamSide};
 use super::request_head::{self, ReceivedHead};
 use super::response_head::{ClientFraming, FinalHead, Reuse};
 use super::transfer::Timeouts;
+use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 
@@ -196,6 +197,11 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
         }
         let written = InterimHead { bytes: &bytes, status: head.status, reason: reason(&head, &bytes) };
         relay.client.write_interim(written, exchange)?;
+        poll_fn(|cx| relay.client.poll_flush(cx)).await.map_err(|fault| match fault {
+            // Behind half a head nothing else can be written.
+            ClientFault::Expired => ClientFault::Stalled,
+            other => other,
+        })?;
         if head.status == 100 {
             relay.client.expect_body();
         }
