@@ -1,4 +1,4 @@
-//! Defines the errors of commands: exit code 1, or 2 for wrong arguments. [`super::run`] returns the codes.
+//! Defines the errors of commands: exit code 1, or 2 for wrong arguments. [`super::run()`] returns the codes.
 
 use std::fmt::{self, Display};
 

@@ -1,8 +1,5 @@
-//! Measures the times that the proxy has delegated to the client's connection: the upstream read timeout, and the deadline of a
-//! whole request.
-//!
-//! [`crate::gateway::upstream::read_timeout`] holds that timeout, and decides which connection enforces it;
-//! [`crate::gateway::upstream::request_deadline`] holds the deadline.
+//! Measures the waits for an upstream on the client's connection: its read timeout, and the deadline of a whole request, which
+//! [`crate::gateway::upstream::request_deadline`] holds.
 
 use std::task::{Context, Poll, ready};
 
