@@ -1,7 +1,7 @@
 //! Keeps the connections of HTTP/2 to upstreams, which the requests of a thread share.
 //!
-//! A connection takes as many requests as its server admits, and is closed when it has had none for as long as its upstream says,
-//! when its server no longer answers pings, or when it has said that it takes no more. No connection ever changes its thread.
+//! A connection takes as many requests as its server admits. It is closed when it has been idle for the time of its upstream, when
+//! its server no longer answers pings, or when its server has said that it takes no more. It never changes its thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
