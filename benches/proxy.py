@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""CPU per request and requests per second: Tollgate, bare Pingora and nginx, side by side in one run.
+"""CPU per request and requests per second: Tollgate, bare Pingora, nginx, HAProxy and Envoy, side by side in one run.
 
     python3 benches/proxy.py [--rounds 40] [--seconds 1]
 
 Builds what it measures, starts an nginx that answers `ok` from memory, and drives each proxy in turn with wrk over 64
-keep-alive connections. CPU is the kernel's own accounting of the proxy's threads. Ratios are medians over rounds, in each of
+keep-alive connections. A limit is one for each client address, which no request exceeds: `limit_req` of nginx, a stick table of
+HAProxy. CPU is the kernel's own accounting of the proxy's threads. Ratios are medians over rounds, in each of
 which everything is measured once, one after the other; beside them is where the middle half of the rounds lies.
 """
 
@@ -18,21 +19,45 @@ from rig import ROOT, UPSTREAM, free_port
 RULE = "rules: [{name: all, limit_keys: [ip:address], algorithm_config: {rps: 1000000, burst: 1000000}}]\n"
 
 
-def build():
-    """Returns the programs: the gateway, and the bare proxy with the system's allocator and with ours."""
-    bare = {}
-    for allocator, features in (("system", []), ("mimalloc", ["--features", "bench-mimalloc"])):
-        target = rig.cargo("--example", "bare", *features)
-        bare[allocator] = target / "examples" / f"bare-{allocator}"
-        bare[allocator].unlink(missing_ok=True)
-        (target / "examples" / "bare").rename(bare[allocator])
-    return rig.cargo("--bin", "tollgate") / "tollgate", bare["system"], bare["mimalloc"]
+BARE = "bare Pingora, a socket for each core, mimalloc"
+NONE = "Tollgate, no rules"
+RULE_IN_MEMORY = "Tollgate, one rule in memory"
+PAIRS = [
+    (NONE, "nginx", 1.25),
+    (NONE, BARE, 0.75),
+    (NONE, "HAProxy", None),
+    (NONE, "Envoy", None),
+    (RULE_IN_MEMORY, "nginx, limit_req", 1.30),
+    (RULE_IN_MEMORY, "HAProxy, stick table", 1.30),
+    (RULE_IN_MEMORY, NONE, 1.15),
+]
+HAPROXY = """
+global
+  nbthread {threads}
+  maxconn 4096
+defaults
+  mode http
+  timeout client 30s
+  timeout server 30s
+  timeout connect 5s
+  http-reuse always
+frontend clients
+  bind 127.0.0.1:{port}
+  {limit}
+  default_backend upstream
+backend upstream
+  server upstream 127.0.0.1:{upstream}
+"""
+STICK_TABLE = """stick-table type ip size 100k expire 10s store http_req_rate(10s)
+  http-request track-sc0 src
+  http-request deny deny_status 429 if { sc_http_req_rate(0) gt 1000000000 }"""
 
 
 def main():
     arguments = rig.arguments(__doc__, rounds=40, seconds=1)
-    subprocess.run([ROOT / "scripts/need", "cmake", "nginx", "wrk"], check=True)
-    tollgate, bare_system, bare_mimalloc = build()
+    subprocess.run([ROOT / "scripts/need", "cmake", "haproxy", "nginx", "wrk"], check=True)
+    bare = rig.cargo("--example", "bare", "--features", "bench-mimalloc") / "examples/bare"
+    tollgate = rig.cargo("--bin", "tollgate") / "tollgate"
     cores = len(os.sched_getaffinity(0))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -43,27 +68,33 @@ def main():
             text = f"listen: 127.0.0.1:{port}\nupstream: http://127.0.0.1:{UPSTREAM}\n{rules}"
             return [tollgate, "run", "-c", folder.write(name, text)], port
 
-        def bare(program, layout):
+        def haproxy(name, limit=""):
             port = free_port()
-            return [program, f"127.0.0.1:{port}", f"127.0.0.1:{UPSTREAM}", layout], port
+            text = HAPROXY.format(threads=cores, port=port, limit=limit, upstream=UPSTREAM)
+            return ["/usr/sbin/haproxy", "-db", "-f", folder.write(name, text)], port
 
-        plain = free_port()
+        def nginx(name, location="", zone=""):
+            port = free_port()
+            return folder.nginx(name, port, cores, location + rig.PASS, extra=zone), port
+
+        ports = {name: free_port() for name in ("bare", "envoy")}
+        zone = "limit_req_zone $binary_remote_addr zone=all:10m rate=1000000r/s;"
         subjects = {
-            "bare Pingora, as its docs show it": bare(bare_system, "docs"),
-            "bare Pingora, a socket for each core, mimalloc": bare(bare_mimalloc, "sockets"),
-            "bare Pingora, all of our layout, mimalloc": bare(bare_mimalloc, "ours"),
-            "nginx, plain proxy": (folder.nginx("proxy", plain, cores, rig.PASS), plain),
-            "Tollgate, no rules": gateway("none.yaml"),
-            "Tollgate, one rule in memory": gateway("rule.yaml", RULE),
+            BARE: ([bare, f"127.0.0.1:{ports['bare']}", f"127.0.0.1:{UPSTREAM}", "sockets"], ports["bare"]),
+            "nginx": nginx("plain"),
+            "nginx, limit_req": nginx("limited", "limit_req zone=all burst=1000000 nodelay; ", zone),
+            "HAProxy": haproxy("plain.cfg"),
+            "HAProxy, stick table": haproxy("limited.cfg", STICK_TABLE),
+            "Envoy": (folder.envoy(ports["envoy"], cores), ports["envoy"]),
+            NONE: gateway("none.yaml"),
+            RULE_IN_MEMORY: gateway("rule.yaml", RULE),
         }
         rounds = rig.rounds_beside_upstream(folder, subjects, arguments)
 
     print(f"{rig.headline(arguments)}\n")
     rig.keep(arguments, rig.table(rounds, upstream=True))
     print("\n| CPU per request | ratio | middle half | budget |\n|---|---|---|---|")
-    docs, sockets, ours, plain, none, rule = subjects
-    pairs = ((none, docs, 1.00), (none, sockets, 1.10), (none, ours, 1.10), (rule, none, 1.10), (none, plain, None))
-    for name, other, budget in pairs:
+    for name, other, budget in PAIRS:
         print(f"| {name} / {other} | {rig.ratio(rounds, name, other)} | {f'{budget:.2f}' if budget else ''} |")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a limit in Redis costs: CPU per request of the gateway and of Redis, compared with the memory store, no rules, an
-nginx that calls one EVALSHA per request from Lua, and an Envoy that only proxies; and the same for several gateways that
-share one Redis.
+"""What a limit in Redis costs: CPU per request of the gateway and of Redis, compared with the memory store, no rules, a
+plain nginx, an nginx that calls one EVALSHA per request from Lua, and an Envoy that only proxies; and the same for several
+gateways that share one Redis.
 
     python3 benches/redis.py [--rounds 5] [--seconds 4] [--part one|many]
 
@@ -34,11 +34,11 @@ WIDE = rule("{rps: 1000000, burst: 1000000}")
 NARROW = rule("{rps: 300, burst: 300}")
 
 PAIRS = [
-    ("Tollgate, memory, hot", "Tollgate, no rules, hot", 1.10),
-    ("Tollgate, Redis, hot", "Tollgate, no rules, hot", 1.25),
-    ("Tollgate, Redis, keys", "Tollgate, no rules, keys", 1.50),
-    ("Tollgate, Redis, hot", "nginx and Lua, EVALSHA, hot", 0.70),
-    ("Tollgate, Redis, hot", "Envoy, no limit", 0.80),
+    ("Tollgate, memory, hot", "Tollgate, no rules, hot", 1.15),
+    ("Tollgate, Redis, hot", "nginx, no limit", 1.60),
+    ("Tollgate, Redis, keys", "nginx, no limit", 1.90),
+    ("Tollgate, Redis, hot", "nginx and Lua, EVALSHA, hot", 0.40),
+    ("Tollgate, Redis, hot", "Envoy, no limit", 0.55),
     ("Tollgate, Redis, keys", "nginx and Lua, EVALSHA, keys", None),
     ("Tollgate, Redis, overload", "nginx and Lua, EVALSHA, overload", None),
 ]
@@ -98,6 +98,7 @@ def one(folder, gateway, cores):
         "Tollgate, Redis, keys": (shared, keys),
         "Tollgate, Redis, overload": (gateway("narrow", STORE + NARROW), HOT),
     }
+    subjects["nginx, no limit"] = ({PROXY: folder.nginx("plain", PROXY, cores, rig.PASS)}, HOT)
     subjects["Envoy, no limit"] = ({PROXY: folder.envoy(PROXY, cores)}, HOT)
     modules = ["/usr/lib/nginx/modules/ndk_http_module.so", "/usr/lib/nginx/modules/ngx_http_lua_module.so"]
     if not all(os.path.exists(module) for module in modules):
