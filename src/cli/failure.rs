@@ -1,8 +1,8 @@
-//! Defines the errors of commands: exit code 1, or 2 for wrong arguments. [`super::run()`] returns the codes.
+//! Defines the errors of commands. `exit_code` has their exit codes.
 
 use std::fmt::{self, Display};
 
-/// The error of a command, printed to standard error: one line, unless it is `Problems` or a [`MultiLine`].
+/// The error of a command, which is printed to standard error: one line, unless it is `Problems` or [`MultiLine`].
 pub type Failure = Box<dyn std::error::Error>;
 
 /// An error of several lines.
@@ -22,7 +22,7 @@ pub fn wrong_usage(what: impl Display) -> Failure {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
 }
 
-/// An error, with a hint on its own line about how to avoid it.
+/// Makes an error with a hint on its own line about how to avoid it.
 pub fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
 }

@@ -1,6 +1,4 @@
 //! The command line: one file for each command. No other room writes to the terminal, and here only `output` does.
-//!
-//! Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage (from clap).
 
 mod admin_client;
 mod bucket;
@@ -11,6 +9,7 @@ mod completions;
 mod config_file;
 mod diagnostics;
 mod echo;
+mod exit_code;
 mod explain;
 mod failure;
 mod healthcheck;
@@ -42,7 +41,7 @@ Example: check a file, then run the proxy with it.
   tollgate run -c gateway.yaml
 
 `tollgate COMMAND -h` explains a command.
-Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
+";
 
 /// The text of `--version`; `-V` prints only its first line.
 static LONG_VERSION: LazyLock<String> =
@@ -56,7 +55,7 @@ static LONG_VERSION: LazyLock<String> =
     version,
     long_version = LONG_VERSION.as_str(),
     args_conflicts_with_subcommands = true,
-    after_help = EXAMPLE
+    after_help = format!("{EXAMPLE}{}", exit_code::HELP)
 )]
 struct CommandLine {
     #[command(subcommand)]
@@ -101,7 +100,7 @@ enum Command {
 pub fn run() -> ExitCode {
     match CommandLine::try_parse() {
         Ok(command_line) => command_line.run(),
-        Err(error) => usage::report(error),
+        Err(error) => exit_code::report_usage(error),
     }
 }
 
@@ -110,11 +109,7 @@ impl CommandLine {
         let done = match self.command {
             None => run::run(&self.run),
             Some(Command::Run(arguments)) => run::run(&arguments),
-            Some(Command::Check(arguments)) => match check::run(&arguments) {
-                Ok(Verdict::Pass) => Ok(()),
-                Ok(Verdict::Fail) => return ExitCode::FAILURE,
-                Err(failure) => Err(failure),
-            },
+            Some(Command::Check(arguments)) => return exit_code::report(check::run(&arguments)),
             Some(Command::Init(arguments)) => init::run(&arguments),
             Some(Command::Import(arguments)) => import::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
@@ -128,15 +123,6 @@ impl CommandLine {
             Some(Command::Completions(arguments)) => completions::run(&arguments, CommandLine::command()),
             Some(Command::Man(arguments)) => man::run(&arguments, CommandLine::command()),
         };
-        match done {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => match failure.downcast::<clap::Error>() {
-                Ok(error) => usage::report(*error),
-                Err(failure) => {
-                    output::print_failure(&failure);
-                    ExitCode::FAILURE
-                }
-            },
-        }
+        exit_code::report(done.map(|()| Verdict::Pass))
     }
 }

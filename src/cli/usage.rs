@@ -1,20 +1,17 @@
 //! Prints help, or the error of invalid arguments, as clap words it.
 
-use std::process::ExitCode;
-
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::output::{Page, print_errors};
 use base::printable::Printable;
 
-/// Prints the text and returns the exit code.
-pub fn report(mut error: Error) -> ExitCode {
-    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX));
+/// Prints the text: help to standard output, an error to standard error.
+pub fn print(mut error: Error) {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // It contains nothing but what this program was built with. A closed standard output is no reason to fail.
         let _ = error.print();
-        return code;
+        return;
     }
     // An argument may contain line breaks, which must not look like those of the error.
     let arguments: Vec<(ContextKind, ContextValue)> = error
@@ -33,7 +30,6 @@ pub fn report(mut error: Error) -> ExitCode {
     let mut page = Page::default();
     page.lines(error.render().to_string().lines());
     print_errors(&page);
-    code
 }
 
 fn printable(text: &str) -> String {

@@ -1,0 +1,39 @@
+//! The exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.
+//!
+//! `run` exits in the gateway instead: with 0 after a drain, and with 1 when a task that it needs has panicked.
+
+use std::process::ExitCode;
+
+use clap::Error;
+
+use super::check::Verdict;
+use super::failure::Failure;
+use super::{output, usage};
+
+/// The section of `--help`.
+pub const HELP: &str = "Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
+
+const PROBLEM: u8 = 1;
+const INVALID_USAGE: u8 = 2;
+
+/// Prints the failure of a command, if it has failed, and returns the exit code.
+pub fn report(result: Result<Verdict, Failure>) -> ExitCode {
+    match result {
+        Ok(Verdict::Pass) => ExitCode::SUCCESS,
+        Ok(Verdict::Fail) => PROBLEM.into(),
+        Err(failure) => match failure.downcast::<Error>() {
+            Ok(error) => report_usage(*error),
+            Err(failure) => {
+                output::print_failure(&failure);
+                PROBLEM.into()
+            }
+        },
+    }
+}
+
+/// Prints what clap says about the arguments, an error or help that was asked for, and returns the exit code.
+pub fn report_usage(error: Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    usage::print(error);
+    if is_error { INVALID_USAGE.into() } else { ExitCode::SUCCESS }
+}
