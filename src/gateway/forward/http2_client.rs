@@ -24,6 +24,7 @@ use super::request_client::RequestClient;
 use super::request_head::Wire;
 use super::response_head::{self, FinalHead, Reuse};
 use crate::gateway::runtime::write_backpressure::{StallEnd, WriteStall};
+use crate::gateway::server::connection_cut::ConnectionCut;
 use crate::gateway::server::http1::BodyError;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http2::SEND_BUFFER;
@@ -32,7 +33,6 @@ use crate::gateway::server::http2::lingering_stream::linger;
 use crate::gateway::server::http2::received_body::ReceivedBody;
 use crate::gateway::server::http2::streams::StreamGuard;
 use crate::gateway::server::http2::upstream_wait::UpstreamWait;
-use crate::gateway::server::tunnel_cut::TunnelCut;
 use crate::gateway::state::lifecycle::Lifecycle;
 use base::time::Timestamp;
 
@@ -82,14 +82,14 @@ enum Deadline {
 
 /// The cut of the request when the process exits.
 enum Cut {
-    Waiting(TunnelCut),
+    Waiting(ConnectionCut),
     /// The process waits for the request no longer.
     Made,
 }
 
 impl Http2Client {
     pub fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
-        let cut = TunnelCut::default();
+        let cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
         Http2Client {
             body: request.body,

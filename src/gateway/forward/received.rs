@@ -65,7 +65,7 @@ pub async fn serve(
     let bytes = stream.begin_exchange(head.length, framing, client_timeout).freeze();
     let parts = parts(&bytes);
     let connection = stream.handle();
-    if let Some(cut) = connection.tunnel_cut() {
+    if let Some(cut) = connection.connection_cut() {
         cut.begin(|| forwarder.gateway.lifecycle.tunnel());
     }
     let draining = forwarder.gateway.is_draining();

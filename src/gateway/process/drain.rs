@@ -1,4 +1,4 @@
-//! Ends the process in two steps: announces that it is leaving, then waits for its connections to close.
+//! Ends the process: announces that it is leaving, waits for its connections to close, and cuts tunnels at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
-/// The listener for a second signal to exit, after it has received the first.
+/// The listener for signals, for a second one to exit after the first.
 pub type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 
 /// The interval at which the number of open connections is checked.
@@ -36,14 +36,14 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
     }
 }
 
-/// Ends upgraded connections, so that each gets its line in the access log.
+/// Closes upgraded connections, such as WebSockets, so that each gets its line in the access log.
 pub async fn cut_tunnels(gateway: &GatewayState) {
     // One whose upstream reads nothing is not polled, and not waited for.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
-/// Exits when the last connection has closed, after `drain.timeout`, or at a second signal. Waits also for connections in the
-/// queues of the `accepting` sockets.
+/// Exits when the last connection has closed, after `drain.timeout`, or at a second signal. It also waits for connections in
+/// the queues of the `accepting` sockets.
 pub async fn wait_and_exit(
     gateway: &GatewayState,
     limits: &ConnectionLimits,

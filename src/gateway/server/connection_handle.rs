@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::client_socket::ClientSocket;
+use super::connection_cut::ConnectionCut;
 use super::connection_limits::{ConnectionLimits, UpstreamConnections};
-use super::tunnel_cut::TunnelCut;
 use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::upstream::request_deadline::RequestDeadline;
@@ -56,7 +56,7 @@ struct Http2State {
 struct Http1State {
     pending_fields: PendingFields,
     deadline: RequestDeadline,
-    tunnel_cut: TunnelCut,
+    connection_cut: ConnectionCut,
 }
 
 impl ConnectionHandle {
@@ -178,8 +178,8 @@ impl ConnectionHandle {
     }
 
     /// The cut of the connection if it becomes a tunnel; `None` where it cannot become one.
-    pub fn tunnel_cut(&self) -> Option<&TunnelCut> {
-        self.http1_state().map(|http1| &http1.tunnel_cut)
+    pub fn connection_cut(&self) -> Option<&ConnectionCut> {
+        self.http1_state().map(|http1| &http1.connection_cut)
     }
 
     /// The deadline of the current request, if this connection enforces it; `None` where it does not.

@@ -4,6 +4,7 @@
 
 pub mod client_socket;
 pub mod connection;
+pub mod connection_cut;
 pub mod connection_guard;
 pub mod connection_handle;
 pub mod connection_limits;
@@ -24,5 +25,4 @@ pub mod server_state;
 pub mod session;
 mod socket_file;
 pub mod tls;
-pub mod tunnel_cut;
 pub mod websocket;

@@ -315,8 +315,8 @@ impl DownstreamStream {
 
     /// Ready once the process waits for this tunnel no longer.
     pub(super) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(tunnel_cut) = self.handle.tunnel_cut() else { return Poll::Pending };
-        let cut = ready!(tunnel_cut.poll(cx));
+        let Some(connection_cut) = self.handle.connection_cut() else { return Poll::Pending };
+        let cut = ready!(connection_cut.poll(cx));
         self.end = Some(End::Cut);
         Poll::Ready(cut)
     }

@@ -18,7 +18,7 @@ pub mod request_head;
 mod response_writing;
 mod stream_traits;
 pub mod syntax;
-mod timers;
+pub(super) mod timers;
 
 pub use request_body::BodyError;
 pub use timers::{grace_turns, poll_on_wake, reusable_timer};

@@ -1,4 +1,5 @@
-//! Cuts a connection when the process can wait for it no longer, so that its request ends with a line in the access log.
+//! Cuts a connection whose request has not ended when the process exits, such as a tunnel, so that the request gets its line in
+//! the access log.
 
 use std::fmt;
 use std::io;
@@ -8,11 +9,11 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 use tokio::sync::watch::Receiver;
 
-use super::http1::poll_on_wake::PollOnWake;
+use super::http1::timers::poll_on_wake::PollOnWake;
 
-/// Waits for the cut of one connection. Polled by the task of that connection only.
+/// Tells the task of one connection when to close the connection, because the process exits.
 #[derive(Debug, Default)]
-pub struct TunnelCut(Mutex<Option<CutWait>>);
+pub struct ConnectionCut(Mutex<Option<CutWait>>);
 
 struct CutWait {
     woken: PollOnWake,
@@ -21,9 +22,9 @@ struct CutWait {
     _receiver: Receiver<bool>,
 }
 
-impl TunnelCut {
-    /// The connection may be cut from now on. What `receiver` makes becomes true when it is to be cut, and is held as long as it is
-    /// open. Does nothing the second time.
+impl ConnectionCut {
+    /// Allows the connection to be cut from now on: when the value of the channel that `receiver` returns becomes true. The receiver
+    /// is held until the connection is closed. Only the first call has an effect.
     pub fn begin(&self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.0.lock().get_or_insert_with(|| {
             let receiver = receiver();
@@ -33,7 +34,7 @@ impl TunnelCut {
         });
     }
 
-    /// Ready when the connection is cut. Must not be polled again after that.
+    /// Ready when the connection must be closed. Must not be polled again after that.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Error> {
         match &mut *self.0.lock() {
             Some(CutWait { woken, cut, .. }) => {
@@ -50,7 +51,7 @@ impl fmt::Debug for CutWait {
     }
 }
 
-/// The connection was cut because the process exits.
+/// The error of a connection that was cut: the process exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExits;
 
