@@ -1,8 +1,16 @@
-//! A position in a file, as line and column.
+//! A position in a file, displayed as `line:column`.
 
-/// Both count from 1, columns in characters.
+use std::fmt;
+
+/// A line and a column of a file. Both count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub line: usize,
     pub column: usize,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
 }

@@ -7,7 +7,7 @@ const MAX_LOGGED: usize = 10;
 
 pub fn warn(warnings: &Warnings) {
     for warning in warnings.warnings.iter().take(MAX_LOGGED) {
-        let position = format!("{}:{}:{}", warnings.file, warning.position.line, warning.position.column);
+        let position = format!("{}:{}", warnings.file, warning.position);
         let (name, path, what) = (warning.name, &*warning.path, &*warning.what);
         log::warn!(name, place = position, path, what; "configuration warning");
     }

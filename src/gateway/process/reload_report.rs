@@ -47,13 +47,12 @@ impl Changes {
     }
 }
 
-/// The position of the first problem. The value found there appears in the log only: it may be a secret, and not everyone who
-/// may see the status page may read the log.
+/// The position of the first problem. The invalid value appears in the log only: it may be a secret, and not everyone who may
+/// see the status page may read the log.
 pub fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
-    let position =
-        first.position.map_or_else(String::new, |position| format!(":{}:{}", position.line, position.column));
+    let position = first.position.map_or_else(String::new, |position| format!(":{position}"));
     let path = if first.path.is_empty() { String::new() } else { format!(" {}", first.path) };
     let more = match problems.problems.len() {
         1 => String::new(),
@@ -62,7 +61,7 @@ pub fn first_position(problems: &Problems) -> String {
     format!("{}{position}{path}{more}", file.display())
 }
 
-/// The report of `check`, as one line of bounded length.
+/// The problems as one line of bounded length, in the words of `check`.
 pub fn brief(problems: &Problems) -> String {
     list(problems.lines())
 }

@@ -42,7 +42,7 @@ impl Loss {
     /// The loss in one line, as problems are reported.
     pub fn line(&self) -> String {
         let Loss { file, remark: Remark { position, path, what } } = self;
-        format!("{file}:{}:{}: {path}: {what}", position.line, position.column)
+        format!("{file}:{position}: {path}: {what}")
     }
 }
 
@@ -61,7 +61,7 @@ impl Losses {
     }
 }
 
-/// Reads files, of which several may have one domain.
+/// Reads the files of a rate limit service; several of them may describe one domain.
 ///
 /// # Errors
 /// All problems of all files, which the service would not accept either.

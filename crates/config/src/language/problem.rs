@@ -15,18 +15,18 @@ use request::matcher::Expectation;
 /// One problem in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The file it is in, if that is one which the reported file names. `None`: the reported file itself.
+    /// The file with the problem, if that is another file, which the reported file names. `None`: the reported file itself.
     pub file: Option<String>,
     /// `None` for a problem of the file as a whole.
     pub position: Option<Position>,
-    /// The path in the file, like `rules[2].match`; empty for the file as a whole.
+    /// The path of the value, such as `rules[2].match`; empty for the file as a whole.
     pub path: String,
     /// The message: what must hold, and what was found.
     pub what: String,
     pub hint: Option<String>,
 }
 
-/// All problems of a file and of the files that it names: its own first, each file's in order of position.
+/// All problems of a file and of the files that it names: first its own, then those of each other file, in order of position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,
@@ -42,13 +42,13 @@ impl Problems {
             let file = problem.file.as_ref().unwrap_or(&self.file);
             let path = if problem.path.is_empty() { String::new() } else { format!("{}: ", problem.path) };
             match problem.position {
-                Some(position) => format!("{file}:{}:{}: {path}{}", position.line, position.column, problem.what),
+                Some(position) => format!("{file}:{position}: {path}{}", problem.what),
                 None => format!("{file}: {path}{}", problem.what),
             }
         })
     }
 
-    /// The lines of a report: each problem, its hint, and how many there are.
+    /// The lines of a report: each problem with its hint, and the number of problems.
     pub fn report(&self) -> Vec<String> {
         let mut report = Vec::new();
         for (problem, line) in self.problems.iter().zip(self.lines()) {
@@ -71,16 +71,16 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The message for a value that is unknown because a variable is not set. The name of the variable precedes it.
+/// The message for a value that is unknown because a variable is not set. The name of the variable stands before it.
 pub(crate) const NOT_SET: &str = " is not set, so that the value is not known here";
 
-/// The message for a secret that only the running gateway can read. The path of its file precedes it.
+/// The message for a secret that only the running gateway can read. The path of its file stands before it.
 pub(crate) const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
 
-/// The message for a variable that must be set. Its name precedes it.
+/// The message for a variable that must be set. The name of the variable stands before it.
 pub(crate) const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
 
-/// The purpose for which a file is read. It decides which values must be known.
+/// The purpose for which a file is read, which decides the values that must be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// To run: all of its values must be known.
@@ -105,10 +105,10 @@ pub(crate) struct Report {
     lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
 }
 
-/// A list in a file, and how its entries are read.
+/// The key of a list in a file: its path, and how its entries are read.
 pub(crate) type ListKey = (String, ListForm);
 
-/// How the entries of a list in a file are read.
+/// The form in which the entries of a list in a file are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListForm {
     Networks,
@@ -117,7 +117,7 @@ pub(crate) enum ListForm {
     Paths,
 }
 
-/// A list that was read, and how many entries it has.
+/// A list that was read, with the number of its entries.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadList {
     pub list: Expectation,
@@ -129,23 +129,23 @@ impl Report {
         Report { purpose, ..Report::default() }
     }
 
-    /// A report about a file with these keys.
+    /// Makes a report about a file with these keys.
     #[must_use]
     pub(crate) fn of_keys(self, keys: FileKeys) -> Report {
         Report { keys: Some(keys), ..self }
     }
 
-    /// The hint where an unknown key of this mapping belongs, if that is known.
+    /// The hint that an unknown key of this mapping belongs elsewhere, if that is known.
     pub(crate) fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
         belongs_elsewhere(self.keys?, mapping, key)
     }
 
-    /// Whether the value at this path must be known only to run the file.
+    /// Whether the value at this path must be known only if the file is run, not if it is examined.
     pub(crate) fn is_for_running(&self, path: &str) -> bool {
         self.keys.is_some_and(|keys| (keys.is_for_running)(path))
     }
 
-    /// Records that a value is unknown, if it need not be known. Returns whether it need not be.
+    /// Records that a value is unknown, if that is allowed. Returns whether it is allowed.
     pub(crate) fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
             Purpose::Run | Purpose::CheckToRun => true,
@@ -160,8 +160,8 @@ impl Report {
         !is_needed
     }
 
-    /// Records that a value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
-    /// whether this is such a check.
+    /// Records that a value is hidden from this check, but known to the gateway: a secret of its service. Returns whether this
+    /// is such a check.
     pub(crate) fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {
@@ -179,7 +179,7 @@ impl Report {
         }
     }
 
-    /// Reports that an unknown value is needed, and the variables that are not set.
+    /// Reports that a value must be known, and which variables are not set.
     pub(crate) fn add_unknown(&self, position: Position, path: &str) {
         let unknown = self.remarks();
         let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
@@ -193,7 +193,7 @@ impl Report {
         }
     }
 
-    /// Records that a network is written with an address in it. A value may be read more than once.
+    /// Records that a network is written with bits of a host. A value may be read more than once.
     pub(crate) fn note_host_bits(&self, position: Position, path: &str, what: String) {
         let noted = &mut self.remarks.borrow_mut().host_bits;
         let remark = Remark { position, path: path.to_owned(), what };
@@ -202,12 +202,12 @@ impl Report {
         }
     }
 
-    /// Records that a file holds a secret.
+    /// Records a file that holds a secret.
     pub(crate) fn note_secret_file(&self, path: PathBuf) {
         self.remarks.borrow_mut().secret_files.push(path);
     }
 
-    /// Records how long a list is. A value may be read more than once.
+    /// Records the length of a list. A value may be read more than once.
     pub(crate) fn note_list(&self, list: ListSize) {
         let noted = &mut self.remarks.borrow_mut().lists;
         if !noted.contains(&list) {
@@ -215,7 +215,8 @@ impl Report {
         }
     }
 
-    /// The list in a file. The first call reads it by `read`; later calls return the same result. `None` after a problem.
+    /// Returns the list of a file. The first call reads it with `read`; later calls return the same result. `None` after a
+    /// problem.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         if let Some(known) = self.lists.borrow().get(&key) {
             return known.clone();
@@ -225,14 +226,14 @@ impl Report {
         list
     }
 
-    /// Adds the first problems of a report about a file that the reported file names.
+    /// Adds at most `most` problems of another file, which the reported file names.
     pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         let problems = of_file.into_problems().into_iter().take(most);
         let named = problems.map(|problem| Problem { file: Some(file.to_owned()), ..problem });
         self.problems.borrow_mut().extend(named);
     }
 
-    /// The remarks so far, in the order of the readers.
+    /// The remarks so far, in the order in which they were noted.
     pub(crate) fn remarks(&self) -> Remarks {
         self.remarks.borrow().clone()
     }
@@ -265,7 +266,7 @@ impl Report {
         self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
-    /// Sorted by file and position; problems at one position stay in the order in which they were found.
+    /// Returns the problems, sorted by file and position. Problems at one position stay in the order in which they were found.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));

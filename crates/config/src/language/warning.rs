@@ -11,13 +11,13 @@ use base::time::Timestamp;
 pub struct Warning {
     pub name: &'static str,
     pub position: Position,
-    /// The path in the file, like `rules[2].limit_keys`.
+    /// The path of the value, such as `rules[2].limit_keys`.
     pub path: String,
     /// The message: the weakness, and its consequence.
     pub what: String,
-    /// How to correct it.
+    /// The way to correct the weakness.
     pub hint: String,
-    /// The moment from which on it holds. `None`: always.
+    /// The moment at which the warning comes into effect. `None`: it is always in effect.
     pub from: Option<Timestamp>,
 }
 
@@ -55,12 +55,11 @@ impl Warnings {
         self
     }
 
-    /// The lines of a report: each warning, its hint, and how many there are.
+    /// The lines of a report: each warning with its hint, and the number of warnings.
     pub fn report(&self) -> Vec<String> {
         let mut report = Vec::new();
         for Warning { name, position, path, what, hint, .. } in &self.warnings {
-            let place = format!("{}:{}:{}", self.file, position.line, position.column);
-            report.push(format!("{place}: warning {name}: {path}: {what}"));
+            report.push(format!("{}:{position}: warning {name}: {path}: {what}", self.file));
             report.push(format!("  hint: {hint}"));
         }
         report.push(match self.warnings.len() {
