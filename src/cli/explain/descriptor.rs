@@ -3,10 +3,8 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde::Serialize;
-
 use super::credentials::Credentials;
-use super::report::{Report, Subject};
+use super::report::{Descriptor, Entry, Report, Subject};
 use super::{Arguments, by_rules};
 use crate::cli::failure::Failure;
 use config::Config;
@@ -14,20 +12,7 @@ use request::door::Door;
 use request::request::{ClientAddress, ONLY_LISTENER, Request};
 use request::sent_descriptor::SentDescriptor;
 
-/// A descriptor, as it is printed.
-#[derive(Debug, Serialize)]
-pub struct Descriptor {
-    pub domain: String,
-    pub entries: Vec<Entry>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Entry {
-    pub key: String,
-    pub value: String,
-}
-
-/// The report on the descriptor of the arguments.
+/// Explains the descriptor on the command line.
 ///
 /// # Errors
 /// When an entry is no `key=value`, or the store cannot be read.
@@ -50,7 +35,7 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
     by_rules(arguments, config, subject, &Credentials::default(), &request)
 }
 
-/// The entries of the arguments, in their order.
+/// The entries of the descriptor, in the order of the arguments.
 ///
 /// # Errors
 /// When one is no `key=value`.
@@ -58,7 +43,7 @@ pub fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
     arguments.descriptor.iter().map(|text| entry(text)).collect()
 }
 
-/// Checks an entry on the command line.
+/// Checks an entry of a descriptor on the command line.
 ///
 /// # Errors
 /// If it is no `key=value`.

@@ -1,7 +1,6 @@
 //! Formats a report as text: one line for each policy and rule, with its position in the file at the end.
 
-use super::descriptor::Descriptor;
-use super::report::{Applies, Charge, Policy, Report, Route, Rule};
+use super::report::{Applies, Charge, Descriptor, Policy, Report, Route, Rule};
 use rules::rule::Mode;
 
 /// Columns are as wide as their contents, up to these widths; a longer text shifts the rest of its own line.

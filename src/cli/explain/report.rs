@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 
-use super::descriptor::Descriptor;
 use crate::gateway::bucket_levels::{Bucket, Levels};
 use crate::gateway::bucket_report::bucket_name;
 use base::time::Micros;
@@ -27,10 +26,10 @@ pub struct Report {
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The routes that do not match, and the one that the request takes at the end. Empty for a file without routes.
+    /// The routes that do not match, and then the one that the request takes. Empty for a file without routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// Empty when the request is answered before any rule is asked.
+    /// The policies; empty if the request is answered before the rules are evaluated.
     pub policies: Vec<Policy>,
     pub answer: Answer,
     /// The place from which levels were read; `None` if they were not.
@@ -38,7 +37,7 @@ pub struct Report {
     pub read_from: Option<String>,
 }
 
-/// The subject of the decision: a request, or a descriptor in its place.
+/// The subject of the decision: a request, or a descriptor without one.
 #[derive(Debug, Serialize)]
 pub struct Subject {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,15 +56,28 @@ impl Subject {
 pub struct Request {
     pub method: String,
     pub host: String,
-    /// The path as rules see it; `None` if it has no single reading.
+    /// The path as rules see it; `None` if it can be read in more than one way.
     pub path: Option<String>,
     /// The target as it is forwarded.
     pub target: String,
     pub client: String,
     pub client_from: String,
-    /// The door, if another proxy asks about the request; `None` if it is proxied.
+    /// The way in which another proxy asks about the request; `None` if it is proxied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<&'static str>,
+}
+
+/// A descriptor, as it is printed.
+#[derive(Debug, Serialize)]
+pub struct Descriptor {
+    pub domain: String,
+    pub entries: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    pub key: String,
+    pub value: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -81,7 +93,7 @@ pub struct Route {
     /// The changes to the request and its response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// The reason why it does not match.
+    /// The reason why the route does not match.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -92,7 +104,7 @@ pub struct Policy {
     pub line: usize,
     pub mode: Mode,
     pub takes_part: bool,
-    /// Its own conditions, and the reason why it takes no part, or its decision.
+    /// The policy's own conditions, with the reason why it takes no part, or with its decision.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     pub rules: Vec<Rule>,
@@ -104,7 +116,8 @@ pub struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// The reason why it does not apply; for a rule that applies, its end, and the elements of lists that fulfil its conditions.
+    /// The reason why the rule does not apply. For a rule that applies, its expiry, and the elements of lists that meet its
+    /// conditions.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
     /// `allow` or `deny`; `None` for a rule with limits.
@@ -114,7 +127,7 @@ pub struct Rule {
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// Its limits that charge nothing because of an override.
+    /// The limits of the rule that charge nothing because of an override.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
 }
@@ -136,21 +149,21 @@ pub struct Key {
 
 #[derive(Debug, Serialize)]
 pub struct Charge {
-    /// The displayed name: `free.second` where a rule has several limits.
+    /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
     pub limit: String,
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
-    /// The numbers from the request, and how each was read.
+    /// The numbers that come from credentials, and how each was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<String>,
-    /// The end of the current window, in its own time zone.
+    /// The end of the current window, in the time zone of its calendar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
-    /// Whether the numbers are an override's.
+    /// Whether the numbers are those of an override.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
-    /// The meter whose bucket it charges, which other rules charge too.
+    /// The meter whose bucket the limit charges, together with other rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<String>,
     pub bucket: String,
@@ -161,12 +174,12 @@ pub struct Charge {
 #[derive(Debug, Serialize)]
 pub struct Level {
     pub left: Cost,
-    /// Whether it can pay.
+    /// Whether the bucket can pay.
     pub pays: bool,
-    /// The time until it can pay; 0 if it can now, or never can.
+    /// The time until the bucket can pay; 0 if it can now, or never can.
     pub wait_us: Micros,
     pub full_in_us: Micros,
-    /// The time by which it delays the request that it lets pass.
+    /// The time by which the bucket delays a request that it grants.
     pub delay_us: Micros,
 }
 
@@ -174,7 +187,7 @@ pub struct Level {
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub verdict: Verdict,
-    /// The status code; `None`: the upstream's own.
+    /// The status code. `None`: the status of the upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -198,10 +211,10 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The moment for which the rules are explained, and the levels of the buckets then; `None` if they were not read.
+/// The moment for which the rules are explained, with the levels of the buckets at that moment; `None` if they were not read.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'l> {
-    /// By the store's clock if the store was read, by this machine's otherwise.
+    /// The time by the store's clock if the store was read, otherwise by this machine's.
     pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }
@@ -342,7 +355,7 @@ fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
     (!each.is_empty()).then(|| each.join(" and "))
 }
 
-/// The conditions as one text.
+/// Formats the conditions as one text.
 pub fn all(conditions: &[Condition]) -> String {
     conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

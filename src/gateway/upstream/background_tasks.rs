@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Upstream;
-use super::health::{HealthChange, keep_checking};
+use super::health::keep_checking;
+use super::health_state::HealthChange;
 use super::resolver::keep_resolving;
 use base::endpoint_address::EndpointAddress;
 
-/// Starts the tasks that these upstreams need and do not have yet; they end with their upstream. Names that lead to one of
-/// `listeners` are warned of. `report` is called whenever an endpoint goes down, or up again.
+/// Starts the tasks that these upstreams need and do not have yet. A task ends with its upstream. A warning is logged for a
+/// name that leads to one of `listeners`. `report` is called whenever an endpoint goes down, or comes up again.
 pub fn start_background_tasks<'u>(
     upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
     listeners: &[SocketAddr],

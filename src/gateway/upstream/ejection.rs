@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::endpoint::Endpoint;
 use base::time::Timestamp;
 
-/// Ejects endpoints of one upstream.
+/// Ejects the endpoints of one upstream after failures.
 #[derive(Debug, Default)]
 pub struct Ejector {
     /// Held while an endpoint is ejected, so that two that fail at the same time are counted one after the other.

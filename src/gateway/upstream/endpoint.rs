@@ -9,8 +9,8 @@ use pingora::upstreams::peer::{HttpPeer, Peer, PeerOptions};
 use super::Window;
 use super::endpoint_counts::{Availability, EndpointCounts};
 use super::failure::EndpointFailure;
-use super::hashing::endpoint_hash;
-use super::health::HealthState;
+use super::health_state::HealthState;
+use super::stable_hash::stable_hash;
 use super::tls::PeerTls;
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
@@ -110,7 +110,7 @@ impl Endpoint {
         // In a pool of its own: a narrow connection is not reused for a wide one.
         narrow.group_key |= 1;
         let pool_keys = [peer.reuse_hash(), narrow.reuse_hash()];
-        let hash = endpoint_hash(&address);
+        let hash = stable_hash(address.to_string().as_bytes());
         Ok(Endpoint { hash, address, host, scheme, weight, peer, narrow, pool_keys, condition })
     }
 

@@ -8,10 +8,10 @@ use super::endpoint::Endpoint;
 use super::failure::EndpointFailure;
 use base::time::{Micros, Timestamp};
 
-/// The most endpoints of an upstream that are reported one by one; with more, none is.
+/// The largest number of endpoints of an upstream that are reported individually. If there are more, none is.
 pub const MOST_REPORTED: usize = 64;
 
-/// The counts of an endpoint since it became known.
+/// The counts of an endpoint since its address became known.
 #[derive(Debug, Default)]
 pub struct EndpointCounts {
     requests: AtomicU64,
@@ -38,7 +38,7 @@ impl EndpointCounts {
     }
 }
 
-/// Whether requests are sent to an endpoint.
+/// Whether requests are sent to an endpoint, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Availability {
     Available,
@@ -66,7 +66,7 @@ pub struct EndpointReport {
     pub availability: Availability,
     /// The number of attempts of requests, including those that failed.
     pub requests: u64,
-    /// The number of attempts whose response has ended, and the sum of their durations.
+    /// The number of attempts whose response has ended; `duration` is the sum of their durations.
     pub finished: u64,
     pub duration: Micros,
     pub failures: Vec<(EndpointFailure, u64)>,

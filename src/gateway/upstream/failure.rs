@@ -74,7 +74,7 @@ impl EndpointFailure {
         }
     }
 
-    /// A distinct index for each failure, below [`EndpointFailure::COUNT`].
+    /// The index of the failure, below [`EndpointFailure::COUNT`]; each failure has a different one.
     pub fn index(self) -> usize {
         match self {
             EndpointFailure::Error(error) => error as usize,

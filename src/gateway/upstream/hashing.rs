@@ -9,16 +9,14 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::Pool;
 use super::endpoint::Endpoint;
-use base::endpoint_address::EndpointAddress;
+use super::stable_hash::stable_hash;
 
 /// The factor by which an endpoint may exceed its share of the requests under way.
 const FACTOR: f64 = 1.25;
 
-/// The hash of a value that requests have in common.
+/// The hash of a value, such as a user id: requests with the same value get the same endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BalanceKey(NonZeroU64);
 
@@ -26,17 +24,6 @@ impl BalanceKey {
     pub fn new(value: &[u8]) -> BalanceKey {
         BalanceKey(NonZeroU64::MIN | stable_hash(value))
     }
-}
-
-/// A hash that is the same in every process and every version.
-fn stable_hash(bytes: &[u8]) -> u64 {
-    let digest: [u8; 32] = Sha256::digest(bytes).into();
-    digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
-}
-
-/// The hash of an endpoint.
-pub fn endpoint_hash(address: &EndpointAddress) -> u64 {
-    stable_hash(address.to_string().as_bytes())
 }
 
 /// The last step of SplitMix64: every bit of the result depends on every bit of `hash`.
@@ -54,7 +41,7 @@ fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
 }
 
 impl Pool {
-    /// The endpoint for a value, among those for which `fits` holds and that have not more than their share already.
+    /// The endpoint for a value, among those that `fits` accepts and that do not exceed their share already.
     pub(super) fn hashed(&self, key: BalanceKey, fits: impl Fn(&Endpoint) -> bool) -> Option<&Arc<Endpoint>> {
         let fitting = || self.endpoints.iter().filter(|endpoint| fits(endpoint));
         let (mut requests, mut weights) = (1.0, 0.0);

@@ -11,19 +11,21 @@ mod failure;
 mod hashing;
 mod health;
 mod health_probe;
+mod health_state;
 mod join_all;
 pub mod request_deadline;
 mod resolver;
 mod retry_budget;
 mod schedule;
 mod selection;
+mod stable_hash;
 mod tls;
 
 pub use background_tasks::start_background_tasks;
 pub use endpoint_counts::Availability;
 pub use failure::{EndpointFailure, UpstreamError};
 pub use hashing::BalanceKey;
-pub use health::HealthChange;
+pub use health_state::HealthChange;
 pub use selection::{Choice, Turn};
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ struct EndpointAddresses {
 }
 
 impl Addresses {
-    /// Makes the addresses for new settings. Names that `before` has resolved keep theirs.
+    /// Makes the addresses for new settings. Names that `before` has resolved keep their addresses.
     pub fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
         let endpoint = |endpoint: &config::Endpoint| {
             let address = match &endpoint.socket {
@@ -60,7 +60,8 @@ impl Addresses {
         same.map(|one| one.known.clone()).unwrap_or_default()
     }
 
-    /// Every address once. The addresses of one endpoint share its weight; an address of several endpoints has the sum.
+    /// Every address, once. The addresses of one endpoint share its weight; an address of several endpoints has the sum of its
+    /// shares.
     pub fn weighted(&self) -> Vec<WeightedAddress> {
         let mut weighted: Vec<WeightedAddress> = Vec::new();
         for one in &self.0 {
@@ -123,7 +124,8 @@ impl Upstream {
     }
 }
 
-/// Resolves the names of `upstream` repeatedly, until it is dropped. Warns of a name that leads to one of `listeners`.
+/// Resolves the names of `upstream` repeatedly, until the upstream is dropped. Logs a warning for a name that leads to one of
+/// `listeners`.
 pub async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
     keep_resolving_with(weak, &listeners, async |host, port| {
         Ok(tokio::net::lookup_host((host, port)).await?.collect())

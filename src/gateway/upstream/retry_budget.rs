@@ -7,7 +7,7 @@ const RETRY: u32 = 100;
 /// The most that is saved up: as many retries are possible at once, even before there were requests.
 const MAX_SAVED: u32 = 10 * RETRY;
 
-/// The budget of one upstream. Every request adds its share of a retry.
+/// The retries that an upstream may still make. Every request adds a part of a retry.
 #[derive(Debug)]
 pub struct RetryBudget(AtomicU32);
 
@@ -18,7 +18,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// Adds the share of a request that begins. `share` is in percent.
+    /// Adds the part for a request that begins. `share` is in percent.
     pub fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MAX_SAVED {
@@ -28,7 +28,7 @@ impl RetryBudget {
         }
     }
 
-    /// Takes a retry. Returns whether one was left.
+    /// Takes one retry. Returns whether there was one.
     pub fn take(&self) -> bool {
         let take = |saved: u32| saved.checked_sub(RETRY);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()

@@ -3,13 +3,13 @@
 /// The most turns of a schedule. Weights that do not fit are rounded.
 const MAX_TURNS: u64 = 4096;
 
-/// The order in which endpoints are taken, by their index.
+/// The order in which endpoints are selected, as their indexes.
 #[derive(Clone, Debug, Default)]
 pub struct Schedule(Vec<u16>);
 
 impl Schedule {
-    /// The smooth sequence of these weights: in every part of it the turns of each endpoint are as near to its share as
-    /// possible.
+    /// Makes a smooth sequence of these weights: in every part of it, the number of turns of each endpoint is as near to its
+    /// share as possible.
     pub fn new(weights: &[u64]) -> Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
@@ -34,7 +34,7 @@ impl Schedule {
         Schedule(sequence.collect())
     }
 
-    /// The endpoint for this turn.
+    /// The index of the endpoint for this turn.
     pub fn turn(&self, number: usize) -> Option<usize> {
         let index = number.checked_rem(self.0.len())?;
         self.0.get(index).map(|endpoint| usize::from(*endpoint))

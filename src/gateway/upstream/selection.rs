@@ -15,15 +15,15 @@ use base::endpoint_address::EndpointAddress;
 use base::time::Timestamp;
 use config::Balance;
 
-/// The conditions of a selection, for a first attempt or a retry.
+/// What the selection of an endpoint depends on, for a first attempt or a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub turn: Turn,
-    /// The value by which the endpoint is chosen; `None` if the upstream does not choose by one, or the request has none.
+    /// The value that determines the endpoint; `None` if the upstream does not select by a value, or the request has none.
     pub key: Option<BalanceKey>,
 }
 
-/// The way in which an endpoint is chosen.
+/// The way in which an endpoint is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// One after the other, for the first attempt of a request.
@@ -34,8 +34,8 @@ pub enum Turn {
 }
 
 impl Upstream {
-    /// Selects the endpoint of a request, which has already failed at those for which `failed_at` holds. `now` is called only if
-    /// an endpoint has been ejected.
+    /// Selects the endpoint of a request. `failed_at` returns true for endpoints at which the request has already failed. `now`
+    /// is called only if an endpoint has been ejected.
     ///
     /// # Errors
     /// When no address is known, or every endpoint has as many requests as it may.

@@ -4,6 +4,7 @@
 mod batch;
 mod cancellation;
 mod cleaner;
+mod cleaner_statements;
 mod connect;
 mod database;
 mod errors;
@@ -36,7 +37,7 @@ pub use url::{InvalidUrl, Url};
 pub type Postgres = Remote<Database>;
 
 impl Postgres {
-    /// Opens a store with the faults that a test injects; the default has none.
+    /// Opens a store. `hooks` are the faults that a test injects; the default has none.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let database = Database::new(settings, clock.clone(), events.clone());
@@ -44,7 +45,7 @@ impl Postgres {
         Remote::new(database, settings, hooks, connections(workers), clock, events)
     }
 
-    /// Replaces the login for the connections that are made from now on.
+    /// Replaces the login for new connections.
     pub fn replace_login(&self, login: &Login) {
         self.transport.login.replace(login);
     }

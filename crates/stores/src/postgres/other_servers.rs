@@ -9,7 +9,7 @@ use super::session::Statement;
 use super::settings::Settings;
 use super::single_statement::Parameter;
 use super::transaction::{self, Statements};
-use super::{cleaner, gateway_heartbeat};
+use super::{cleaner_statements, gateway_heartbeat};
 use crate::error::{Fault, StoreError};
 
 /// The codes with which a server rejects a statement that it does not know.
@@ -47,6 +47,6 @@ async fn run_all(client: &Client, settings: &Settings) -> Result<(), Error> {
         let parameters: Vec<Parameter<'_>> = rows.into_iter().zip(types.iter().cloned()).collect();
         client.query_typed(text, &parameters).await?;
     }
-    cleaner::try_statements(client, &settings.table).await?;
+    cleaner_statements::try_statements(client, &settings.table).await?;
     gateway_heartbeat::try_statement(client, &settings.table).await
 }

@@ -23,7 +23,7 @@ impl Hooks {
         self.timed(text, clock)
     }
 
-    /// The text of a script that reads the time. A test's change is a prefix; the text of a release follows.
+    /// The text of a script that reads the time. What a test changes stands before the text of a release.
     pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
@@ -37,7 +37,7 @@ impl Hooks {
         }
     }
 
-    /// About the time on the server's clock, which determines the calendar periods that a call names.
+    /// The approximate time on the server's clock, which determines the calendar periods that a call names.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
@@ -187,5 +187,25 @@ end)(redis)
             text = text.replace(right, wrong);
         }
         text
+    }
+}
+
+#[cfg(all(test, feature = "test-hooks"))]
+mod tests {
+    use super::*;
+    use crate::redis::script::{take, undo};
+
+    /// What tests show of the script holds for a release, whose text it is.
+    #[test]
+    fn a_test_runs_every_line_of_the_released_script_and_whoever_needs_no_time_of_its_own_no_other() {
+        let (system, manual) = (Clock::system(), Clock::manual(Timestamp(1)));
+        let movable = Hooks { server_clock: ServerClock::Movable, ..Hooks::default() };
+        for text in [take(), undo()] {
+            assert_eq!(Hooks::default().script(text.clone(), &system), text);
+            for (hooks, clock) in [(Hooks::default(), &manual), (movable, &system), (movable, &manual)] {
+                let timed = hooks.script(text.clone(), clock);
+                assert!(timed.len() > text.len() && timed.ends_with(&text), "{timed}");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
-/// Tries every command that the script uses, and returns those that are refused.
+/// A script that tries every command which the other scripts use, and returns those that are refused.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 
 /// Reads the server's own clock: a gateway's clock is never used.
@@ -18,7 +18,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 ";
 
-/// The complete script.
+/// The complete script that takes from buckets.
 pub fn take() -> String {
     twins() + MOMENT + FRAME
 }
@@ -28,7 +28,7 @@ pub fn undo() -> String {
     twins() + MOMENT + UNDO
 }
 
-/// The complete script that gives back, for an operator.
+/// The complete script with which an operator gives back an amount.
 pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
@@ -51,7 +51,7 @@ local redis = (function(server, chosen)
 end)(redis, table.remove(ARGV))
 ";
 
-/// A script for which a test chooses the moment at which it runs.
+/// Changes a script so that a test chooses the moment at which it runs.
 #[cfg(feature = "test-hooks")]
 pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
@@ -66,25 +66,4 @@ fn twins() -> String {
         let _ = write!(text, "if index == {index} then\n{twin}\nend\n");
     }
     text + "end\n"
-}
-
-#[cfg(all(test, feature = "test-hooks"))]
-mod tests {
-    use super::*;
-    use crate::redis::fault_injection::{Hooks, ServerClock};
-    use base::time::{Clock, Timestamp};
-
-    /// What tests show of the script holds for a release, whose text it is.
-    #[test]
-    fn a_test_runs_every_line_of_the_released_script_and_whoever_needs_no_time_of_its_own_no_other() {
-        let (system, manual) = (Clock::system(), Clock::manual(Timestamp(1)));
-        let movable = Hooks { server_clock: ServerClock::Movable, ..Hooks::default() };
-        for text in [take(), undo()] {
-            assert_eq!(Hooks::default().script(text.clone(), &system), text);
-            for (hooks, clock) in [(Hooks::default(), &manual), (movable, &system), (movable, &manual)] {
-                let timed = hooks.script(text.clone(), clock);
-                assert!(timed.len() > text.len() && timed.ends_with(&text), "{timed}");
-            }
-        }
-    }
 }

@@ -2,25 +2,27 @@
 
 use std::fmt;
 
-use super::{cluster, sentinel};
+use super::cluster::settings as cluster;
+use super::sentinel::settings as sentinel;
 use crate::breaker;
 use crate::remote::login::Login;
 use base::host_port::HostPort;
 use base::time::Micros;
 
-/// The longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key fits an allocation of 32 bytes.
+/// The length of the longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key then fits into an
+/// allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub target: Target,
     pub login: Login,
-    /// The longest that a decision waits.
+    /// The longest wait for a decision.
     pub timeout: Micros,
     /// The prefix of every key.
     pub prefix: String,
     pub breaker: breaker::Settings,
-    /// The least number of gateways that share the limits.
+    /// The smallest number of gateways among which the limits are shared.
     pub gateways: u64,
 }
 
@@ -36,7 +38,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The first database of the server at this address.
+    /// The server at this address, with its first database.
     pub fn at(host: &str, port: u16) -> Target {
         Target::Address { address: HostPort::new(host, port), database: 0 }
     }
@@ -48,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Whether both lead to the same buckets, as far as the settings can tell.
+    /// Whether both are the same server or cluster, so that the buckets are the same; as far as the settings show.
     pub(crate) fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),

@@ -16,7 +16,7 @@ pub(crate) mod inspect;
 mod node_server;
 mod nodes;
 mod redirection;
-mod settings;
+pub(super) mod settings;
 mod slots;
 mod topology;
 mod undo;
@@ -48,7 +48,7 @@ const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Decides while a node gives no answer.
+    /// Decides requests while a node gives no answer.
     pub fallback: Arc<FallbackShare>,
     nodes: Arc<Nodes>,
 }
@@ -63,7 +63,7 @@ struct Take<'p> {
 }
 
 impl Cluster {
-    /// Opens a store. `settings` are those of every node, except for its address; `hooks` are the faults that a test injects:
+    /// Opens a store. `settings` are those of every node, except for its address; `hooks` are the faults that a test injects;
     /// the default has none.
     pub fn open(
         hooks: Hooks,
@@ -91,8 +91,8 @@ impl Cluster {
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is awaited for `answer_within`, if
-    /// that is shorter than the nodes' timeout.
+    /// Decides a plan. `Ok(None)`: the client disconnected before the plan was sent. The answer is awaited for `answer_within`,
+    /// if that is shorter than the nodes' timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -147,12 +147,12 @@ impl Cluster {
         self.nodes.replace(settings);
     }
 
-    /// The time on the clock of the node that has been furthest ahead, when this process's clock shows `ours`.
+    /// The time, at the time `ours` of this process's clock, on the clock of the node that has been furthest ahead.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }
 
-    /// Prepares for requests that charge buckets of these limits together with others, in this gateway or in others: if the
+    /// Prepares for requests that charge buckets of these limits together with others, through this or other gateways: if the
     /// buckets are on several nodes, some charges may be undone.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if self.is_spread() && self.nodes.state.hooks.drops_undone() {
@@ -164,7 +164,7 @@ impl Cluster {
         self.nodes.directory.tags.iter().nth(1).is_some()
     }
 
-    /// Drops the cached levels: the nodes are asked about every bucket again.
+    /// Removes the cached levels, so that the nodes are asked about every bucket again.
     pub fn invalidate(&self) {
         self.nodes.state.deny_cache.invalidate();
     }

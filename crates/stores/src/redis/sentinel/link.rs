@@ -24,9 +24,9 @@ const SWITCHED: &str = "+switch-master";
 /// The channel on which a sentinel announces that it has chosen a replica, and is about to promote it.
 const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
-/// A connection to a sentinel. It ends when it is dropped.
+/// A connection to a sentinel. Dropping it closes the connection.
 pub(crate) struct SentinelLink {
-    /// The address at which it was reached; the name in the configuration may be another one.
+    /// The address of the sentinel's end; the configuration may name another one.
     pub peer: SocketAddr,
     connection: MultiplexedConnection,
     driver: AbortHandle,
@@ -39,15 +39,15 @@ type Fields = Vec<HashMap<String, String>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub master: HostPort,
-    /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second after it has become one.
+    /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second after the promotion.
     pub promoted: Option<HostPort>,
-    /// The version of the sentinel's knowledge: among several answers the highest is right. 0 if the sentinel does not return
-    /// it.
+    /// The version of the sentinel's knowledge: among several answers the one with the highest version is right. 0 if the
+    /// sentinel does not return it.
     pub epoch: u64,
 }
 
 impl SentinelLink {
-    /// Connects, and notifies `switched` when this sentinel announces another master under this name, or the promotion of a
+    /// Connects, and notifies `switched` when this sentinel announces another master with this name, or the promotion of a
     /// replica.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl SentinelLink {
         Ok(Answer { master: named(name, address)?, promoted, epoch })
     }
 
-    /// Asks for the addresses of the sentinels that this one knows.
+    /// Asks for the addresses of the other sentinels that this one knows.
     ///
     /// # Errors
     ///

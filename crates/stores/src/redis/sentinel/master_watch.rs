@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::Settings;
 use super::sentinels::CurrentSentinels;
+use super::settings::Settings;
 use super::survey::{PROMOTION, Succession, Survey};
 use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
@@ -20,7 +20,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two rounds: short, because requests are decided without the store until the master is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// The master that the sentinels name.
+/// Follows the master that the sentinels name.
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
@@ -42,7 +42,7 @@ struct RoundResult {
 }
 
 impl MasterWatch {
-    /// Makes a watch. `login` is the login of the master.
+    /// Makes a watch. `login` is the login for the master.
     pub fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
         let switched = Arc::new(Notify::new());
         let current = Arc::new(CurrentSentinels::new(settings));
@@ -57,7 +57,7 @@ impl MasterWatch {
         }
     }
 
-    /// Asks sentinels and listens to them, forever.
+    /// Asks sentinels and receives their announcements, forever.
     pub async fn run(&self) {
         // A second one would have nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
@@ -117,7 +117,7 @@ impl MasterWatch {
         self.found.send_modify(|found| *found = RoundResult { round: found.round + 1, master });
     }
 
-    /// Returns the address of the master: waits for the round that is under way.
+    /// Returns the address of the master, after the questions to sentinels that are under way.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl MasterWatch {
         found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
     }
 
-    /// Returns the master's address when it differs from `from`.
+    /// Waits until the master's address differs from `from`, and returns it.
     pub async fn moved(&self, from: &HostPort) -> HostPort {
         let mut rounds = self.found.subscribe();
         loop {
@@ -146,7 +146,7 @@ impl MasterWatch {
         }
     }
 
-    /// Waits until a master is found after this call.
+    /// Waits until a master is found again, after this call.
     pub(crate) async fn found_again(&self) {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
@@ -155,13 +155,13 @@ impl MasterWatch {
         }
     }
 
-    /// Replaces the sentinels and their login, from the next question on.
+    /// Replaces the sentinels and their login, for the next question.
     pub fn replace(&self, settings: &Settings) {
         self.current.replace(settings);
     }
 }
 
-/// Asks sentinels for their master once, without a gateway.
+/// Asks sentinels for their master once, for a command.
 ///
 /// # Errors
 ///

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
-use super::Settings;
 use super::link::{Answer, SentinelLink};
+use super::settings::Settings;
 use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
@@ -22,7 +22,7 @@ pub(crate) struct CurrentSentinels {
     login: CurrentLogin,
 }
 
-/// The sentinels of one master.
+/// The sentinels of one master, with their connections.
 #[derive(Debug)]
 pub struct Sentinels {
     master: String,
@@ -59,7 +59,8 @@ impl CurrentSentinels {
         }
     }
 
-    /// Replaces the sentinels and their login from the next question on; open connections stay, unless the list has changed.
+    /// Replaces the sentinels and their login, for the next question. Open connections are kept, unless the list of sentinels
+    /// has changed.
     pub fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if **self.nodes.load() != settings.nodes {
@@ -69,13 +70,13 @@ impl CurrentSentinels {
 }
 
 impl Sentinels {
-    /// The sentinels of the master with this name. `switched` is notified when one of them announces another master.
+    /// Makes the sentinels of the master with this name. `switched` is notified when one of them announces another master.
     pub fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
         Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
     }
 
-    /// Begins a round of questions: applies a changed list, and forgets the results of the previous round. Returns the indexes
-    /// of the sentinels, in the order in which they are to be asked.
+    /// Begins a round of questions: applies a changed list, and resets the results of the previous round. Returns the indexes
+    /// of the sentinels, in the order in which to ask them.
     pub(crate) fn begin_round(&mut self) -> std::ops::Range<usize> {
         let configured = self.current.nodes.load_full();
         if !Arc::ptr_eq(&configured, &self.configured) {
@@ -87,7 +88,7 @@ impl Sentinels {
         0..self.nodes.len()
     }
 
-    /// Asks one sentinel, over its open connection if that still works. If the future is dropped before the answer, the
+    /// Asks one sentinel, over its open connection if that still works. If the future is dropped before the answer arrives, the
     /// connection is kept.
     ///
     /// # Errors
@@ -122,7 +123,7 @@ impl Sentinels {
         })
     }
 
-    /// Makes this sentinel the first to be asked the next time.
+    /// Makes this sentinel the first to be asked next time.
     pub fn prefer(&mut self, index: usize) {
         if let Some(first) = self.nodes.get_mut(..=index) {
             first.rotate_right(1);
@@ -134,8 +135,8 @@ impl Sentinels {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
-    /// Adds the sentinels that others can reach, so that all configured ones may go away later, and removes those that they
-    /// cannot reach any more: a sentinel may come back with another address.
+    /// Adds the sentinels that the known ones name and that can be reached, so that all configured ones may be removed later.
+    /// Removes added ones that cannot be reached any more, because a sentinel may come back with another address.
     pub async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };

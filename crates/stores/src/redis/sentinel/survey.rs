@@ -27,7 +27,7 @@ pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
 /// promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
-/// Whether a master has been replaced.
+/// Whether another server has replaced the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     Stays,
@@ -62,7 +62,7 @@ struct Candidate {
     named_by: usize,
 }
 
-/// The sentinels, with their answers so far.
+/// Questions to all sentinels of a master, with their answers so far.
 #[derive(Debug)]
 pub(crate) struct Survey {
     sentinels: Sentinels,
@@ -76,8 +76,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// A survey for the master with this name. `login` is the master's; `switched` is notified when a sentinel announces another
-    /// master.
+    /// Makes a survey for the master with this name. `login` is the login for the master; `switched` is notified when a
+    /// sentinel announces another master.
     pub fn new(
         master: &str,
         current: Arc<CurrentSentinels>,
@@ -88,7 +88,7 @@ impl Survey {
         Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
     }
 
-    /// Asks sentinels in turn, until one names a server that reports the role of a master.
+    /// Asks one sentinel after the other, until one names a server that reports the role of a master.
     ///
     /// # Errors
     ///
@@ -171,7 +171,7 @@ impl Survey {
         Err(summary(faults))
     }
 
-    /// Asks all sentinels whether another server has replaced `master`, and for sentinels that are not known yet.
+    /// Asks all sentinels whether another server has replaced `master`. Also looks for sentinels that are not known yet.
     pub(crate) async fn succession(&mut self, master: &HostPort) -> Succession {
         // Of those that name `master`.
         let mut highest: Option<Rank> = None;

@@ -1,0 +1,92 @@
+//! Whether an endpoint is up, by the results of its health checks.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use config::Health;
+
+/// The result of the checks of an endpoint. It is up until they say otherwise.
+#[derive(Debug, Default)]
+pub struct HealthState {
+    is_down: AtomicBool,
+    /// The number of checks in a row that contradict that.
+    contradictions: Mutex<u32>,
+}
+
+/// A change of an endpoint's state by its checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HealthChange {
+    Down,
+    Up,
+}
+
+impl HealthState {
+    pub fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// Resets the state, because the endpoint is no longer checked.
+    pub fn forget(&self) {
+        *self.contradictions.lock() = 0;
+        self.is_down.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes the result of a check. Returns the change of the state, if any.
+    pub fn checked<E>(&self, result: &Result<(), E>, settings: &Health) -> Option<HealthChange> {
+        let mut contradictions = self.contradictions.lock();
+        let is_down = self.is_down();
+        if result.is_ok() != is_down {
+            *contradictions = 0;
+            return None;
+        }
+        *contradictions = contradictions.saturating_add(1);
+        if *contradictions < if is_down { settings.rise } else { settings.fall } {
+            return None;
+        }
+        *contradictions = 0;
+        self.is_down.store(!is_down, Ordering::Relaxed);
+        Some(if is_down { HealthChange::Up } else { HealthChange::Down })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::time::Micros;
+    use config::HealthCheck;
+
+    #[test]
+    fn only_checks_in_a_row_change_what_is_known() {
+        let settings = Health { fall: 3, rise: 2, ..settings() };
+        let state = HealthState::default();
+        let checks = |results: &str| {
+            let check = |result: char| match result {
+                '+' => state.checked(&Ok::<(), ()>(()), &settings),
+                _ => state.checked(&Err(()), &settings),
+            };
+            results.chars().filter_map(check).collect::<Vec<_>>()
+        };
+        assert_eq!(checks("++--+--+--"), []);
+        assert_eq!(checks("-"), [HealthChange::Down]);
+        assert_eq!(checks("--+-+--"), []);
+        assert_eq!(checks("++"), [HealthChange::Up]);
+        assert_eq!(checks("---++---"), [HealthChange::Down, HealthChange::Up, HealthChange::Down]);
+        assert!(state.is_down());
+        state.forget();
+        assert!(!state.is_down());
+        assert_eq!(state.checked(&Err(()), &settings), None);
+    }
+
+    fn settings() -> Health {
+        Health {
+            check: HealthCheck::Grpc { service: String::new() },
+            interval: Micros(1_000_000),
+            timeout: Micros(1_000_000),
+            fall: 1,
+            rise: 1,
+            host: None,
+            port: None,
+        }
+    }
+}
