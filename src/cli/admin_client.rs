@@ -17,7 +17,7 @@ const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The largest answer, in bytes: the state of a bucket may take hundreds of kilobytes.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// Reads the address of an admin listener on the command line.
+/// Parses the address of an admin listener on the command line.
 ///
 /// # Errors
 /// If it is a name, which is not looked up, or has no port.
@@ -47,7 +47,7 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     code(&start).ok_or_else(|| std::io::Error::other("must answer with HTTP, does not"))
 }
 
-/// Asks for a JSON document; an error contains the gateway's text when it returns none.
+/// Requests a JSON document. An error contains the gateway's text if it returns none.
 ///
 /// # Errors
 /// When the listener cannot be reached, or answers without a document.
@@ -55,7 +55,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
     ask_with(address, method, path, "")
 }
 
-/// Asks a gateway that knows its rules about buckets.
+/// Sends a query about buckets to a gateway, which knows its rules.
 ///
 /// # Errors
 /// As [`ask`], and when no bucket is meant.

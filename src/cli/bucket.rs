@@ -261,7 +261,7 @@ impl Grant {
     }
 }
 
-/// The only bucket whose name starts with `begin`; `None` when no bucket does, because full buckets are not stored.
+/// The only bucket whose name starts with `begin`; `None` if there is no such bucket, because full buckets are not stored.
 ///
 /// # Errors
 /// When several buckets have such a name, or the store does not answer.

@@ -20,7 +20,7 @@ use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 use stores::{GivenBack, Inspector};
 
-/// The place of the buckets.
+/// The place from which a command reads buckets: a shared store, or a gateway's memory.
 #[derive(Debug)]
 pub enum Backend {
     Shared(Box<stores::Settings>),
@@ -38,7 +38,7 @@ impl fmt::Display for Backend {
 }
 
 impl Backend {
-    /// `admin` overrides the admin listener of the file.
+    /// Finds the place of the buckets. `admin` overrides the admin listener of the file.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl Backend {
         Ok((self.levels(at, &keys, before), self.levels(at, &keys, after)))
     }
 
-    /// The buckets whose names start with `begin`. `progress` is called with the number visited so far.
+    /// The buckets whose names start with `begin`. `progress` is called with the number of buckets visited so far.
     ///
     /// # Errors
     /// When the store does not answer.

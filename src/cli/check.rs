@@ -60,14 +60,14 @@ struct Findings {
     restart: Vec<&'static str>,
 }
 
-/// Whether the file may be used.
+/// Whether the file is valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Pass,
     Fail,
 }
 
-/// Checks a file. Its problems are not an error but the verdict.
+/// Checks a file. Problems of the file are not an error of the command: they make the verdict `Fail`.
 ///
 /// # Errors
 /// When the report cannot be written.

@@ -14,7 +14,7 @@ pub struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command that works with unknown parts of it, and prints these to standard error.
+/// Reads a file for a command that does not need all of its values, and prints the unknown ones to standard error.
 ///
 /// # Errors
 /// All problems of the file, and of the files that it names.

@@ -55,7 +55,7 @@ impl Shape {
     }
 }
 
-/// Writes the files that do not exist, and names them.
+/// Writes the files that do not exist yet, and prints their names.
 ///
 /// # Errors
 /// When the file exists, or cannot be written.

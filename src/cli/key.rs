@@ -31,7 +31,7 @@ pub struct Arguments {
     plan: String,
 }
 
-/// Prints the line of a key that is read from standard input.
+/// Reads an API key from standard input and prints its line for the key file.
 ///
 /// # Errors
 /// When a name or the key is invalid.

@@ -22,7 +22,7 @@ pub struct NonblockingStderr {
 }
 
 impl NonblockingStderr {
-    /// Writes to `target` on a thread of its own.
+    /// Makes a writer to `target`, on a separate thread.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -44,7 +44,7 @@ impl NonblockingStderr {
         Ok(new)
     }
 
-    /// Waits a little until the queued lines are written.
+    /// Waits for a short time until the queued lines are written.
     pub fn finish(&self) {
         let (steps, step) = LAST;
         for _ in 0..steps {

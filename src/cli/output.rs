@@ -58,8 +58,8 @@ impl Colour {
 
 const END: &str = "\x1b[0m";
 
-/// Lines to print. A character that a terminal would interpret or not show is escaped, wherever it comes from: files,
-/// logs, arguments, other servers.
+/// Lines to print. A character that a terminal would interpret or not show is escaped, whatever its source: files, logs,
+/// arguments, other servers.
 #[derive(Debug, Default)]
 pub struct Page(String);
 
@@ -82,7 +82,7 @@ impl Page {
         }
     }
 
-    /// Adds the lines of a report, all but its hints in a colour.
+    /// Adds the lines of a report, all except its hints in a colour.
     pub fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {
@@ -115,7 +115,7 @@ impl Page {
         Ok(())
     }
 
-    /// Adds a JSON document that has been written already.
+    /// Adds a text that is already a JSON document.
     pub fn written_json(&mut self, json: &str) {
         self.0 += &printable_json(json);
         self.0.push('\n');
@@ -142,7 +142,7 @@ pub fn print_line(line: impl Display) -> Result<(), Failure> {
     print(&page)
 }
 
-/// Prints a text that contains nothing but what this program was built with.
+/// Prints a text that is part of this program, so that nothing in it needs an escape.
 ///
 /// # Errors
 ///
@@ -171,12 +171,12 @@ pub fn print_failure(failure: &Failure) {
     print_errors(&page);
 }
 
-/// Whether standard error is a terminal, on which progress is visible.
+/// Whether standard error is a terminal, where a user sees progress.
 pub fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Writes over the last line of a terminal.
+/// Replaces the last line of a terminal.
 pub fn print_progress(text: impl Display) {
     let _ = write!(io::stderr(), "\r{}", Printable(text));
 }
@@ -186,7 +186,7 @@ pub fn end_progress() {
     let _ = writeln!(io::stderr());
 }
 
-/// Puts the cursor where the line of progress begins.
+/// Moves the cursor to the beginning of the line of progress.
 pub fn restart_progress() {
     let _ = write!(io::stderr(), "\r");
 }

@@ -11,7 +11,7 @@ use config::{Source, read_file};
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Checks the process and the files that it has read; `secrets` are those that hold secrets, whatever is in them.
+/// Warns about weaknesses of the process and of the files that it has read. `secrets` are files with secrets.
 pub fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");

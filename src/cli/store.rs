@@ -47,7 +47,7 @@ struct Init {
     password_file: Option<PathBuf>,
 }
 
-/// Prints or runs the statements.
+/// Prints the statements that prepare the database, or runs them.
 ///
 /// # Errors
 ///

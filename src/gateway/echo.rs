@@ -16,15 +16,16 @@ use super::server::listener::{BindError, ListeningSockets};
 use super::server::queued_connections::AcceptingSockets;
 use base::endpoint_address::EndpointAddress;
 
-/// An echo server whose socket is bound, and which has not been started.
+/// An echo server whose socket is bound, but which is not started yet.
 #[derive(Debug)]
 pub struct Echo {
     sockets: ListeningSockets,
 }
 
 impl Echo {
-    /// # Errors
-    /// If the address cannot be listened on.
+    /// Binds the socket.
+    ///
+    /// # Errors If the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
         Ok(Echo { sockets: ListeningSockets::bind(address.into(), None, 1, Vec::new())? })
     }
@@ -33,7 +34,7 @@ impl Echo {
         &self.sockets.address
     }
 
-    /// Runs until SIGTERM or SIGINT. `ready` is called before the first request is served.
+    /// Runs until SIGTERM or SIGINT arrives. `ready` is called before the first request is served.
     pub fn run(self, ready: impl FnOnce() + Send + 'static) {
         let conf = ServerConf {
             grace_period_seconds: Some(0),

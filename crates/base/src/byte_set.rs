@@ -4,7 +4,7 @@
 pub struct ByteSet([bool; 256]);
 
 impl ByteSet {
-    /// The ASCII letters and digits, and others.
+    /// The set of the ASCII letters and digits, and of the bytes in `others`.
     #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
     pub const fn letters_digits_and(others: &[u8]) -> ByteSet {
         let mut table = [false; 256];
@@ -33,7 +33,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Without a bounds check: the table has an entry for every byte.
+    /// Whether the byte is in the set. No bounds check is needed, because the table has an entry for every byte.
     pub fn has(&self, byte: u8) -> bool {
         self.0.get(usize::from(byte)).copied().unwrap_or_default()
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// An IPv6 address is without brackets.
+    /// The host: a name, or an IP address. An IPv6 address is without brackets.
     pub host: String,
     pub port: u16,
 }
@@ -15,7 +15,7 @@ impl HostPort {
         HostPort { host: host.into(), port }
     }
 
-    /// Parses `name:port`, `192.0.2.1:port` or `[2001:db8::1]:port`; without a port it is `default_port`.
+    /// Parses `name:port`, `192.0.2.1:port` or `[2001:db8::1]:port`. A text without a port gets `default_port`.
     pub fn parse(text: &str, default_port: u16) -> Option<HostPort> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -42,7 +42,7 @@ impl HostPort {
         (port != 0).then(|| HostPort::new(host, port))
     }
 
-    /// The host, if it is an address and not a name.
+    /// The host as an IP address; `None` if it is a name.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }

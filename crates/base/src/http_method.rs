@@ -5,16 +5,16 @@ use super::byte_set::ByteSet;
 /// RFC 9110, section 5.6.2.
 const TOKEN: ByteSet = ByteSet::letters_digits_and(b"!#$%&'*+-.^_`|~");
 
-/// In bytes. No registered method is half as long.
+/// The length of the longest accepted method, in bytes. No registered method is half as long.
 pub const LONGEST: usize = 32;
 
-/// Whether a byte may occur in a method, the name of a field, or an option.
+/// Whether a byte may occur in a token of HTTP, such as a method or the name of a field (RFC 9110, section 5.6.2).
 pub fn is_token(byte: u8) -> bool {
     TOKEN.has(byte)
 }
 
-/// Whether IANA has registered this method for use (RFC 9110, section 16.1.1, and RFC 10008). Methods are compared with their
-/// case. `PRI` and `*` are reserved, and `TRACE` and `CONNECT` are never forwarded.
+/// Whether IANA has registered this method for use (RFC 9110, section 16.1.1, and RFC 10008). The comparison is case-sensitive.
+/// `PRI` and `*` are reserved, and `TRACE` and `CONNECT` are never forwarded, so these are not registered here.
 pub fn is_registered(method: &[u8]) -> bool {
     matches!(
         method,

@@ -1,6 +1,6 @@
 //! The protocols that a listener can speak to its clients.
 
-/// A protocol, as TLS negotiates it (ALPN, RFC 7301) or a client begins with it.
+/// A version of HTTP, which a client chooses in the TLS handshake (ALPN, RFC 7301) or by the bytes with which it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HttpProtocol {
     /// HTTP/1.1, and HTTP/1.0.
@@ -12,7 +12,7 @@ pub enum HttpProtocol {
 }
 
 impl HttpProtocol {
-    /// Its registered name.
+    /// The name that is registered for ALPN.
     pub const fn name(self) -> &'static str {
         match self {
             HttpProtocol::Http1 => "http/1.1",

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(feature = "test-hooks")]
 const VARIABLE: &str = "TOLLGATE_TEST_INTERVALS";
 
-/// Returns `length`, or what a test has chosen for the interval with this name.
+/// Returns `length`, or the length that a test has chosen for the interval with this name.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
 pub fn fixed_interval(name: &str, length: Duration) -> Duration {
     #[cfg(feature = "test-hooks")]

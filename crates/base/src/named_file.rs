@@ -19,7 +19,7 @@ pub struct NamedFile {
 }
 
 impl NamedFile {
-    /// `path` must be one that can be opened, `loaded` what was just read from it.
+    /// Makes a named file: `path` is where it can be opened, and `loaded` the content that was just read from it.
     pub fn new(path: PathBuf, loaded: Vec<u8>) -> NamedFile {
         NamedFile { path, loaded }
     }

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Write};
 
 use serde::Serialize;
 
-/// Displays a value as one line: every character that is [hidden](is_hidden) is escaped, `\n` too. Backslashes stay as
-/// they are, so that a text which was escaped before is not escaped twice.
+/// Displays a value as one line: every [hidden](is_hidden) character is escaped, `\n` too. Backslashes are kept, so that a text
+/// which was escaped before is not escaped twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
@@ -35,7 +35,7 @@ impl Write for EscapingWriter<'_, '_> {
     }
 }
 
-/// Adds a value as JSON in which no character is hidden: each stands as an escape of JSON, which a reader decodes.
+/// Appends a value as JSON, with every hidden character as an escape of JSON, which a reader decodes.
 ///
 /// # Errors
 ///
@@ -74,8 +74,9 @@ pub fn printable_json(json: &str) -> String {
     printable
 }
 
-/// Returns the text in Prometheus' format with every hidden character escaped, except for its line breaks. Such characters occur
-/// only in the values of labels, where the format has no escape for them: `\u{1b}` becomes a part of the value.
+/// Returns the text of Prometheus' exposition format with every hidden character escaped, except for its line breaks. Such
+/// characters occur only in the values of labels, where the format has no escape for them: `\u{1b}` becomes a part of the
+/// value.
 pub fn printable_exposition(text: String) -> String {
     if !text.contains(|character| character != '\n' && is_hidden(character)) {
         return text;

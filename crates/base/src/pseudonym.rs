@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// The default key, when the file sets none: names are the same on every installation, and anybody can test a guess.
 const PUBLIC: &[u8] = b"tollgate/1 names";
 
-/// The key from which names are derived.
+/// The key from which pseudonyms are derived.
 #[derive(Clone)]
 pub struct PseudonymKey {
     key: hmac::Key,
@@ -29,35 +29,35 @@ enum KeyOrigin {
 }
 
 impl PseudonymKey {
-    /// In bytes; a shorter key could be guessed.
+    /// The length of the shortest accepted secret, in bytes: a shorter one could be guessed.
     pub const SHORTEST: usize = 16;
 
-    /// A key of the operator's own.
+    /// Makes a key from the operator's own secret.
     pub fn secret(secret: &[u8]) -> PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
-    /// The key to use when the operator's secret is not known here; its names do not match those in any log.
+    /// A key to use when the operator's secret is not known here. Its pseudonyms do not match those in any log.
     pub fn unknown() -> PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }
 
-    /// Whether its names are those that a gateway with the same configuration makes.
+    /// Whether a gateway with the same configuration makes the same pseudonyms.
     pub fn is_known(&self) -> bool {
         self.origin != KeyOrigin::Unknown
     }
 
-    /// Whether anybody can test which value a name belongs to.
+    /// Whether anybody can compute the pseudonym of a value, because the key is not secret.
     pub fn is_public(&self) -> bool {
         self.origin == KeyOrigin::Public
     }
 
-    /// A bucket's name, from its key in the store.
+    /// The pseudonym of a bucket, from its key in the store.
     pub fn bucket(&self, key: &[u8; 16]) -> Pseudonym {
         self.name("bucket", key)
     }
 
-    /// The name of an attribute's value. The same value of two attributes has two names.
+    /// The pseudonym of an attribute's value. The same value has different pseudonyms for different attributes.
     pub fn value(&self, attribute: &str, value: &[u8]) -> Pseudonym {
         self.name(attribute, value)
     }
@@ -87,7 +87,7 @@ impl fmt::Debug for PseudonymKey {
     }
 }
 
-/// Sixteen hexadecimal digits: the first 8 bytes of HMAC-SHA256.
+/// A name that hides a value: sixteen hexadecimal digits, the first 8 bytes of an HMAC-SHA256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pseudonym([u8; 8]);
 
@@ -103,7 +103,7 @@ impl fmt::Debug for Pseudonym {
     }
 }
 
-/// The text is not a pseudonym: sixteen hexadecimal digits in lower case.
+/// The error for a text that is not a pseudonym: sixteen hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPseudonym;
 

@@ -7,7 +7,8 @@ use crate::time::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Microseconds since the epoch, negative before it. The date and the time may be separated by a space.
+/// Parses a date and time, which may be separated by `T` or a space. Returns microseconds since the Unix epoch, negative before
+/// 1970.
 pub fn parse(text: &str) -> Option<i64> {
     let (moment, rest) = text.as_bytes().split_at_checked(19)?;
     let [date @ .., b'T' | b't' | b' ', h0, h1, b':', m0, m1, b':', s0, s1] = moment else { return None };
@@ -26,8 +27,8 @@ pub fn parse(text: &str) -> Option<i64> {
     Some(seconds * 1_000_000 + micros)
 }
 
-/// The seconds since the epoch of a year, month, day, hour, minute and second in UTC; `None` for a date or a time that does
-/// not exist.
+/// Converts a year, month, day, hour, minute and second in UTC to seconds since the Unix epoch. `None` for a date or a time
+/// that does not exist.
 pub fn seconds_since_epoch([year, month, day, hour, minute, second]: [u32; 6]) -> Option<i64> {
     let [month, day, hour, minute, second] =
         [month, day, hour, minute, second].map(|number| i8::try_from(number).unwrap_or(i8::MAX));
@@ -35,7 +36,7 @@ pub fn seconds_since_epoch([year, month, day, hour, minute, second]: [u32; 6]) -
     Some(moment.duration_since(EPOCH).as_secs())
 }
 
-/// The number that decimal digits say.
+/// Parses decimal digits.
 pub fn decimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0u32, |sum, digit| {
         let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
@@ -43,18 +44,18 @@ pub fn decimal(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// The date and time, to be formatted; the end of 9999 for a later one.
+/// Converts a moment to a date and time. A moment after the year 9999 becomes its end.
 pub fn date_time(at: Timestamp) -> DateTime {
     let moment = i64::try_from(at.0).ok().and_then(|at| EPOCH.checked_add(SignedDuration::from_micros(at)).ok());
     moment.unwrap_or(DateTime::MAX)
 }
 
-/// `2026-11-24T15:04:05Z`.
+/// Formats a moment with whole seconds: `2026-11-24T15:04:05Z`.
 pub fn format_seconds(at: Timestamp) -> String {
     format!("{:.0}Z", date_time(at))
 }
 
-/// `2026-11-24T15:04:05.123456Z`.
+/// Formats a moment with microseconds: `2026-11-24T15:04:05.123456Z`.
 pub fn format_micros(at: Timestamp) -> String {
     format!("{:.6}Z", date_time(at))
 }

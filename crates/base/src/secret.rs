@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::named_file::NamedFile;
 
-/// A text whose `Debug` output hides it.
+/// A secret text: its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// Where a secret comes from: the configuration itself, or a file of its own.
+/// The source of a secret: the configuration itself, or a separate file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     Inline(Secret),
@@ -20,21 +20,21 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// Makes a secret of the content of a file. Line ends at the end are left out, because editors add one. `None` if it is not
-    /// UTF-8.
+    /// Makes a secret of the content of a file. Line ends at its end are removed, because editors add one. `None` if the
+    /// content is not UTF-8.
     pub fn from_file(content: &[u8]) -> Option<Secret> {
         let text = std::str::from_utf8(content).ok()?;
         Some(Secret::new(text.trim_end_matches(['\n', '\r'])))
     }
 
-    /// The text itself, to send or compare it.
+    /// The text itself, for sending or comparing it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
 impl SecretSource {
-    /// The secret as it was when the configuration was loaded.
+    /// The secret at the time when the configuration was loaded.
     pub fn loaded(&self) -> Option<Secret> {
         match self {
             SecretSource::Inline(secret) => Some(secret.clone()),
@@ -42,7 +42,7 @@ impl SecretSource {
         }
     }
 
-    /// Reads the present secret. May block.
+    /// Reads the secret again, from its file if it has one. May block.
     ///
     /// # Errors
     ///

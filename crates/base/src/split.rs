@@ -16,7 +16,7 @@ pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8],
     Some((before, rest.get(separator.len()..)?))
 }
 
-/// The parts before and after this index; `None` beyond the end.
+/// The parts before and after this index; `None` if the index is beyond the end.
 pub fn around(bytes: &[u8], index: usize) -> Option<(&[u8], &[u8])> {
     let (before, rest) = bytes.split_at_checked(index)?;
     Some((before, rest.get(1..)?))

@@ -184,8 +184,8 @@ impl Config {
         Config::parse_for(Purpose::Run, file, bytes, environment)
     }
 
-    /// Reads a file's text for a purpose. To examine a file, its secrets and addresses need not be known: an unknown value
-    /// is a warning.
+    /// Reads a file's text for a purpose. When a file is only examined, its secrets and addresses need not be known: an unknown
+    /// value is a warning.
     ///
     /// # Errors
     /// All problems of the text, and of the files that it names.

@@ -21,15 +21,15 @@ const STANDARD_INPUT: &str = "-";
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
-    /// The file, then those that it names. A valid file of API keys is not among them, nor are valid certificates of
-    /// listeners: they are watched separately, without a reload.
+    /// The file, and the files that it names. A valid file of API keys and valid certificates of listeners are left out: they
+    /// are watched separately, without a reload.
     pub sources: Vec<Source>,
 }
 
-/// A file, and what it contained when it was read.
+/// A file, with its content at the time of reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The path by which it can be opened.
+    /// The path under which it can be opened.
     pub path: PathBuf,
     /// Of its content; `None` if it could not be read.
     hash: Option<[u8; 32]>,
@@ -44,7 +44,7 @@ impl Config {
         LoadedConfig::from(path).config
     }
 
-    /// Reads and checks a file for a command that needs no secrets and addresses: an unknown one is a warning.
+    /// Reads and checks a file for a command that needs no secrets or addresses: an unknown value is a warning.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
@@ -59,7 +59,7 @@ impl Source {
         Source { path: path.to_owned(), hash }
     }
 
-    /// Whether the file still has the content that was read.
+    /// Whether the file still has the same content.
     pub fn is_as_read(&self) -> bool {
         Source::new(&self.path, &read_file(&self.path)) == *self
     }
@@ -71,7 +71,7 @@ impl LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
     }
 
-    /// Reads and checks a file again, which must be a regular file: the content of a pipe cannot be read twice.
+    /// Reads and checks a file again. It must be a regular file, because the content of a pipe cannot be read twice.
     pub fn again(path: &Path) -> LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_file(path))
     }

@@ -6,12 +6,12 @@ use http::{HeaderValue, Method};
 use request::request::Request;
 use rules::rule::{Condition, hold};
 
-/// `cors`.
+/// The value of `cors`.
 #[derive(Clone, Debug)]
 pub struct Cors {
-    /// The first that matches a request decides.
+    /// The entries. The first one that matches a request decides.
     pub entries: Vec<CorsEntry>,
-    /// Our own fields that pages may read: the value of `Access-Control-Expose-Headers`.
+    /// The value of `Access-Control-Expose-Headers`: the gateway's own fields, which pages may read.
     pub exposed: HeaderValue,
 }
 
@@ -32,26 +32,27 @@ pub enum Origins {
     Listed(Vec<Box<str>>),
 }
 
-/// The values of fields that only the answer to a preflight has.
+/// The values of the fields that only the answer to a preflight has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreflightFields {
     pub methods: HeaderValue,
-    /// The value of `Access-Control-Allow-Headers`; `None`: pages may send only the fields that need no permission.
+    /// The value of `Access-Control-Allow-Headers`. `None`: pages may send only the fields that need no permission.
     pub headers: Option<HeaderValue>,
-    /// In seconds.
+    /// The value of `Access-Control-Max-Age`, in seconds.
     pub max_age: HeaderValue,
 }
 
 /// The result of `cors` for one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsAnswer {
-    /// The index of the entry that decides.
+    /// The index of the entry that matched the request.
     pub entry: usize,
-    /// The value of `Access-Control-Allow-Origin`; `None` for a request without an origin, or with one that is not listed.
+    /// The value of `Access-Control-Allow-Origin`; `None` for a request without an origin, or with an origin that is not
+    /// listed.
     pub origin: Option<HeaderValue>,
     pub credentials: bool,
     pub exposed: HeaderValue,
-    /// The fields for a preflight; `None` if the request is no preflight of a listed origin.
+    /// The fields for a preflight; `None` if the request is not a preflight, or its origin is not listed.
     pub preflight: Option<PreflightFields>,
 }
 
@@ -74,8 +75,8 @@ impl Cors {
 }
 
 impl Cors {
-    /// For a response to a request that could not be read, with the only origin that it names. `None` if the entry that
-    /// decides depends on the request.
+    /// Decides about a request whose head could not be read, of which only the origin is known. `None` if the entry depends on
+    /// more of the request.
     pub fn answer_unread(&self, origin: Option<&HeaderValue>) -> Option<CorsAnswer> {
         let first = self.entries.first().filter(|first| first.conditions.is_empty())?;
         Some(CorsAnswer {

@@ -13,7 +13,7 @@ use request::identity::KnownKey;
 /// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
-/// Decides by the token: the request goes on, with the token's claims if it is valid and without any otherwise.
+/// Decides by the token whether the request goes on: with the claims of a valid token, or without claims.
 ///
 /// # Errors
 /// Returns the refusal of a token that does not verify, or that is missing where one is required.
@@ -38,7 +38,7 @@ pub fn check_token(
     }
 }
 
-/// Decides by the API key: the request goes on, with the key's holder if the key is known.
+/// Decides by the API key whether the request goes on: with the holder of a known key, or without one.
 ///
 /// # Errors
 /// Returns the refusal of a key that is not known, unless such keys count as none.

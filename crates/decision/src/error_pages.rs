@@ -13,7 +13,7 @@ pub struct ErrorPages(pub Vec<ErrorPage>);
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
     pub conditions: Vec<Condition>,
-    /// The statuses that it is for; empty for every status.
+    /// The statuses for which the page is used; empty for every status.
     pub statuses: Vec<u16>,
     pub body: Template,
     pub content_type: HeaderValue,
@@ -21,8 +21,8 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// The page for a response of this status, with its index. A `request` of `None` is one whose head could not be read: it
-    /// matches only pages without conditions.
+    /// The page for a response with this status, and its index. `request` is `None` if its head could not be read: then only
+    /// pages without conditions match.
     pub fn find(&self, request: Option<&Request<'_>>, status: u16) -> Option<(usize, &ErrorPage)> {
         let is_for = |page: &ErrorPage| {
             (page.statuses.is_empty() || page.statuses.contains(&status))
@@ -40,11 +40,11 @@ impl ErrorPages {
 pub struct PlaceholderValues<'f> {
     pub status: u16,
     pub request_id: &'f str,
-    /// In seconds.
+    /// The value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
 }
 
-/// A text with `{request_id}`, `{retry_after}` and `{status}` in it. Other braces are text.
+/// A text with the placeholders `{request_id}`, `{retry_after}` and `{status}`. Other braces are text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -103,7 +103,8 @@ impl Template {
         Template { parts, syntax: Syntax::of(content_type) }
     }
 
-    /// The text with the response's values in their places. Without a `Retry-After` its place stays empty, in JSON it is `null`.
+    /// The text with the values of a response in place of the placeholders. Without a `Retry-After` its placeholder becomes
+    /// empty, or `null` in JSON.
     pub fn fill(&self, placeholder_values: PlaceholderValues<'_>) -> String {
         let mut filled = String::new();
         for part in &self.parts {

@@ -19,7 +19,7 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::{Answer, RuleSet};
 
-/// A stage of a decision before any rule is asked.
+/// A stage of a decision that precedes the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Whether the request may be sent on its connection: [`Refusal::misdirected`].
@@ -36,7 +36,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stages before the rules at this door, in the order of answers.
+    /// The stages that precede the rules for requests that arrive in this way, in the order of answers.
     pub fn before_rules(door: Door) -> &'static [Stage] {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
@@ -49,7 +49,7 @@ impl Stage {
     }
 }
 
-/// Refuses a request that could be read in more than one way. An ambiguous request is neither verified nor planned.
+/// Refuses a request that could be read in more than one way. Such a request is neither authenticated nor charged.
 ///
 /// # Errors
 /// Returns the refusal.
@@ -57,7 +57,7 @@ pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refus
     rules.read(request).map_err(Refusal::ambiguous)
 }
 
-/// Chooses the route of a request, which is an attribute for the rules. `draw` returns a number below its argument.
+/// Chooses the route of a request, which rules can read as an attribute. `draw` returns a random number below its argument.
 ///
 /// # Errors
 /// Returns the refusal of a request that matches no route.
@@ -69,7 +69,7 @@ pub fn choose_route(
     routes.choose(request, draw).ok_or_else(Refusal::no_route)
 }
 
-/// Refuses a request that announces a longer body than its route allows.
+/// Refuses a request that announces a larger body than its route allows.
 ///
 /// # Errors
 /// Returns the refusal.
@@ -79,7 +79,7 @@ pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(
     if length.is_some_and(|length| length > most) { Err(Refusal::bad_request(413)) } else { Ok(()) }
 }
 
-/// The decision of the rules about a request, before any bucket is asked.
+/// The decision of the rules about a request, before any bucket is charged.
 #[derive(Clone, Debug)]
 pub enum RulesDecision {
     /// A `deny` refuses the request; no limit is asked.

@@ -28,7 +28,7 @@ pub struct LimitAnswer<'a> {
     pub charge: &'a Charge,
     pub limit: &'a CompiledLimit,
     pub verdict: Verdict,
-    /// `None` if the level is not known.
+    /// The outcome; `None` if the level is not known.
     pub outcome: Option<Outcome>,
 }
 
@@ -39,7 +39,7 @@ impl Payment {
         }
     }
 
-    /// The outcomes of all limits, the enforced ones first. A shadow that was not asked is left out.
+    /// The outcomes of all limits, the enforced ones first. A shadow that was not checked is left out.
     pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
         let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {
             Payment::Settled { settlement, .. } => (&settlement.enforced, &settlement.shadow),
@@ -61,8 +61,8 @@ impl Payment {
         Some(LimitAnswer { charge, limit: rules.limit(charge.limit)?, verdict, outcome })
     }
 
-    /// The index among [`Payment::answers`] of the enforced limit that decided about the request or, if it was let through,
-    /// of the most restrictive one.
+    /// The index in [`Payment::answers`] of the enforced limit that refused the request or, if it was granted, of the most
+    /// restrictive one.
     pub fn deciding(&self, answers: &[LimitAnswer<'_>]) -> Option<usize> {
         let enforced = answers.get(..self.plan().enforced.len()).unwrap_or(answers);
         let index = match self {

@@ -7,7 +7,7 @@ use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 
-/// `q` and `w` of `RateLimit-Policy`.
+/// The numbers of `RateLimit-Policy`: `q` and `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyNumbers {
     pub quota: u64,
@@ -15,11 +15,12 @@ pub struct PolicyNumbers {
     pub window: u64,
 }
 
-/// `r` and `t` of `RateLimit`.
+/// The numbers of `RateLimit`: `r` and `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelNumbers {
     pub remaining: u64,
-    /// In seconds: the wait of a limit that refuses or delays the request; otherwise the time until the bucket is full.
+    /// A time in seconds: the wait, for a limit that refuses or delays the request; otherwise the time until the bucket is
+    /// full.
     pub reset: u64,
 }
 
@@ -32,7 +33,7 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// The numbers of a limit at `now` on the store's clock, which matters to calendars.
+    /// The numbers of a limit at `now` on the store's clock; they depend on the time only for calendar windows.
     pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
         PolicyNumbers { quota: quota.limit, window: quota.window.ceil_seconds() }
@@ -60,16 +61,16 @@ impl Triple {
         })
     }
 
-    /// Whether a smaller share is left here than in the upstream's triple. If that has no `limit`, the remaining amounts are
-    /// compared.
+    /// Whether a smaller share is left here than in the fields of the upstream's response. If these have no `limit`, the
+    /// remaining amounts are compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
     }
 }
 
-/// The enforced charges whose limits clients may see, in the order of the file. `exposed` returns the description of a limit
-/// that clients may see. The outcome is `None` where the level is not known: always, if `settlement` is `None`.
+/// The enforced charges whose limits clients may see, in the order of the file. `exposed` returns the description of such a
+/// limit. The outcome is `None` if the level is not known, so always if `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,

@@ -2,7 +2,7 @@
 
 use ledger::algorithm::AlgorithmKind;
 
-/// Why a request was refused: the word in `X-Tollgate-Reason` and in metrics.
+/// The reason of a refusal: the word in `X-Tollgate-Reason` and in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A limit of this algorithm has too little left.

@@ -4,21 +4,21 @@ use super::reason::Reason;
 use identity::jwt::Invalid;
 use rules::ambiguity::Ambiguity;
 
-/// A refused request, as its client sees it.
+/// The answer to a refused request, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
     pub reason: Reason,
-    /// In seconds, spread included; `None` where waiting does not help.
+    /// The value of `Retry-After`, in seconds, with the random spread; `None` if waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
-    /// The end of the window that has to pass, in RFC 3339.
+    /// The moment at which the window ends and the bucket is full, in RFC 3339.
     pub resets_at: Option<String>,
-    /// Why the token does not verify: for the log, never for the client.
+    /// The reason why the token does not verify: for the log, never for the client.
     pub invalid_token: Option<Invalid>,
 }
 
-/// The type of a problem (RFC 9457), as the body of the response names it.
+/// The type of a problem document (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemType {
     /// `about:blank`: the status says everything.
@@ -29,7 +29,7 @@ pub enum ProblemType {
     ReducedCapacity { violated: Vec<String> },
 }
 
-/// Whether the refusing limits are the caller's own.
+/// Whether the exceeded limits are the client's own, or shared by all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExceededCapacity {
     /// At least one of them is the caller's own.
@@ -39,17 +39,18 @@ pub(crate) enum ExceededCapacity {
 }
 
 impl Refusal {
-    /// The request violates HTTP or a bound of `limits`; `status` is the protocol's for that violation.
+    /// The refusal of a request that violates HTTP or a bound of `limits`; `status` is the status that HTTP has for the
+    /// violation.
     pub fn bad_request(status: u16) -> Refusal {
         Refusal::new(status, Reason::BadRequest)
     }
 
-    /// The request is for a host that must not be asked for on its connection (421).
+    /// The refusal of a request for a host that must not be requested on this connection (421).
     pub fn misdirected() -> Refusal {
         Refusal::bad_request(421)
     }
 
-    /// The request has more than one reading.
+    /// The refusal of a request that can be read in more than one way.
     pub fn ambiguous(ambiguity: Ambiguity) -> Refusal {
         match ambiguity {
             Ambiguity::Ambiguous => Refusal::new(400, Reason::AmbiguousRequest),
@@ -65,47 +66,47 @@ impl Refusal {
         Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
-    /// The client has sent too many tokens that do not verify: this one is not verified.
+    /// The refusal of a token that is not verified, because the client has sent too many invalid ones.
     pub fn too_many_invalid_tokens(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(429, Reason::TokenInvalid) }
     }
 
-    /// The keys of a token's issuer have never been fetched.
+    /// The refusal of a token, because the keys of its issuer have never been fetched.
     pub(crate) fn keys_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::KeysUnavailable) }
     }
 
-    /// The API key is not known.
+    /// The refusal of an unknown API key.
     pub(crate) fn key_invalid() -> Refusal {
         Refusal::new(401, Reason::KeyInvalid)
     }
 
-    /// Every endpoint of the upstream has as many requests as it may have.
+    /// The refusal of a request, because every endpoint of the upstream has as many requests as it may have.
     pub fn upstream_busy() -> Refusal {
         Refusal { retry_after: Some(1), ..Refusal::new(503, Reason::UpstreamBusy) }
     }
 
-    /// No route matches the request.
+    /// The refusal of a request that matches no route.
     pub(crate) fn no_route() -> Refusal {
         Refusal::new(404, Reason::NoRoute)
     }
 
-    /// A rule, or a policy's `otherwise`, is `deny`.
+    /// The refusal by a rule with `action: deny`, or by a policy with `otherwise: deny`.
     pub(crate) fn denied() -> Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
-    /// The cost is above what a limit can hold: the store is not asked.
+    /// The refusal of a cost that no full bucket of a limit could pay. The store is not asked.
     pub(crate) fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
-    /// The store gave no answer, and a limit has `on_store_failure: deny`.
+    /// The refusal because the store gave no answer and a limit has `on_store_failure: deny`.
     pub fn store_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::StoreUnavailable) }
     }
 
-    /// Limits have too little left. `violated` are the names of those that are exposed.
+    /// The refusal because limits have too little left. `violated` are the names of the limits that clients may see.
     pub(crate) fn exceeded(
         exceeded: ExceededCapacity,
         reason: Reason,

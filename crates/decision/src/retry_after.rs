@@ -6,26 +6,26 @@ use ledger::algorithm::Algorithm;
 /// A window of at least this length is a period, whose clients all wait for the same moment.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// How much `Retry-After` is spread.
+/// The settings for the random part of `Retry-After`, which keeps clients from returning together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
-    /// The share of the wait that is added at most, in millionths.
+    /// The largest part of the wait that is added, in millionths.
     pub share: u32,
     pub max: Micros,
-    /// The most that is added for a window of an hour or more, in place of a share of the wait: all its clients wait for the
-    /// same moment.
+    /// The most that is added for a window of an hour or more, in place of a part of the wait: all clients of the window wait
+    /// for the same moment.
     pub max_period: Micros,
 }
 
-/// Computes `Retry-After` in whole seconds, rounded up: the wait plus a share of it that is fixed for the bucket
+/// Computes `Retry-After` in whole seconds, rounded up: the wait plus a part of it that is fixed for the bucket
 /// (`BucketKey::spread`). So every gateway gives the same client the same answer, and different clients do not return together.
 pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()
 }
 
-/// Computes `Retry-After` for a limit of this algorithm. Where a long window ends for all its clients at once, the spread does
-/// not depend on the wait.
+/// Computes `Retry-After` for a limit of this algorithm. For a long window, which ends for all clients at once, the added part
+/// does not depend on the wait.
 pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     match algorithm.window() {
         Some(window) if window.shortest() >= LONG => {

@@ -14,20 +14,20 @@ pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator
     plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal())
 }
 
-/// The charge that determines the refusal: the one with the longest wait, the first of equal ones. `None` if no charge refused.
+/// The charge that determines the refusal: the one with the longest wait, or the first of several. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
 }
 
-/// The index of that charge among the enforced ones.
+/// The index among the enforced charges of the one that determines the refusal.
 pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
     let refusing = settlement.enforced.iter().enumerate().filter(|(_, outcome)| outcome.verdict.is_refusal());
     let speaker = refusing.reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
     speaker.map(|(index, _)| index)
 }
 
-/// The refusal of a plan that was not granted. `now` is the moment on the store's clock.
+/// The refusal for a plan that was not granted. `now` is the moment on the store's clock.
 pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
     // The caller's fault, unless every limit that refused is shared capacity.

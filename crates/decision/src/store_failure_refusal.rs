@@ -10,7 +10,7 @@ use rules::rule_set::RuleSet;
 /// How long a refused client should wait while the store is away, before the spread.
 const STORE_WAIT: Micros = Micros(3_000_000);
 
-/// The refusal of the first limit that denies requests while the store is away; `None` if none does.
+/// The refusal by the first limit that denies requests while the store is not available; `None` if no limit does.
 pub fn refusal(rules: &RuleSet, plan: &Plan, jitter: Jitter) -> Option<Refusal> {
     let denies = |charge: &&Charge| {
         rules.limit(charge.limit).is_some_and(|limit| limit.on_store_failure == OnStoreFailure::Deny)

@@ -21,7 +21,7 @@ pub fn rule_set(policies: Vec<Policy>) -> RuleSet {
     RuleSet::compile(RuleSource { policies, exempt: Vec::new() })
 }
 
-/// A bucket to which one token a second comes back.
+/// A token bucket that refills with one token per second.
 pub fn bucket(burst: u64) -> Algorithm {
     token_bucket(Cost::ONE, Micros(1_000_000), burst)
 }
@@ -46,7 +46,7 @@ pub fn limit(burst: u64) -> Limit {
     }
 }
 
-/// A policy and its only rule, both of this name, with the limit key `ip:address`.
+/// A policy with one rule; both have this name, and the limit key is `ip:address`.
 pub fn policy(name: &str, action: Action) -> Policy {
     let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
     let rule = Rule {
@@ -68,7 +68,7 @@ pub fn policy(name: &str, action: Action) -> Policy {
     }
 }
 
-/// The condition that a request has this header.
+/// The condition that a request has this header field.
 pub fn has_header(name: &str) -> Condition {
     Condition {
         attribute: Attribute::parse(&format!("header:{name}")).unwrap(),

@@ -20,13 +20,13 @@ const COLUMNS: &[u8] = b"#columns";
 /// The word for a key that has no value in a column.
 const NO_VALUE: &str = "-";
 
-/// The rule for an id and a plan, for messages.
+/// The message for an invalid id or plan.
 pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
 
 /// A fault in a file, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// `None` for the file as a whole.
+    /// The position of the fault; `None` for the file as a whole.
     pub position: Option<Position>,
     pub kind: FaultKind,
 }
@@ -97,7 +97,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Parses a whole file.
+/// Parses the whole text of a file of API keys.
 ///
 /// # Errors
 ///
@@ -220,7 +220,7 @@ pub fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(letter)
 }
 
-/// The line of a key, without its end.
+/// The line of the file for this key, without a line end.
 pub fn line(key: &[u8], known: &KnownKey) -> String {
     format!("{} {} {}", Fingerprint::of(key), known.id, known.plan)
 }

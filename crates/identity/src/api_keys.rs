@@ -18,18 +18,18 @@ use request::attribute::Attribute;
 use request::identity::KnownKey;
 use request::request::Request;
 
-/// In bytes. A longer key is unknown, and is not hashed.
+/// The length of the longest key in bytes. A longer key is unknown, and is not hashed.
 pub const LONGEST_KEY: usize = 1024;
 
-/// Where requests carry a key, which keys are known, and how requests with an unknown key are treated.
+/// The API keys of a configuration: where requests carry a key, the known keys, and the treatment of unknown ones.
 #[derive(Debug)]
 pub struct ApiKeys {
-    /// A header, query parameter or cookie.
+    /// The attribute of a request that carries the key: a header field, query parameter or cookie.
     pub from: Attribute,
     pub on_invalid: OnInvalid,
-    /// The file that the keys were read from, as a path that can be opened.
+    /// The path under which the file of the keys can be opened.
     pub file: PathBuf,
-    /// How many of its keys the file may lose at once, in per cent.
+    /// The part of its keys, in per cent, that a change of the file may remove.
     pub max_shrink: u8,
     known: ArcSwap<ApiKeySet>,
 }
@@ -43,12 +43,12 @@ pub enum ApiKeyLookup {
 }
 
 impl ApiKeys {
-    /// Keys that were read from this file, which may lose half of them at once.
+    /// Makes API keys that were read from this file. A change of the file may remove half of them.
     pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
         ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
     }
 
-    /// Sets how many of its keys, in per cent, the file may lose at once.
+    /// Sets the part of the keys, in per cent, that a change of the file may remove.
     #[must_use]
     pub fn losing_at_most(self, max_shrink: u8) -> ApiKeys {
         ApiKeys { max_shrink, ..self }
@@ -74,7 +74,7 @@ impl ApiKeys {
     }
 }
 
-/// A set of keys.
+/// A set of API keys, by their fingerprints.
 #[derive(Default)]
 pub struct ApiKeySet {
     known: HashMap<Fingerprint, Entry>,
@@ -90,22 +90,22 @@ struct Entry {
 }
 
 impl ApiKeySet {
-    /// An empty set, for the keys of the file with this text.
+    /// Makes an empty set, for the keys of the file with this text.
     pub fn of(source: &[u8]) -> ApiKeySet {
         ApiKeySet { source: Sha256::digest(source).into(), ..ApiKeySet::default() }
     }
 
-    /// A hash of the text that these keys were read from, by which two texts are compared.
+    /// A hash of the text of the file, to tell whether the file has changed.
     pub fn source(&self) -> [u8; 32] {
         self.source
     }
 
-    /// The names of the columns beyond id and plan, which every key has.
+    /// The names of the columns other than id and plan, which every key has.
     pub fn columns(&self) -> Arc<[String]> {
         Arc::clone(&self.columns)
     }
 
-    /// Names the columns of the keys that are added from here on.
+    /// Sets the names of the columns, for the keys that are added after this.
     pub(crate) fn name_columns(&mut self, columns: Arc<[String]>) {
         self.columns = columns;
     }
@@ -118,7 +118,7 @@ impl ApiKeySet {
         self.known.is_empty()
     }
 
-    /// Adds a key from this line.
+    /// Adds a key, which has this line in the file.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl fmt::Debug for ApiKeySet {
     }
 }
 
-/// SHA-256 of a key. `Debug` hides it; `Display` writes it as in the file.
+/// The SHA-256 hash of an API key. `Debug` does not show it; `Display` writes it as in the file.
 #[derive(Clone, Copy, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -152,7 +152,7 @@ impl Fingerprint {
         Fingerprint(Sha256::digest(key).into())
     }
 
-    /// From 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     pub fn parse(text: &str) -> Option<Fingerprint> {
         let digits = <&[u8; 64]>::try_from(text.as_bytes()).ok()?;
         let mut bytes = [0; 32];

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use request::request::ClientAddress;
 
-/// The trusted proxies, and the length of the IPv6 prefix that is one client.
+/// The trusted proxies, and the length of the IPv6 prefix that identifies one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub trusted_proxies: Vec<IpNet>,
@@ -29,14 +29,14 @@ impl Settings {
         self.trusted_proxies.iter().any(|network| network.contains(&address))
     }
 
-    /// From a trusted peer, the right-most address in `X-Forwarded-For` that is not itself trusted. Every hop was written
-    /// by the one to its right, so anything to the left of an invalid address, or beyond 32 hops, cannot be trusted: then the
-    /// client is the last trusted hop.
+    /// The address of the client. For a trusted peer it is the right-most address in `X-Forwarded-For` that is not itself
+    /// trusted. Each address was added by the proxy to its right, so nothing to the left of an invalid address, or beyond 32
+    /// addresses, can be trusted: then the client is the last trusted proxy.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
-    /// Finds the client's address behind a peer that is trusted, whether or not `trusted_proxies` names it.
+    /// The address of the client behind a peer that counts as trusted, even if `trusted_proxies` does not contain it.
     pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
     }
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-/// Whether `X-Forwarded-For` ends with an address, so that its last writer says who its client is.
+/// Whether `X-Forwarded-For` ends with an address, so that the last proxy has named its client.
 pub fn ends_with_address(headers: &HeaderMap) -> bool {
     let line = headers.get_all("x-forwarded-for").iter().next_back();
     let hop = line.and_then(|line| line.as_bytes().rsplit(|byte| *byte == b',').next());

@@ -24,7 +24,7 @@ pub enum Source {
     Peer,
 }
 
-/// The bytes are not a valid header.
+/// The error for bytes that are not a valid header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderError(pub &'static str);
 
@@ -41,7 +41,7 @@ const V2_FIXED: usize = 16;
 /// usual ones have some hundred.
 const V2_LONGEST_REST: usize = 4096;
 
-/// Parses a header. Bytes after it are ignored.
+/// Parses a PROXY protocol header. Bytes after it are ignored.
 ///
 /// # Errors
 ///

@@ -44,7 +44,7 @@ pub enum TokenStatus {
     Invalid(Invalid),
 }
 
-/// Authenticates by the tokens of one configuration.
+/// Authenticates requests by the tokens of one configuration.
 #[derive(Debug)]
 pub struct TokenAuth {
     verifier: jwt::Verifier,
@@ -54,7 +54,7 @@ pub struct TokenAuth {
 }
 
 impl TokenAuth {
-    /// Replaces `before`: fetched keys are kept, and so are the amounts that invalid tokens have spent.
+    /// Makes the authenticator that replaces `before`. Fetched keys are kept, and so are the counts of invalid tokens.
     pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
         let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
         TokenAuth {
@@ -69,12 +69,12 @@ impl TokenAuth {
         &self.verifier
     }
 
-    /// Frees full buckets. To be called about every second.
+    /// Removes the buckets that are full again. To be called about every second.
     pub fn sweep(&self) {
         self.invalid.buckets.sweep();
     }
 
-    /// Verifies the token. The claims are `None` unless it is valid.
+    /// Verifies the token of a request. The claims are `None` unless the token is valid.
     pub async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.cached(&token) {

@@ -10,15 +10,15 @@ use smallvec::SmallVec;
 
 use request::attribute::Attribute;
 
-/// Changes whenever the encoding of a bucket or the meaning of its state changes.
+/// The version of the encoding, which changes whenever the encoding of a bucket key or the meaning of a state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
-/// A bucket's key in a store: the first 16 bytes of SHA-256.
+/// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BucketKey(pub [u8; 16]);
 
 impl BucketKey {
-    /// Parses thirty-two hexadecimal digits, as it prints.
+    /// Parses thirty-two hexadecimal digits, the form in which a key is displayed.
     pub fn parse(text: &str) -> Option<BucketKey> {
         let mut key = [0; 16];
         if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -43,35 +43,35 @@ impl fmt::Debug for BucketKey {
     }
 }
 
-/// Identifies a limit wherever its buckets are kept: the same after a reload and in the next process, unlike an index.
-/// Two limits share one by a chance of 2^-30; then they count as one when buckets are evicted.
+/// Identifies a limit wherever its buckets are stored: the tag is the same after a reload and in the next process, unlike an
+/// index. Two limits have the same tag with a probability of 2^-30; then they count as one when buckets are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitTag(pub u32);
 
 impl LimitTag {
-    /// Of one of the limit's sets of numbers: all overrides of a limit together are one limit here. They may be many, and
-    /// their numbers may be as different from the limit's own as those of another limit.
+    /// The tag for one variant of the limit: all overrides of a limit together count as another limit. There may be many
+    /// overrides, and their numbers may differ from the limit's own as much as those of another limit.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
         if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }
     }
 }
 
-/// The identity of a limit in a file; a descriptor identifies the client.
+/// The identity of a limit in a file; together with a descriptor it identifies a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
     pub rule: &'a str,
-    /// Empty unless the rule has several limits.
+    /// The name of the limit; empty unless the rule has several limits.
     pub limit: &'a str,
-    /// `enforce` or `shadow`: a shadow has buckets of its own.
+    /// `enforce` or `shadow`: a shadow has its own buckets.
     pub mode: &'a str,
     pub algorithm: &'a str,
-    /// The limit keys as printed, in any order: they are a set.
+    /// The limit keys as they are printed; their order does not matter.
     pub keys: &'a [String],
 }
 
-/// The part of a limit's bucket keys that is the same for every request, hashed once.
+/// The part of the bucket keys that is the same for all requests of a limit, hashed once.
 #[derive(Clone, Debug)]
 pub struct KeySeed {
     hash: Sha256,
@@ -96,8 +96,8 @@ impl KeySeed {
         KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
     }
 
-    /// The seed of a limit that shares the buckets of a meter. The limit keeps its own tag for eviction, so that many clients of
-    /// one plan do not evict the buckets of another.
+    /// The seed for a limit that shares the buckets of a meter. The limit keeps its own tag for eviction, so that many clients
+    /// of one plan do not evict the buckets of another plan.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
         // No policy has an empty name.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
@@ -118,13 +118,13 @@ impl KeySeed {
 }
 
 /// The values that a rule picked from one request, encoded: for each limit key, the index of the alternative that had a value,
-/// and that value.
+/// and the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
 impl Descriptor {
-    /// Adds the value of an attribute. `issuer` is the token's, where the file trusts several: then a claim counts together
-    /// with its issuer, since two issuers may give the same name to two people.
+    /// Adds the value of an attribute. If the file trusts several issuers, `issuer` is that of the token: a claim then counts
+    /// together with its issuer, since two issuers may give the same name to two people.
     pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
         if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
             self.push(alternative, issuer.as_bytes());
@@ -132,8 +132,8 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Adds the value of a limit key. Limit keys must be pushed in the same order for every request: that of their printed
-    /// forms.
+    /// Adds the value of a limit key. The limit keys must be added in the same order for every request: the order of their
+    /// printed forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);
         self.0.extend_from_slice(&length(value.len()));

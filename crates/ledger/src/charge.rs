@@ -12,7 +12,7 @@ use super::outcome::{Outcome, Verdict};
 use super::store_time::StoreTime;
 use base::time::Micros;
 
-/// One bucket to charge. It owns all it needs, so that it can travel to whichever task talks to the store.
+/// One bucket to charge. It owns all its data, so that it can be sent to the task that talks to the store.
 #[derive(Clone, Debug)]
 pub struct Charge {
     pub key: BucketKey,
@@ -20,14 +20,14 @@ pub struct Charge {
     pub cost: Cost,
     /// The limit's index in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// The tag of the limit and the variant, for stores, whose buckets outlive a rule set.
+    /// The tag of the limit and its variant, for stores, whose buckets outlive a rule set.
     pub tag: LimitTag,
-    /// Which of the limit's sets of numbers applies: 0 is its own, the others are overrides.
+    /// The set of numbers that applies: 0 for the limit's own, otherwise an override.
     pub variant: u32,
     pub purpose: ChargePurpose,
 }
 
-/// Whether a bucket is charged, or only asked.
+/// Whether a bucket is charged, or only checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargePurpose {
     Spend,
@@ -37,13 +37,13 @@ pub enum ChargePurpose {
 }
 
 impl Charge {
-    /// Spends from a bucket of the only limit; with several, set `limit` and `tag`.
+    /// Makes a charge that spends, of the only limit. If there are several, set `limit` and `tag`.
     pub fn new(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
         let tag = LimitTag::default();
         Charge { key, algorithm, cost, limit: LimitId(0), tag, variant: 0, purpose: ChargePurpose::Spend }
     }
 
-    /// Whether the cost is above what the bucket can ever hold: waiting does not help.
+    /// Whether the cost exceeds a full bucket, so that waiting does not help.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
     }
@@ -54,22 +54,23 @@ impl Charge {
     }
 }
 
-/// The index of a limit among those of a set of rules.
+/// The index of a limit in a rule set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
 
 /// All charges of one request.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Charged all or none, in the order of the file. Charges to one bucket are combined: see [`Plan::enforce`].
+    /// The charges of enforced limits, in the order of the file. Either all are charged or none. Charges to one bucket are
+    /// combined: see [`Plan::enforce`].
     pub enforced: SmallVec<[Charge; 2]>,
-    /// Charges of shadows, each settled by itself, and only if the enforced charges let the request pass.
+    /// The charges of shadows. Each is settled independently of the others, and only if the enforced charges grant the request.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
 impl Plan {
-    /// Adds an enforced charge that spends. Several charges to one bucket become one of their sum: each is checked with that sum
-    /// against its own numbers, and the bucket is charged once, with the numbers of the last.
+    /// Adds an enforced charge that spends. Several charges to one bucket are combined: each is checked with the sum of their
+    /// costs and with its own numbers, and the bucket is charged once, with the numbers of the last one.
     pub fn enforce(&mut self, mut charge: Charge) {
         let own = charge.cost;
         for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
@@ -79,8 +80,8 @@ impl Plan {
         self.enforced.push(charge);
     }
 
-    /// Adds the charges of another plan, whose costs are multiplied by `times`. Charges of both plans to one bucket become one
-    /// of their sum.
+    /// Adds the charges of another plan, with their costs multiplied by `times`. Charges of both plans to one bucket are
+    /// combined.
     pub fn join(&mut self, mut other: Plan, times: u64) {
         let before = self.enforced.len();
         let scaled = |cost: Cost| Cost::from_thousandths(cost.thousandths().saturating_mul(times));
@@ -105,14 +106,14 @@ impl Plan {
         self.shadow.extend(other.shadow);
     }
 
-    /// Adds the enforced charges of another plan to be checked only. Its shadows are not asked.
+    /// Adds the enforced charges of another plan as checks, which spend nothing. Its shadows are left out.
     pub fn join_check(&mut self, other: Plan) {
         let check = |charge| Charge { purpose: ChargePurpose::Check, ..charge };
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
     /// Whether an enforced charge only checks its bucket: because of its purpose, or because a later charge of the plan spends
-    /// from that bucket.
+    /// from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -120,7 +121,7 @@ impl Plan {
         })
     }
 
-    /// Whether this enforced charge only checks a bucket from which another one spends. Its outcome is the level before that
+    /// Whether this enforced charge only checks a bucket from which another charge spends. Its outcome is the level before that
     /// charge.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
@@ -130,7 +131,7 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
-    /// Refuses delays that are longer than `most`: the request could not wait so long.
+    /// Makes delays longer than `most` refusals, because the request cannot wait so long.
     pub fn limit_delay(&mut self, most: Micros) {
         for charge in &mut self.enforced {
             charge.algorithm = charge.algorithm.within(most);
@@ -146,27 +147,27 @@ impl Plan {
             && self.charges().zip(other.charges()).all(same)
     }
 
-    /// Every charge, the enforced ones first: the order of a settlement's outcomes.
+    /// All charges, the enforced ones first; outcomes of a settlement are in the same order.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)
     }
 }
 
-/// The result of a plan.
+/// The result of charging a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
-    /// How long a granted request waits before it goes on: the longest delay of its enforced charges, counted from the
-    /// arrival of the answer. Zero unless an algorithm delays.
+    /// The time for which a granted request waits before it goes on: the longest delay of its enforced charges, counted from
+    /// the arrival of the answer. Zero unless an algorithm delays.
     pub delay: Micros,
-    /// One for each enforced charge.
+    /// The outcome of each enforced charge.
     pub enforced: SmallVec<[Outcome; 2]>,
-    /// One for each shadow charge; empty if the request was refused, because then no shadow is asked.
+    /// The outcome of each shadow charge; empty if the request was refused, because then no shadow is charged.
     pub shadow: SmallVec<[Outcome; 0]>,
 }
 
 impl Settlement {
-    /// The settlement of a refused request: nothing is spent, and no shadow is asked.
+    /// The settlement of a refused request: nothing is spent, and no shadow is charged.
     pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
         Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
     }
@@ -176,7 +177,7 @@ impl Settlement {
     }
 }
 
-/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]: they may be
+/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]; they may be
 /// borrowed, since some are too large to be copied for each request. Also returns the states to store, in the same order:
 /// `None` for a bucket that did not change.
 pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
@@ -240,7 +241,7 @@ fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTim
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
 }
 
-/// The states to store, one for each charge; mostly empty if the request was refused.
+/// The states to store, one for each charge; usually empty if the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
 /// The outcome of a bucket that is not charged: it refused, or it could have paid.
@@ -259,7 +260,7 @@ fn outcome(verdict: Verdict, level: Level) -> Outcome {
 #[cfg(any(test, feature = "test-values"))]
 #[allow(clippy::unwrap_used, reason = "for tests")]
 impl Charge {
-    /// For tests: charges `cost` to a token bucket to which one token per second comes back.
+    /// For tests: charges `cost` to a token bucket that refills with one token per second.
     pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
         use crate::algorithm::token_bucket::{Rate, TokenBucket};
         let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
@@ -270,7 +271,7 @@ impl Charge {
 
 #[cfg(any(test, feature = "test-values"))]
 impl Plan {
-    /// For tests: spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
+    /// For tests: a plan that spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
     pub fn of_one_bucket_spent_and_checked() -> Plan {
         let (mut plan, mut checked) = (Plan::default(), Plan::default());
         plan.enforce(Charge::of_token_bucket(1, 10, 3));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::cost::Cost;
 use base::time::Micros;
 
-/// The answer of a bucket: yes, not now, or never.
+/// The answer of a bucket: granted, refused for now, or never possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -31,11 +31,11 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// The amount left after this request or, if it was refused, the amount in the bucket.
     pub remaining: Cost,
-    /// The time until the bucket can pay; zero unless it refused.
+    /// The time until the bucket can pay; zero if it granted the request.
     pub retry_after: Micros,
     /// The time until the bucket is full.
     pub reset_after: Micros,
-    /// The time by which the bucket delays the request, or would delay it if no other had refused it.
+    /// The time by which the bucket delays the request, or would delay it if no other bucket had refused it.
     pub delay: Micros,
 }
 
@@ -49,8 +49,8 @@ impl Outcome {
     };
 }
 
-/// Chooses the most restrictive of several outcomes: a refusal before a grant; of refusals the longest wait; of grants the
-/// smallest share `remaining / limit`; of equal ones the first. The `Cost` of each is the amount in its full bucket.
+/// Chooses the most restrictive of several outcomes: a refusal before a grant; among refusals the longest wait; among grants
+/// the smallest share `remaining / limit`; among equal ones the first. The `Cost` of each is the amount in its full bucket.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

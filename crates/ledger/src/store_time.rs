@@ -9,12 +9,12 @@ use base::time::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTime {
     pub now: Timestamp,
-    /// The present time in calendars. Never before `now`.
+    /// The present time for calendars, never before `now`.
     pub date: Timestamp,
 }
 
 impl StoreTime {
-    /// The time by which an algorithm counts.
+    /// The time that an algorithm uses: `date` if it has a calendar, otherwise `now`.
     pub fn of(self, algorithm: &Algorithm) -> Timestamp {
         if algorithm.zone().is_some() { self.date } else { self.now }
     }

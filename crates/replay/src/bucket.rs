@@ -35,23 +35,23 @@ impl BucketCharge {
     }
 }
 
-/// A bucket, with the number of times that it was asked.
+/// The counts of a bucket.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub limit: LimitId,
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// The number of requests that it refused and the former file does not refuse.
+    /// The number of requests that the bucket refused although the former file does not refuse them.
     pub newly_refused: u64,
-    /// The number of requests that asked it and that the former file refuses.
+    /// The number of requests to the bucket that the former file refuses.
     pub refused_before: u64,
-    /// The client's name in the log, once the bucket has refused: pseudonyms, or the values in a foreign log. `None` if the
-    /// bucket has a pseudonym of its own.
+    /// The name of the client in the log, once the bucket has refused: pseudonyms, or the values in a log of another program.
+    /// `None` if the bucket has its own pseudonym.
     pub client: Option<String>,
 }
 
-/// The names of clients in a report.
+/// The form of the names of clients in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNames {
     /// Pseudonyms: the log is the gateway's, and hides the values.
@@ -69,7 +69,7 @@ impl Buckets {
         self.0.iter()
     }
 
-    /// Counts that a bucket was asked. `before` is the result of the same request under the former file.
+    /// Counts a request to a bucket. `before` is the result of the same request under the former file.
     pub fn count_asked(
         &mut self,
         charge: &BucketCharge,
@@ -81,7 +81,7 @@ impl Buckets {
         bucket.refused_before += u64::from(before == Some(SimulatedResult::Refused));
     }
 
-    /// Counts that a bucket refused.
+    /// Counts a refusal by a bucket.
     pub fn count_refused(
         &mut self,
         charge: &BucketCharge,

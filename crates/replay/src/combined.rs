@@ -12,8 +12,8 @@ use request::percent::hex_pair;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Reads `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`: the last
-/// field is in nginx's format `main`; what follows it is ignored.
+/// Reads a line `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`. The last
+/// field is that of nginx's format `main`; text after it is ignored.
 ///
 /// # Errors
 /// Says what the line must have.

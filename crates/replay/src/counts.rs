@@ -15,20 +15,20 @@ pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests that would be undecided if no decidable part of the rules had refused them.
+    /// The number of refused requests that would be undecided if a rule that could be decided had not refused them.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that logs lack and that these questions read, including those that no request has needed yet.
+    /// The attributes that logs lack and that the open questions depend on, including those that no request has needed so far.
     pub lacking: Vec<Attribute>,
     /// For each attribute, the number of requests that lack it although the log would have recorded it.
     pub missing: HashMap<Attribute, u64>,
-    /// For each policy, by its index, the number of requests that followed the rule named by the log.
+    /// The number of requests that followed the rule named by the log, for each policy by its index.
     pub as_logged: HashMap<usize, u64>,
 }
 
-/// The number of times that a shadow was asked, and that it would have refused.
+/// The number of times that a shadow was checked, and the number of times that it would have refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShadowCount {
     pub asked: u64,
@@ -76,8 +76,8 @@ impl Counts {
         }
     }
 
-    /// Notes the attributes that the request lacks and that can decide its open questions; the first request of each question is
-    /// enough. `lacks` says whether the request lacks an attribute.
+    /// Notes the attributes that the request lacks and that decide its open questions, for the first request of each question.
+    /// `lacks` says whether the request lacks an attribute.
     pub(crate) fn note_lacking(
         &mut self,
         rules: &RuleSource,

@@ -35,12 +35,12 @@ impl<'c> Destination<'c> {
         }
     }
 
-    /// The destination of a request about which another proxy asked: it took no route here.
+    /// The destination of a request about which another proxy asked: it has no route here.
     pub fn elsewhere() -> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }
 
-    /// The destination of a request that took the route of this name.
+    /// The destination of a request with the route of this name.
     pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
     }
@@ -52,14 +52,14 @@ impl<'c> Destination<'c> {
         Destination::Chosen { route, upstream: (!is_open).then_some(upstream) }
     }
 
-    /// Adds the upstream to which the request went, where the log records it.
+    /// Adds the upstream to which the request was sent, if the log records it.
     pub fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
         let Destination::Chosen { route, upstream: None } = self else { return self };
         let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
         Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
     }
 
-    /// The values of the attributes `route` and `upstream`; `None` for any other attribute.
+    /// The value of the attributes `route` and `upstream`; `None` for any other attribute.
     pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
         let value = |name: &'c str| match name {
             "" => Observation::Missing,

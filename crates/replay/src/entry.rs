@@ -12,7 +12,7 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request, with the time of its decision or, if the log lacks it, the time that the log records.
+/// One request, with the time of its decision or, if the log lacks that, the time that the log records.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,

@@ -3,22 +3,22 @@
 use base::printable::Printable;
 use request::attribute::{Attribute, AttributeError, SPELLINGS};
 
-/// One member of a map: `jwt:sub=user.id`.
+/// One entry of a field map, such as `jwt:sub=user.id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldMapping {
     pub target: Target,
-    /// As written; dots descend into objects.
+    /// The name of the field as it is written; dots separate the names of nested objects.
     pub field: String,
 }
 
-/// The meaning of a field.
+/// The meaning of a field in a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Time,
     Attribute(Attribute),
 }
 
-/// A checked map.
+/// The meanings of the fields of a log, checked.
 #[derive(Debug)]
 pub struct FieldMap {
     pub time: String,
@@ -26,8 +26,9 @@ pub struct FieldMap {
 }
 
 impl FieldMapping {
-    /// # Errors
-    /// Says what is wrong with the text.
+    /// Parses an entry.
+    ///
+    /// # Errors Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<FieldMapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {
@@ -71,8 +72,9 @@ impl FieldMapping {
 }
 
 impl FieldMap {
-    /// # Errors
-    /// Says which member is missing or repeated.
+    /// Makes a map of these entries.
+    ///
+    /// # Errors Says which entry is missing or repeated.
     pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
         let mut time = None;
         let mut attributes: Vec<(Attribute, String)> = Vec::new();

@@ -13,17 +13,17 @@ use request::attribute::Attribute;
 use request::claim_list::words;
 use request::request::{ClientAddress, Request};
 
-/// A request as a log recorded it.
+/// A request as another program's log recorded it.
 #[derive(Debug)]
 pub struct ForeignEntry {
-    /// The method, target and fields, as far as they are recorded.
+    /// The method, target and header fields, as far as they are recorded.
     pub head: Parts,
-    /// The peer of the connection.
+    /// The address of the peer of the connection.
     pub peer: Option<IpAddr>,
     pub log: LogFields,
 }
 
-/// The kind of log, which determines what it records.
+/// The fields that a log records, by its kind.
 #[derive(Debug)]
 pub enum LogFields {
     /// nginx and Apache: method, target and address.
@@ -59,7 +59,7 @@ impl ForeignEntry {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// The recorded value of an attribute. `client` is the result of [`ForeignEntry::client`] under the same file.
+    /// The recorded value of an attribute. `client` is the result of [`ForeignEntry::client`] for the same file.
     pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
         if let Attribute::Address = attribute {
@@ -125,7 +125,8 @@ impl ForeignEntry {
         if words.is_empty() { RecordedValue::Missing } else { RecordedValue::List(words) }
     }
 
-    /// Whether an absent attribute was certainly not sent. An application may leave a field out for other reasons.
+    /// Whether an attribute that is missing here was certainly not sent. An application may leave a field out for other
+    /// reasons.
     pub fn is_as_sent(&self) -> bool {
         matches!(self.log, LogFields::Common | LogFields::Combined)
     }

@@ -13,7 +13,7 @@ use super::timestamps::LogTimestamp;
 use request::attribute::Attribute;
 use request::claim_list::ClaimList;
 
-/// Reads one line with a map of its fields.
+/// Reads one line by a map of its fields.
 ///
 /// # Errors
 /// Says what the line must have.

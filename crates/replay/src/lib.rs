@@ -70,12 +70,12 @@ pub struct Question<'q> {
     pub file: &'q Config,
     /// Another file, compared with the first.
     pub against: Option<&'q Config>,
-    /// Attributes that count as missing unless the log records a value.
+    /// Attributes that count as absent unless the log records a value.
     pub absent: &'q [Attribute],
 }
 
-/// Runs logs through one file, or through two that are compared. `progress` is called at intervals, with the counts of lines and
-/// the time of the last request.
+/// Runs logs through one file, or through two files that are compared. `progress` is called at intervals, with the counts of
+/// lines and the time of the last request.
 ///
 /// # Errors
 /// When a log cannot be read, or is the gateway's own and `hash_key` is not known.

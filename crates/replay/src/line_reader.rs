@@ -5,14 +5,14 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// In bytes. A server that bounds request heads writes no longer lines.
+/// The length of the longest line, in bytes. A server that bounds request heads writes no longer ones.
 pub const LONGEST: usize = 256 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// The lines of one log.
 pub struct Lines {
-    /// As given on the command line.
+    /// The name as it is given on the command line.
     pub name: String,
     /// The number of the line that was read last, counted from 1.
     pub number: u64,

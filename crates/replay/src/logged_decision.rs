@@ -13,7 +13,7 @@ use ledger::charge::{Charge, ChargePurpose, LimitId};
 use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use rules::rule_set::RuleSet;
 
-/// The decisions that can be taken from the log.
+/// The decisions that can be copied from the log instead of being simulated.
 #[derive(Debug)]
 pub struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
@@ -72,18 +72,17 @@ impl<'c> LoggedDecisions<'c> {
         LoggedDecisions { rules, policies, exempts_as_before }
     }
 
-    /// Whether a request is exempt, because it paid nothing when it was logged; `None` if the log does not determine that.
+    /// Whether a request is exempt, because it paid nothing when it was logged; `None` if the log does not say.
     pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
-    /// Whether this policy may have denied a request that the log records as denied, and so denies it again.
+    /// Whether this policy may have denied a request that was logged as denied: then it denies the request again.
     pub fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
-    /// The charges of a request by these rules of a policy, if the logged rule decides again; `None` if the log does not
-    /// determine that.
+    /// The charges of a request by these rules of a policy, if the logged rule decides again; `None` if the log does not say.
     pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // The log has no charges of a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;

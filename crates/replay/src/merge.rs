@@ -12,7 +12,7 @@ use super::line_reader::{Line, Lines};
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
-/// How far a line may be behind its position in time.
+/// The longest time by which a line may come too late.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
 /// The most lines that are held back, whatever their times: it bounds the memory.
@@ -22,7 +22,7 @@ const MOST_OF_A_SECOND: usize = 1 << 14;
 
 const SECOND: u64 = 1_000_000;
 
-/// Several logs, read as one.
+/// Several logs, merged by time.
 #[derive(Debug)]
 pub struct Merge {
     logs: Vec<Log>,
@@ -42,9 +42,9 @@ pub struct ReadCounts {
     pub first_unreadable: Option<String>,
     /// Lines of the gateway's own log for requests that were answered before any rule was checked.
     pub before_rules: u64,
-    /// Lines that came more than [`TOLERANCE`] late.
+    /// The number of lines that came later than [`TOLERANCE`] allows.
     pub late: u64,
-    /// Lines whose time was in whole seconds, and which were spread over their second.
+    /// The number of lines whose time was in whole seconds, so that they were distributed over their second.
     pub spread: u64,
 }
 

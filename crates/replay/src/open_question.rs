@@ -6,7 +6,7 @@ use request::attribute::Attribute;
 use rules::explanation::{Exemption, Explanation, PolicyOutcome, RuleOutcome};
 use rules::rule::{Mode, RuleSource};
 
-/// A question that cannot be decided.
+/// A question that the log leaves open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpenQuestion {
     /// Whether the request is exempt.
@@ -19,16 +19,16 @@ pub enum OpenQuestion {
 #[derive(Clone, Copy, Debug)]
 pub struct OpenPart<'e> {
     pub question: OpenQuestion,
-    /// The attributes that the log lacks.
+    /// The attributes that the log lacks and that would answer the question.
     pub attributes: &'e [&'e Attribute],
-    /// The rules of the policy that might have charged.
+    /// The rules of the policy that may have charged.
     pub rules: RuleRange,
-    /// The mode of the question's rules. The decision about the request is open only if it is `Enforce`.
+    /// The mode of the rules in question. The decision about the request is open only if it is `Enforce`.
     pub mode: Mode,
 }
 
 impl OpenPart<'_> {
-    /// The attributes that are read to answer the question, if all before them are known. An attribute may occur twice.
+    /// The attributes that are read to answer the question, if all earlier ones are known. An attribute may occur twice.
     pub fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,

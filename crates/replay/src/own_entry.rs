@@ -8,23 +8,23 @@ use request::attribute::Attribute;
 use request::door::Door;
 use rules::rule::Mode;
 
-/// A request that the rules decided.
+/// A request that the rules decided, from the gateway's own log.
 #[derive(Debug)]
 pub struct OwnEntry {
     pub kind: Kind,
-    /// Whether a `deny` refused it.
+    /// Whether the request was refused by `deny`.
     pub denied: bool,
-    /// One of the known methods; `None` for any other.
+    /// The method, if it is a known one; `None` for any other.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
-    /// The door; `None` for a door that this version does not know.
+    /// The way by which the request reached the gateway; `None` for one that this version does not know.
     pub door: Option<Door>,
     /// The name of its route.
     pub route: Box<str>,
-    /// The name of the upstream that it was sent to; `None` if it was sent to none.
+    /// The name of the upstream to which the request was sent; `None` if it was not sent.
     pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
-    /// The attributes that were logged as they are, completely.
+    /// The attributes that were logged in clear text and were not cut.
     pub values: Vec<(Attribute, Box<str>)>,
 }
 

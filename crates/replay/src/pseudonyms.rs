@@ -12,7 +12,7 @@ use rules::partial::Observation;
 use rules::rule::{Action, Condition, Override, Policy};
 use rules::rule_set::RuleSet;
 
-/// The texts of a file, by their pseudonyms.
+/// The texts in a configuration, by their pseudonyms.
 #[derive(Debug, Default)]
 pub struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
@@ -63,7 +63,7 @@ impl Pseudonyms {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
-    /// Notes the attributes that a line records. To be called with each line before [`Pseudonyms::observe`].
+    /// Notes the attributes that a line records. Must be called with each line before [`Pseudonyms::observe`].
     pub fn learn_attributes(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
             if !self.recorded.contains(attribute) {
@@ -79,7 +79,7 @@ impl Pseudonyms {
         }
     }
 
-    /// The value that a line records of an attribute.
+    /// The value of an attribute that a line records.
     pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));

@@ -19,7 +19,7 @@ use rules::rule::KeyPart;
 /// The most buckets that are listed.
 const MOST_NAMED: usize = 10;
 
-/// The result of all logs.
+/// The result of a replay of all logs.
 #[derive(Clone, Debug)]
 pub struct Report {
     pub read: ReadCounts,
@@ -27,9 +27,9 @@ pub struct Report {
     /// The times of the first and of the last request.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
-    /// Whether the logs include the gateway's own, with requests that were allowed.
+    /// Whether the gateway's own log is among the logs, and whether it contains allowed requests.
     pub ours: OwnLog,
-    /// One for each file.
+    /// The outcome of each file.
     pub outcomes: Vec<Outcome>,
     pub timeline: Timeline,
 }
@@ -44,43 +44,43 @@ pub enum OwnLog {
     All,
 }
 
-/// The result of one file.
+/// The outcome of one file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests that could not be decided completely. They are left out of shares, as undecided requests
-    /// are.
+    /// The number of refused requests that could not be decided completely. Shares leave them out, as they leave out undecided
+    /// requests.
     pub refused_anyway: u64,
     /// The refused requests by cause, the most frequent first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
     /// The questions that the log leaves open.
     pub undecidable: Vec<Undecidable>,
-    /// All attributes whose absence leaves these questions open.
+    /// The attributes that the logs lack and that would answer these questions.
     pub lacking: Vec<String>,
-    /// Attributes that were missing on lines that would have recorded them.
+    /// The attributes that were missing on lines that would have recorded them.
     pub missing: Vec<MissingAttribute>,
-    /// The policies whose rule was taken from the log.
+    /// The policies whose rule was copied from the log.
     pub as_logged: Vec<PolicyAsLogged>,
-    /// Tokens come from several issuers, which may give the same name to two people: no log records the issuer.
+    /// Whether tokens come from several issuers, which may give the same name to two people: no log records the issuer.
     pub several_issuers: bool,
-    /// The number of buckets that refused, of all limits together.
+    /// The number of buckets that refused, over all limits.
     pub refused_keys: u64,
-    /// The number of these buckets that did not refuse under the former file; `None` without such a file.
+    /// The number of buckets that refused, but not under the former file; `None` without such a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets with the most refusals or, compared with another file, with the most new refusals.
+    /// The buckets with the most refusals or, if two files are compared, with the most new refusals.
     pub top: Vec<Top>,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Refuser {
-    /// The name of the cause: `plan/free`, or words.
+    /// The name of the cause: a rule such as `plan/free`, or a description.
     pub name: String,
     pub refused: u64,
-    /// The number of its buckets that refused; `None` for a cause without buckets.
+    /// The number of buckets of this cause that refused; `None` for a cause without buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub struct Shadow {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Undecidable {
-    /// The name of the part: `plan/free`, a policy, or `exempt`.
+    /// The name of the open part: a rule such as `plan/free`, a policy, or `exempt`.
     pub name: String,
     pub lines: u64,
     pub attributes: Vec<String>,
@@ -116,7 +116,7 @@ pub struct PolicyAsLogged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// The bucket's pseudonym or, where a log has only pseudonyms, those of its client.
+    /// The pseudonym of the bucket or, if a log has only pseudonyms of clients, those of the client.
     pub name: String,
     pub limit: String,
     pub asked: u64,
@@ -267,7 +267,7 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// The number of refused requests among those that could be decided completely, and the number of these.
+    /// The number of refused requests among those that could be decided completely, and the number of all that could.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)

@@ -27,7 +27,7 @@ use rules::partial::{Knowledge, Observation};
 use rules::rule::{Mode, Otherwise};
 use rules::rule_set::Answer;
 
-/// The simulation of one file.
+/// The replay of requests under one file.
 #[derive(Debug)]
 pub struct Simulation<'c> {
     pub config: &'c Config,
@@ -63,7 +63,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the pseudonyms in the gateway's own log can be compared with values.
+    /// Whether the pseudonyms in the gateway's own log can be compared with values, because the secret is known.
     pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }

@@ -23,7 +23,7 @@ pub struct Timeline {
     parts: BTreeMap<u64, Part>,
 }
 
-/// The counts of one part of time, each for two files.
+/// The counts of one interval, each for two files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     pub requests: u64,
@@ -49,7 +49,7 @@ impl Part {
     }
 }
 
-/// A stretch of time, in seconds since the epoch.
+/// An interval of time, in seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub start: u64,
@@ -86,7 +86,8 @@ impl Timeline {
         }
     }
 
-    /// The minute in which `file` refuses the most, or the hour if the whole takes more than six; the first of equal ones.
+    /// The minute in which `file` refuses the most requests; the hour, if the logs cover more than six hours. Of several, the
+    /// first one.
     pub fn worst(&self, file: usize) -> Option<Stretch> {
         let (first, last) = self.span()?;
         let length = if last - first <= 6 * 3600 { 60 } else { 3600 };
@@ -100,7 +101,7 @@ impl Timeline {
         (stretch.part.refused_by(file) > 0).then_some(stretch)
     }
 
-    /// The whole time in at most `most` equal stretches of a round length, including empty ones.
+    /// The whole time of the logs in at most `most` equal intervals of a round length, including empty ones.
     pub fn stretches(&self, most: u64) -> Vec<Stretch> {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;

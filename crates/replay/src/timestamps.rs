@@ -3,7 +3,7 @@
 use base::rfc3339::{self, decimal};
 use base::time::Timestamp;
 
-/// A time, with its resolution.
+/// A time in a log, with its resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogTimestamp {
     pub at: Timestamp,
@@ -38,7 +38,7 @@ fn date_and_time(text: &str) -> Option<LogTimestamp> {
     Some(LogTimestamp { at, grain })
 }
 
-/// `21/Nov/2026:14:51:52 +0100`, without brackets.
+/// Parses nginx's `21/Nov/2026:14:51:52 +0100`, without brackets.
 pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     let [
         d0,

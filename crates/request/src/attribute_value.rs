@@ -22,7 +22,7 @@ impl<'r> From<Option<Cow<'r, [u8]>>> for AttributeValue<'r> {
 }
 
 impl AttributeValue<'_> {
-    /// The value by which a request is counted; `None` if it is missing or a list.
+    /// The value that identifies the bucket; `None` if it is missing or a list.
     pub fn single(&self) -> Option<&[u8]> {
         match self {
             AttributeValue::Single(value) => Some(value),
@@ -32,7 +32,7 @@ impl AttributeValue<'_> {
 }
 
 impl Expectation {
-    /// Whether the expectation holds of the value; `client` is the address that is compared with networks.
+    /// Whether the value meets the expectation; `client` is the address that is compared with networks.
     pub fn holds_for(&self, value: &AttributeValue<'_>, client: IpAddr) -> bool {
         match value {
             AttributeValue::List(list) => self.holds_for_list(list, client),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
-/// The elements of a claim, of which there is at least one.
+/// The elements of a claim, at least one.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimList<'r> {
     claim: &'r Value,
@@ -23,15 +23,15 @@ enum Split {
 }
 
 impl<'r> ClaimList<'r> {
-    /// The members of a list; `None` if the claim is not a list, or is empty, or has a member that is neither a text nor
-    /// an integer.
+    /// The members of a list; `None` if the claim is not a list, is empty, or has a member that is neither a text nor an
+    /// integer.
     pub fn members(claim: &'r Value) -> Option<ClaimList<'r>> {
         let members = claim.as_array()?;
         let usable = !members.is_empty() && members.iter().all(is_text_or_integer);
         usable.then_some(ClaimList { claim, split: Split::Members })
     }
 
-    /// The words of a text, or of each member of a list; `None` if there are no words, or the claim is anything else.
+    /// The words of a text, or of each member of a list; `None` if there are no words, or the claim is neither.
     pub(crate) fn words(claim: &'r Value) -> Option<ClaimList<'r>> {
         let usable = match claim {
             Value::Array(members) => members.iter().all(is_text_or_integer),
@@ -86,8 +86,11 @@ pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The text of a claim that should be a number: a text as it is, a number as its digits. `None` for null, which counts as
-/// missing; for any other type a text that is no number.
+/// The text of a claim that should be a number: a text unchanged, a number as its digits. `None` for null, which counts as
+/// missing. For any other type, a text that is not a number.
+///
+/// JSON keeps a number that is not an integer as the nearest double. With up to fifteen digits it prints as it was written;
+/// every number that a limit can have is far shorter.
 ///
 /// JSON keeps a number that is no integer as the nearest double. Up to fifteen digits it prints as it was written; every number
 /// that a limit can have is far shorter.

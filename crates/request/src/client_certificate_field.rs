@@ -2,7 +2,7 @@
 
 use base::tls::client_certificate::ClientCertificate;
 
-/// A property of a client's certificate that rules may count by.
+/// A property of a client's certificate that rules can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientCertificateField {
     Fingerprint,
@@ -23,7 +23,7 @@ impl ClientCertificateField {
         }
     }
 
-    /// The value in this certificate; `None` if it has no such value, or several.
+    /// The property of this certificate; `None` if it has no such value, or several.
     pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
         match self {
             ClientCertificateField::Fingerprint => Some(&certificate.fingerprint),

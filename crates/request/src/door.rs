@@ -20,7 +20,7 @@ impl Door {
         Door::ALL.into_iter().find(|door| door.name() == name)
     }
 
-    /// Its value as an attribute, and its label in metrics.
+    /// The value of the attribute `door`, and of the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Door::Proxy => "proxy",

@@ -21,8 +21,8 @@ pub fn is_grpc_type(kind: &HeaderValue) -> bool {
     kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// The longest that a gRPC call can be delayed, so that a tenth of the time that its client still has is left for the
-/// upstream. `passed` is the time since its head arrived. `None` for a call without an end, and for any other request.
+/// The longest delay of a gRPC call that leaves the upstream a tenth of the time that the client still waits. `passed` is the
+/// time since the head arrived. `None` for a call without a deadline, and for any other request.
 pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
     let timeout = head.headers.get("grpc-timeout")?;
     if !is_grpc(head) {

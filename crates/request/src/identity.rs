@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::attribute_value::AttributeValue;
 use super::claim_list::{ClaimList, amount_text, scalar_text};
 
-/// The verified identity of a request.
+/// The identity of a client that has authenticated.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     pub claims: Option<Arc<Claims>>,
@@ -30,7 +30,7 @@ impl Claims {
         Claims { values, issuer }
     }
 
-    /// An upper estimate of its memory in bytes: a map with one member takes as much as one with ten.
+    /// An upper estimate of the memory that the claims take, in bytes: a map with one member takes as much as one with ten.
     pub fn size(&self) -> usize {
         fn members(map: &Map<String, Value>) -> usize {
             let nodes = map.len().div_ceil(5) * 1_024;
@@ -86,7 +86,7 @@ impl Claims {
     }
 }
 
-/// The holder of an API key, and their plan.
+/// The holder of an API key and the holder's plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnownKey {
     pub id: String,

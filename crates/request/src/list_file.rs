@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use foldhash::fast::FixedState;
 use ipnet::IpNet;
 
-/// The most entries of a file.
+/// The largest number of entries in a file.
 pub const MOST_ENTRIES: usize = 1_000_000;
 
 /// The longest entry, in bytes.
@@ -26,7 +26,7 @@ pub struct WrongLine {
     pub what: String,
 }
 
-/// Texts, each once.
+/// A list of texts, each of which occurs once.
 #[derive(Clone)]
 pub struct TextList {
     file: Box<str>,
@@ -37,7 +37,7 @@ pub struct TextList {
     entries: usize,
 }
 
-/// Networks.
+/// A list of networks.
 #[derive(Clone)]
 pub struct NetworkList {
     file: Box<str>,
@@ -48,7 +48,7 @@ pub struct NetworkList {
 }
 
 impl TextList {
-    /// Parses the content of a file. `form` converts an entry into the form that values have, or says what an entry must be.
+    /// Parses the content of a file. `form` normalises an entry as values are normalised, or says what an entry must be.
     ///
     /// # Errors
     /// The first wrong lines.

@@ -43,7 +43,7 @@ pub enum Text {
 }
 
 impl Expectation {
-    /// Whether it compares the client's whole address with networks.
+    /// Whether the expectation compares the client's whole address with networks.
     pub fn compares_networks(&self) -> bool {
         match self {
             Expectation::Cidr(_) | Expectation::CidrFile(_) => true,
@@ -52,7 +52,7 @@ impl Expectation {
         }
     }
 
-    /// The operators of a map, or the only one.
+    /// The operators of a mapping; or the only operator, as a list of one.
     pub fn operators(&self) -> &[Expectation] {
         match self {
             Expectation::All(each) => each,
@@ -60,8 +60,8 @@ impl Expectation {
         }
     }
 
-    /// Whether it holds of `value`, which is `None` if the attribute is missing. `client` is the whole address, for networks:
-    /// `value` may have only its prefix.
+    /// Whether `value` meets the expectation; `None` is a missing attribute. `client` is the whole address, for networks,
+    /// because `value` may be only its prefix.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -79,7 +79,7 @@ impl Expectation {
 }
 
 impl Text {
-    /// A text as written for `path`: `/v1/*` is `/v1` and everything below it.
+    /// Reads a text for `path`: `/v1/*` means `/v1` and everything below it.
     pub fn for_path(text: &str) -> Text {
         match text.strip_suffix("/*") {
             Some(above) => Text::Subtree(above.as_bytes().to_vec()),
@@ -87,7 +87,7 @@ impl Text {
         }
     }
 
-    /// A text as written for `host`: `*.example.com` is any name with one label before `.example.com`.
+    /// Reads a text for `host`: `*.example.com` means any name with one label before `.example.com`.
     pub fn for_host(text: &str) -> Text {
         let text = text.to_ascii_lowercase();
         match text.strip_prefix('*').filter(|suffix| suffix.starts_with('.') && suffix.len() > 1) {
@@ -142,7 +142,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Bytes as text in quotes, with everything escaped that is not printable.
+/// Displays bytes as text in quotes; everything that is not printable is escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedText<'a>(pub &'a [u8]);
 

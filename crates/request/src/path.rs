@@ -13,14 +13,14 @@ use std::num::NonZeroU8;
 use super::percent::hex_pair;
 use base::byte_set::ByteSet;
 
-/// The path has no single reading.
+/// The error for a path that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
 /// The characters that are not escaped in a segment: RFC 3986, section 3.3, except for `;`.
 const PLAIN: ByteSet = ByteSet::letters_digits_and(b"-._~!$&'()*+,=:@");
 
-/// The path as rules see it. `*`, the target of `OPTIONS *`, is itself.
+/// The path as rules see it. `*`, the target of `OPTIONS *`, stays as it is.
 ///
 /// # Errors
 /// When the path has no single reading.
@@ -31,21 +31,21 @@ pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     resolve_dots(&spell(path)?).map(Cow::Owned)
 }
 
-/// A segment of a normalised path, by its number from 1. A slash at the end begins no segment.
+/// The segment of a normalised path with this number, counted from 1. A slash at the end begins no segment.
 pub fn segment(normalised: &[u8], number: NonZeroU8) -> Option<&[u8]> {
     let segments = normalised.strip_prefix(b"/")?;
     let segment = segments.split(|byte| *byte == b'/').nth(usize::from(number.get()) - 1)?;
     (!segment.is_empty()).then_some(segment)
 }
 
-/// A text as the segment of a normalised path. `None` if no path has such a segment.
+/// Normalises a text as a segment of a path. `None` if no path can have such a segment.
 pub fn normalise_segment(text: &[u8]) -> Option<Vec<u8>> {
     let path = normalise(&[b"/", text].concat()).ok()?.into_owned();
     let segment = path.strip_prefix(b"/")?;
     (!segment.is_empty() && !segment.contains(&b'/')).then(|| segment.to_vec())
 }
 
-/// Whether the bytes may occur in a normalised path, cut anywhere.
+/// Whether a normalised path can contain these bytes.
 pub fn may_be_part(part: &[u8]) -> bool {
     let mut rest = part;
     while let Some((&byte, tail)) = rest.split_first() {

@@ -24,25 +24,25 @@ pub struct Request<'a> {
     pub claims: Option<&'a Claims>,
     /// The holder of a known API key.
     pub key: Option<&'a KnownKey>,
-    /// The name of its route; empty before one has been chosen.
+    /// The name of the request's route; empty before a route is chosen.
     pub route: &'a str,
-    /// The name of its upstream; empty before one has been chosen.
+    /// The name of the request's upstream; empty before an upstream is chosen.
     pub upstream: &'a str,
     pub scheme: SchemeSource,
-    /// The name of the listener on which it arrived.
+    /// The name of the listener on which the request arrived.
     pub listener: &'a str,
-    /// How the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address are empty
-    /// placeholders.
+    /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address
+    /// are empty placeholders.
     pub door: Door,
-    /// The client's TLS connection; `None` without encryption. At all doors but the proxy, the connection as the asking proxy
-    /// describes it.
+    /// The client's TLS connection; `None` without encryption. If another proxy asks about the request, the connection as that
+    /// proxy describes it.
     pub tls: Option<&'a TlsIdentity>,
-    /// The descriptor that another proxy sends, in place of a request or along with one.
+    /// The descriptor that another proxy has sent, in place of a request or together with one.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
 }
 
 impl<'a> Request<'a> {
-    /// A request over a plain connection to the only listener, without credentials and before its route is chosen.
+    /// Makes a request over a plain connection to the only listener, without credentials and without a chosen route.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
@@ -56,17 +56,17 @@ impl<'a> Request<'a> {
         Request { descriptor, ..*self }
     }
 
-    /// Returns the request with another source of its scheme.
+    /// Returns the request with this source of its scheme.
     pub fn with_scheme(&self, scheme: SchemeSource) -> Request<'a> {
         Request { scheme, ..*self }
     }
 
-    /// Returns the request as one that arrived on the listener of this name.
+    /// Returns the request with the name of the listener on which it arrived.
     pub fn with_listener(&self, listener: &'a str) -> Request<'a> {
         Request { listener, ..*self }
     }
 
-    /// Returns the request as one at this door.
+    /// Returns the request with the way in which it reaches the decision.
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
     }
@@ -91,13 +91,14 @@ impl<'a> Request<'a> {
         Request { route, upstream, ..*self }
     }
 
-    /// The requested host: the target's authority, else the `Host` field; without port, not yet folded to lower case.
+    /// The requested host: the authority of the target, or else the `Host` field. It has no port, and is not converted to lower
+    /// case.
     pub fn host(&self) -> &'a [u8] {
         host(self.head)
     }
 }
 
-/// The host that a request with this head asks for, as [`Request::host`].
+/// The host that a request with this head asks for, as in [`Request::host`].
 pub fn host(head: &http::request::Parts) -> &[u8] {
     let authority = match head.uri.authority() {
         Some(authority) => authority.as_str().as_bytes(),
@@ -108,7 +109,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// The host without its port: `host:8080` → `host`, `[::1]:8080` → `[::1]`.
+/// Removes the port: `host:8080` → `host`, `[::1]:8080` → `[::1]`.
 pub fn without_port(authority: &[u8]) -> &[u8] {
     let Some((host, port)) = rsplit_once(authority, b':') else { return authority };
     let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
@@ -125,12 +126,12 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// `ipv6_prefix` is in bits, 1 to 128.
+    /// Makes a client address. `ipv6_prefix` is in bits, from 1 to 128.
     pub fn new(address: IpAddr, ipv6_prefix: u8) -> ClientAddress {
         ClientAddress { address: address.to_canonical(), ipv6_prefix }
     }
 
-    /// The whole address, for matching networks.
+    /// The whole address, for comparing it with networks.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -144,7 +145,7 @@ impl fmt::Display for ClientAddress {
 }
 
 impl ClientAddress {
-    /// The text of `Display`, without the cost of formatting: it is needed once per request.
+    /// The same text as that of `Display`, without the cost of formatting, because every request needs it.
     pub fn text(self) -> String {
         match self.identity() {
             IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),
@@ -152,7 +153,7 @@ impl ClientAddress {
         }
     }
 
-    /// The address without the bits that do not identify a client.
+    /// The address with only those bits that identify a client.
     pub fn identity(self) -> IpAddr {
         match self.address {
             IpAddr::V6(address) => {
@@ -164,7 +165,7 @@ impl ClientAddress {
     }
 }
 
-/// The usual text of an address.
+/// The usual text form of an address.
 pub fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);

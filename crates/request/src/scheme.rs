@@ -28,7 +28,7 @@ pub enum SchemeSource {
 }
 
 impl SchemeSource {
-    /// The scheme of a request with these fields.
+    /// The scheme of a request with these header fields.
     pub fn scheme(self, headers: &HeaderMap) -> Scheme {
         match self {
             SchemeSource::Connection(scheme) => scheme,
@@ -45,7 +45,7 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     parse(value.as_bytes())
 }
 
-/// The scheme in the field of a proxy.
+/// Parses the scheme in a proxy's field.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));

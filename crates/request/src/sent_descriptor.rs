@@ -7,7 +7,7 @@ pub const DOMAIN: &str = "domain";
 /// The name of the attribute that holds the names of all entries, even if an entry has this name.
 pub const ENTRIES: &str = "entries";
 
-/// The entries of a call, which rules read as `descriptor:<name>`.
+/// The entries of a descriptor that another proxy sends, which rules read as `descriptor:<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptor<'a> {
     domain: Option<Cow<'a, str>>,
@@ -25,7 +25,7 @@ enum EntryOrder {
     Map,
 }
 
-/// The name of the attribute for an entry with this key after `before` others with it: the second `k` is `k#2`.
+/// The name of the attribute for an entry with this key after `before` others with the same key: the second `k` is `k#2`.
 pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     match before {
         0 => Cow::Borrowed(key),
@@ -43,12 +43,12 @@ fn repeated(name: &str) -> Option<(&str, usize)> {
 }
 
 impl<'a> SentDescriptor<'a> {
-    /// A descriptor of the rate limit service: entries in order, in a domain.
+    /// Makes a descriptor of the rate limit service: entries in order, in a domain.
     pub fn new<V: Into<Cow<'a, str>>>(domain: &'a str, entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
-    /// The entries that are sent along with a request: a map, without a domain.
+    /// Makes a descriptor of the entries that are sent together with a request: they have no domain.
     pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
@@ -57,7 +57,7 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// The value of `descriptor:<name>`, which may be empty. Of entries that repeat a key, the second is `<key>#2`, unless an
+    /// The value of `descriptor:<name>`, which may be empty. If entries repeat a key, the second one is `<key>#2`, unless an
     /// entry has that as its key.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
@@ -83,7 +83,7 @@ impl<'a> SentDescriptor<'a> {
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
     }
 
-    /// A copy that can outlive the call that sent the descriptor.
+    /// Copies the descriptor, so that it can outlive the call that has sent it.
     pub fn to_static(&self) -> SentDescriptor<'static> {
         let owned = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
         SentDescriptor {

@@ -14,7 +14,7 @@ use request::path;
 use request::query;
 use request::request::Request;
 
-/// The parts of a request that must not be ambiguous.
+/// Checks requests for parts that rules read and that can be read in more than one way.
 #[derive(Clone, Debug, Default)]
 pub struct AmbiguityCheck {
     /// Attributes that a request can repeat.
@@ -22,7 +22,7 @@ pub struct AmbiguityCheck {
     reads_path: bool,
 }
 
-/// The part of a request that has more than one reading.
+/// The part of a request that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
     /// An attribute that is read: the request repeats it, has it removed on the way, or has another name that may be read as the
@@ -33,7 +33,7 @@ pub enum Ambiguity {
 }
 
 impl AmbiguityCheck {
-    /// Checks everything that these rules read, except for shadows: those never refuse a request.
+    /// Makes a check for everything that these rules read, except for shadows, which never refuse a request.
     pub(crate) fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut check = AmbiguityCheck::default();
         check.add(enforced_attributes(policies, exempt));
@@ -50,15 +50,15 @@ impl AmbiguityCheck {
         }
     }
 
-    /// The attribute that a request repeats, has removed on the way, or sends under another name that may be read as
-    /// the same.
+    /// The attribute that the request repeats, removes with `Connection`, or also sends under a name that may be read as the
+    /// same.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         let mut attributes = self.repeatable.iter();
         attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
     }
 
-    /// The name that a request has and that may be read as the one of `attribute`. A name that the file also reads does
-    /// not count: the file distinguishes the two.
+    /// The name in the request that may be read as the name of `attribute`. A name that the file also reads does not count,
+    /// because the file distinguishes the two.
     pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
         match attribute {
@@ -77,7 +77,7 @@ impl AmbiguityCheck {
         }
     }
 
-    /// Checks that a request has only one reading.
+    /// Checks that a request can be read in only one way.
     ///
     /// # Errors
     /// Returns the part that has several readings.

@@ -21,7 +21,7 @@ pub enum NumberKind {
 }
 
 impl NumberKind {
-    /// The key in gateway.yaml.
+    /// The key of the number in gateway.yaml.
     pub fn name(self) -> &'static str {
         match self {
             NumberKind::Rps => "rps",
@@ -30,7 +30,7 @@ impl NumberKind {
         }
     }
 
-    /// The values that can be read as such a number, for messages.
+    /// The values that can be read as this kind of number, for messages.
     pub(crate) fn shape(self) -> &'static str {
         match self {
             NumberKind::Rps => "a number from 0 with at most 3 decimals",
@@ -46,19 +46,19 @@ impl NumberKind {
     }
 }
 
-/// A number of a limit that each request may have of its own.
+/// A number of a limit that credentials can set for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumber {
     pub kind: NumberKind,
-    /// A claim as [`Attribute::ClaimedAmount`], or a column of the key file.
+    /// The source of the number: a claim as [`Attribute::ClaimedAmount`], or a column of the key file.
     pub from: Attribute,
-    /// The number when nothing can be read.
+    /// The number for a request whose credentials have no valid one.
     pub default: Cost,
     pub min: Cost,
     pub max: Cost,
 }
 
-/// How the value of one number was read.
+/// The result of reading one number from credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimResult {
     Read,
@@ -85,10 +85,10 @@ impl ClaimResult {
     }
 }
 
-/// How the value of each number was read, for each limit that a request is charged to; empty for almost all requests.
+/// The results of reading numbers, for each limit that a request pays; empty for almost all requests.
 pub(crate) type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
 
-/// A number for one request, and how its value was read.
+/// A number for one request, with the result of reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedAmount {
     pub amount: Cost,
@@ -96,7 +96,7 @@ pub struct ClaimedAmount {
 }
 
 impl ClaimedNumber {
-    /// `text` is the value of the claim or column; `None` if it is missing.
+    /// Reads the number for a request. `text` is the value of the claim or column; `None` if it is missing.
     pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
@@ -114,19 +114,19 @@ impl fmt::Display for ClaimedNumber {
     }
 }
 
-/// The numbers of a limit, some of which come from the request.
+/// The numbers of a limit, some of which come from credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumbers {
-    /// The numbers that all requests have in common.
+    /// The numbers that are the same for all requests.
     pub base: Algorithm,
-    /// The least that a request pays: no burst or limit is below it.
+    /// The smallest cost of a request: no burst or limit is smaller.
     pub least: Cost,
-    /// At least one.
+    /// The numbers that come from credentials, at least one.
     pub numbers: Vec<ClaimedNumber>,
 }
 
 impl ClaimedNumbers {
-    /// The limit with these amounts in place of the request's numbers.
+    /// The limit with these amounts as the numbers that come from credentials.
     pub fn with<'n>(&'n self, mut amount: impl FnMut(&'n ClaimedNumber) -> Cost) -> Algorithm {
         let mut numbers = RequestNumbers::default();
         for number in &self.numbers {
@@ -139,7 +139,7 @@ impl ClaimedNumbers {
         self.base.for_request(numbers, self.least)
     }
 
-    /// The limit for a request without any number of its own.
+    /// The limit for a request whose credentials set no number.
     pub fn by_default(&self) -> Algorithm {
         self.with(|number| number.default)
     }

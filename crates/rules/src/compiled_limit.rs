@@ -15,19 +15,19 @@ use request::attribute::Attribute;
 #[derive(Clone, Debug)]
 pub struct CompiledLimit {
     pub policy: String,
-    /// The rule's name; of several limits in one rule, `rule.limit`.
+    /// The name of the rule; `rule.limit` if the rule has several limits.
     pub name: String,
     pub mode: Mode,
-    /// The counter whose buckets it shares with other limits; a shadow has buckets of its own.
+    /// The meter, whose buckets the limit shares with other limits; a shadow has its own buckets.
     pub meter: Option<String>,
-    /// The rule's limit keys as printed, sorted: they are a set.
+    /// The limit keys as they are printed; sorted, because their order does not matter.
     pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// The limit's own numbers, then those of its overrides. An override that charges nothing repeats the limit's own.
+    /// The limit's own numbers, then those of its overrides. An override that charges nothing has the limit's own numbers.
     pub variants: Vec<Algorithm>,
-    /// The numbers that a request may have of its own, if any; the numbers of overrides are fixed.
+    /// The numbers that come from credentials, if any; the numbers of overrides are fixed.
     pub claimed: Option<CompiledNumbers>,
     pub(super) price: CompiledPrice,
     pub(super) seed: KeySeed,
@@ -35,7 +35,7 @@ pub struct CompiledLimit {
 }
 
 impl CompiledLimit {
-    /// The identity of its buckets: equal for two limits that charge the same buckets.
+    /// The identity of the limit's buckets: equal for two limits that charge the same buckets.
     pub fn identity(&self) -> BucketKey {
         self.bucket(&Descriptor::default())
     }
@@ -45,7 +45,7 @@ impl CompiledLimit {
         self.seed.key(descriptor)
     }
 
-    /// The tag by which the buckets of a variant are evicted.
+    /// The tag of a variant, by which its buckets are evicted.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
@@ -55,7 +55,7 @@ impl CompiledLimit {
         self.overrides.is_unlimited(variant)
     }
 
-    /// Whether the overrides of both limits give the same numbers to the same values, in whatever order.
+    /// Whether the overrides of both limits give the same numbers to the same values, in any order.
     pub(crate) fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
         let numbers = |limit: &CompiledLimit, variant: u32| {
             let limited = !limit.is_unlimited(variant);
@@ -71,18 +71,18 @@ impl CompiledLimit {
         self.variants.first().map_or("", Algorithm::name)
     }
 
-    /// The limit's own numbers, and which of them come from requests.
+    /// The limit's own numbers as text, with the sources of those that come from credentials.
     pub fn numbers_text(&self) -> String {
         let numbers = self.variants.first().map(ToString::to_string).unwrap_or_default();
         self.claimed_text().map_or(numbers.clone(), |claimed| format!("{numbers}; {claimed}"))
     }
 
-    /// Which of the limit's own numbers come from requests.
+    /// The sources of the numbers that come from credentials, as text.
     pub fn claimed_text(&self) -> Option<String> {
         self.claimed.as_ref().map(|claimed| claimed.claimed.to_string())
     }
 
-    /// Whether a request may cost more than the limit, or one of its overrides, can ever hold.
+    /// Whether a request can cost more than a full bucket of the limit, or of one of its overrides.
     pub fn may_be_too_large(&self) -> bool {
         let most = match self.price {
             CompiledPrice::Fixed(cost) => Some(cost),
@@ -93,7 +93,7 @@ impl CompiledLimit {
     }
 }
 
-/// Combines the numbers of limits that share buckets: each bucket may be charged by any of them.
+/// Combines the numbers of limits that share buckets, because any of these limits may charge each bucket.
 pub fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
@@ -117,11 +117,11 @@ pub enum CompiledPrice {
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
-/// The numbers of a limit, some of which come from the request, compiled.
+/// The numbers of a limit, some of which come from credentials, compiled.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,
-    /// The slots of the numbers' attributes, in their order.
+    /// The slots of the attributes that supply the numbers, in the order of the numbers.
     pub slots: Vec<Slot>,
 }
 

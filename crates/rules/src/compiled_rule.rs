@@ -30,7 +30,7 @@ pub struct CompiledPolicy {
     /// The denier for the policy's `otherwise`, if that is `deny`.
     pub denies_unmatched: Option<DenierId>,
     pub rules: Vec<CompiledRule>,
-    /// Finds rules by their own conditions.
+    /// Finds the rules that may apply; `None` if there are few rules.
     pub index: Option<Index>,
 }
 
@@ -40,18 +40,18 @@ pub struct CompiledRule {
     /// The index of the rule in its policy.
     pub index: usize,
     pub conditions: Vec<CompiledCondition>,
-    /// In the order of their printed names, which is that of the bucket's identity.
+    /// The limit keys in the order of their printed names, which is their order in a bucket's identity.
     pub keys: Vec<CompiledKey>,
     pub mode: Mode,
     pub action: CompiledAction,
     pub until: Option<Timestamp>,
 }
 
-/// A limit key.
+/// A limit key, compiled.
 #[derive(Clone, Debug)]
 pub struct CompiledKey {
     pub key: LimitKey,
-    /// Its alternatives.
+    /// The alternatives of the limit key, each with the folding of its value.
     pub parts: SmallVec<[(Slot, Fold); 1]>,
 }
 
@@ -63,7 +63,7 @@ pub enum CompiledAction {
     Charge(Vec<LimitId>),
 }
 
-/// The conditions of an entry for an index.
+/// The conditions of a rule or policy, in the form that an index takes.
 pub fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
 }

@@ -21,7 +21,7 @@ pub struct Denier {
 }
 
 impl Denier {
-    /// The name of the rule as a label of metrics; empty, which is an absent label, for a policy's `otherwise`.
+    /// The name of the rule as a label of metrics; empty, which means no label, for a policy's `otherwise`.
     pub fn rule_name(&self) -> &str {
         self.rule.as_deref().unwrap_or_default()
     }

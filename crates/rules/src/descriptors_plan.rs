@@ -11,7 +11,7 @@ use base::time::Timestamp;
 use ledger::charge::Plan;
 use request::request::Request;
 
-/// How much a descriptor pays.
+/// The number of times that a descriptor pays the cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
     /// The cost of one request, this many times.
@@ -22,28 +22,28 @@ pub enum Hits {
     Ignore,
 }
 
-/// The ruling of a call, and which part of it concerns which descriptor.
+/// The ruling of a call, with the part for each descriptor.
 #[derive(Clone, Debug)]
 pub struct CallRuling {
     /// The ruling of all descriptors together.
     pub ruling: Ruling,
-    /// One for each descriptor.
+    /// The part for each descriptor.
     pub parts: Vec<DescriptorPart>,
 }
 
 /// The ruling for one descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorPart {
-    /// The indexes of its charges among the enforced ones.
+    /// The indexes of the descriptor's charges among the enforced ones.
     pub charges: Range<usize>,
-    /// The rule or policy that denies it, and so the call.
+    /// The rule or policy that denies the descriptor, and with it the call.
     pub denied_by: Option<DenierId>,
-    /// Whether a rule says that nothing limits it.
+    /// Whether the rules say that nothing limits the descriptor.
     pub is_unlimited: bool,
 }
 
 impl RuleSet {
-    /// Plans a call that asks about these descriptors, each as a request of its own.
+    /// Plans a call that asks about these descriptors; each counts as a separate request.
     pub fn plan_call<'r>(
         &self,
         descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,

@@ -11,17 +11,17 @@ use super::rule::Mode;
 use super::rule_set::{CompiledLimit, RuleSet};
 use ledger::bucket_key::BucketKey;
 
-/// A limit whose buckets become full because of a changed file.
+/// A limit whose buckets start full again after a change of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetLimit {
     pub policy: String,
-    /// The rule's name; of several limits in one rule, `rule.limit`.
+    /// The name of the rule; `rule.limit` if the rule has several limits.
     pub limit: String,
     pub mode: Mode,
     pub why: ResetCause,
 }
 
-/// The change because of which the former buckets are not found.
+/// The change that gives the buckets other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetCause {
     /// The old file has no limit of this name in a policy of this name.
@@ -61,7 +61,7 @@ impl fmt::Display for ResetLimit {
     }
 }
 
-/// The limits whose buckets are lost, in the order of the new file.
+/// The limits whose buckets start full again, in the order of the new file.
 pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
     // A limit that joins a meter loses its own buckets, although those of the meter are known.

@@ -13,7 +13,7 @@ use request::matcher::{Expectation, Text};
 /// A list that is shorter is searched entry by entry, which costs less.
 const WORTHWHILE: usize = 9;
 
-/// Finds the entries of a long list by the text that they expect.
+/// Finds the entries of a long list that may apply, by the text that each of them expects.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// A group for each attribute by which entries are found.
@@ -36,7 +36,7 @@ struct Group {
 /// Indexes into the list, in its order.
 pub(crate) type Indices = SmallVec<[u32; 16]>;
 
-/// The entries of a list that an index has found; without one, all of them.
+/// The entries of a list that an index has found; all entries if there is no index.
 pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
     let all = if found.is_some() { &[] } else { list };
     let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
@@ -44,8 +44,8 @@ pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item
 }
 
 impl Index {
-    /// Builds an index. Each entry is its conditions: the slot of an attribute, and the expected value. `None` if the list is
-    /// too short for an index to be worth it.
+    /// Builds an index. The conditions of each entry are given as slots of attributes with expected values. `None` if the list
+    /// is too short for an index to help.
     pub fn of<'e>(
         entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
     ) -> Option<Index> {
@@ -73,8 +73,8 @@ impl Index {
         Some(index)
     }
 
-    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function to which it passes
-    /// that value, or each element of a list.
+    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function to which it
+    /// passes the value, or each element of a list.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {

@@ -9,11 +9,11 @@ use super::rule_set::{CompiledLimit, RuleSet};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 
-/// A limit with changed numbers, which keeps its buckets.
+/// A limit whose numbers have changed, and which keeps its buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedLimit {
     pub policy: String,
-    /// The rule's name; of several limits in one rule, `rule.limit`.
+    /// The name of the rule; `rule.limit` if the rule has several limits.
     pub limit: String,
     pub mode: Mode,
     pub change: NumberChange,

@@ -18,7 +18,7 @@ pub struct CompiledOverrides {
 /// The overrides for the values of one alternative of a limit key.
 #[derive(Clone, Debug)]
 pub struct PartOverrides {
-    /// The index of the limit key, in the order of the bucket's identity.
+    /// The index of the limit key, in the order of the limit keys in a bucket's identity.
     pub key: usize,
     alternative: u8,
     pub slot: Slot,
@@ -29,7 +29,7 @@ pub struct PartOverrides {
 }
 
 impl PartOverrides {
-    /// The variant for a value; `None` without an override of it.
+    /// The variant for a value; `None` if the value has no override.
     pub fn variant(&self, value: &[u8]) -> Option<u32> {
         match self.fold {
             Fold::Exact => self.variants.get(value).copied(),
@@ -37,7 +37,8 @@ impl PartOverrides {
         }
     }
 
-    /// The variant of the first value that this holds for. Values in a file of their own are left out: there may be many.
+    /// The variant of the first value for which `is_it` returns true. Values in a separate file are left out, because there may
+    /// be many.
     pub fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
         self.variant(self.in_rule.iter().find(|value| is_it(value.as_bytes()))?.as_bytes())
     }
@@ -71,7 +72,7 @@ impl CompiledOverrides {
         CompiledOverrides { parts: compiled, unlimited: unlimited.map(|(variant, _)| variant).collect() }
     }
 
-    /// Whether both have overrides for the same values. `are_same` compares two variants.
+    /// Whether both have overrides for the same values, with equal variants by `are_same`.
     pub fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
         let is_alike = |ours: &PartOverrides| {
             let theirs =
@@ -91,7 +92,8 @@ impl CompiledOverrides {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// The overrides for the alternatives that had a value. `alternative` returns the index of that alternative for a limit key.
+    /// The overrides for the picked values. `alternative` returns, for a limit key, the index of the alternative that had a
+    /// value.
     pub fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }

@@ -16,7 +16,7 @@ use request::matcher::{Expectation, QuotedText, Text};
 /// The most elements of a list that are printed.
 const MOST_SHOWN: usize = 12;
 
-/// The knowledge about an attribute's value.
+/// What is known about an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation<'a> {
     Value(Cow<'a, [u8]>),
@@ -29,16 +29,16 @@ pub enum Observation<'a> {
     Unknown,
 }
 
-/// The knowledge about a request, besides its attributes.
+/// What is known about a request, besides its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
-    /// The client's whole address, for matching networks.
+    /// The client's whole address, for comparing it with networks.
     pub client: Option<IpAddr>,
-    /// The token's issuer, where the file trusts several: a claim is counted together with it.
+    /// The token's issuer, if the file trusts several: a claim is counted together with its issuer.
     pub issuer: Option<&'a str>,
-    /// Calendar time: rules may apply until a date.
+    /// The time for calendars and for rules that expire.
     pub at: Timestamp,
-    /// The key of the pseudonyms.
+    /// The key with which pseudonyms are made.
     pub names: &'a PseudonymKey,
 }
 
@@ -53,7 +53,7 @@ impl<'a> From<AttributeValue<'a>> for Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// Words the end of a sentence that begins with the attribute.
+    /// The observation of a claim with these elements.
     pub fn list(elements: Vec<Vec<u8>>) -> Observation<'static> {
         if elements.is_empty() {
             return Observation::Missing;
@@ -98,7 +98,7 @@ impl fmt::Display for Element<'_, '_> {
 }
 
 impl Knowledge<'_> {
-    /// Whether an expectation of this attribute holds; `None` if the known values do not determine that.
+    /// Whether the attribute meets an expectation; `None` if the known values do not determine that.
     pub(crate) fn evaluate(
         &self,
         expectation: &Expectation,

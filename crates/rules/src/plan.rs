@@ -19,14 +19,14 @@ use request::identity::Claims;
 use request::request::Request;
 
 impl RuleSet {
-    /// Determines what this request has to pay, or that it is exempt or denied. `at` is calendar time: rules may apply until a
-    /// date.
+    /// Determines what the request has to pay, or that it is exempt or denied. `at` is the time for calendars and for rules
+    /// that expire.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
     }
 }
 
-/// A descriptor, and the index of the alternative that had a value for each limit key.
+/// A descriptor, with the index of the alternative that had a value for each limit key.
 #[derive(Default)]
 pub struct RuleDescriptor {
     descriptor: Descriptor,

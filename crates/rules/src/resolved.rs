@@ -14,7 +14,7 @@ use request::request::Request;
 pub struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
-    /// Calendar time.
+    /// The time for rules that expire.
     pub at: Timestamp,
     resolved: SmallVec<[Option<AttributeValue<'r>>; 4]>,
 }
@@ -29,7 +29,7 @@ impl<'s, 'r> Values<'s, 'r> {
         &self.attributes[slot.0]
     }
 
-    /// The value by which the request is counted; `None` if it is missing or a list.
+    /// The value that identifies the bucket; `None` if it is missing or a list.
     pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
         self.value(slot).single()
     }
@@ -43,7 +43,7 @@ impl<'s, 'r> Values<'s, 'r> {
         self.resolved[slot.0].get_or_insert_with(|| attribute.resolve_for_match(request))
     }
 
-    /// The entries of a list that may apply, by its index.
+    /// The entries of a list that may apply, found with its index.
     pub fn find(&mut self, index: &Index) -> Indices {
         index.find(|slot, find| {
             match self.value(Slot(slot)) {

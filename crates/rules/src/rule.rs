@@ -23,16 +23,16 @@ pub struct RuleSource {
     pub exempt: Vec<Vec<Condition>>,
 }
 
-/// A named, ordered list of rules: the first that applies decides.
+/// A named, ordered list of rules. The first rule that applies decides.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub name: String,
-    /// The policy's own conditions. If they fail, the policy is skipped.
+    /// The policy's own conditions. If a request does not meet them, the policy is skipped.
     pub conditions: Vec<Condition>,
     pub mode: Mode,
     pub otherwise: Otherwise,
     pub rules: Vec<Rule>,
-    /// Where the file defines it.
+    /// The position of the policy in the file.
     pub position: Position,
 }
 
@@ -51,20 +51,20 @@ pub struct Rule {
     pub keys: Vec<LimitKey>,
     pub mode: Mode,
     pub action: Action,
-    /// The moment from which the rule is skipped; `None`: it has no end.
+    /// The moment after which the rule is skipped. `None`: the rule does not expire.
     pub until: Option<Timestamp>,
-    /// Where the file defines it.
+    /// The position of the rule in the file.
     pub position: Position,
 }
 
 impl Rule {
-    /// The number of compiled limits: each limit and, where it has one, its candidate.
+    /// The number of compiled limits: the limits, and the candidates of those that have one.
     pub fn limit_count(&self) -> u32 {
         let Action::Charge(limits) = &self.action else { return 0 };
         limits.iter().map(|limit| if limit.candidate.is_some() { 2 } else { 1 }).sum()
     }
 
-    /// The limit keys in the order of the bucket's identity: that of their printed names.
+    /// The limit keys in the order of their printed names, which is their order in a bucket's identity.
     pub(crate) fn sorted_keys(&self) -> Vec<&LimitKey> {
         let mut keys: Vec<&LimitKey> = self.keys.iter().collect();
         keys.sort_by(|a, b| a.text.cmp(&b.text));
@@ -72,7 +72,7 @@ impl Rule {
     }
 }
 
-/// One line of a `match`.
+/// One condition of a `match`: an attribute and what its value must be.
 #[derive(Clone, Debug)]
 pub struct Condition {
     pub attribute: Attribute,
@@ -85,12 +85,13 @@ impl Condition {
     }
 }
 
-/// Whether all conditions hold. Long lists of rules and routes do not use it: they resolve each attribute only once.
+/// Whether a request meets all conditions. Long lists of rules and routes do not use this function: they resolve each attribute
+/// only once.
 pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
 
-/// One entry of `limit_keys`: the value is that of the first alternative that has one.
+/// One entry of `limit_keys`. Its value is that of the first alternative that has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitKey {
     /// The printed form, without spaces: a part of the bucket's identity.
@@ -99,7 +100,7 @@ pub struct LimitKey {
 }
 
 impl LimitKey {
-    /// Whether its only alternative is this attribute.
+    /// Whether this attribute is the only alternative.
     pub fn is_only(&self, attribute: &Attribute) -> bool {
         matches!(&self.alternatives[..], [only] if only.attribute == *attribute)
     }
@@ -146,31 +147,31 @@ pub enum Action {
 pub struct Limit {
     /// The name of the limit; empty unless the rule has several.
     pub name: String,
-    /// The counter that it shares with limits of other rules of its policy. `None`: it has buckets of its own.
+    /// The meter that the limit shares with limits of other rules of the policy. `None`: the limit has its own buckets.
     pub meter: Option<String>,
-    /// The algorithm, with the defaults of numbers that each request may have of its own.
+    /// The algorithm, with the default numbers for a limit whose numbers come from credentials.
     pub algorithm: Algorithm,
-    /// The numbers that each request may have of its own, if any.
+    /// The numbers that come from credentials, if any.
     pub claimed: Option<ClaimedNumbers>,
     pub price: Price,
-    /// The overrides, in the order of the file: the first that fits a request applies.
+    /// The overrides, in the order of the file. The first one that matches a request applies.
     pub overrides: Vec<Override>,
-    /// Other numbers, which are tried as a shadow next to the enforced ones.
+    /// Other numbers, which are tried as a shadow while the limit's own are enforced.
     pub candidate: Option<Algorithm>,
-    /// The numbers of the candidate that each request may have of its own, if any.
+    /// The numbers of the candidate that come from credentials, if any.
     pub candidate_claimed: Option<ClaimedNumbers>,
-    /// Whether clients see its name and numbers.
+    /// Whether clients see the name and the numbers of the limit.
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other numbers of a limit, for one value of one alternative of a limit key. The same value of another alternative keeps the
-/// limit's own numbers: so an unverified value never gets the numbers of a verified one.
+/// Other numbers of a limit, for one value of one alternative of a limit key. They do not apply to the same value of another
+/// alternative, so that an unverified value never gets the numbers of a verified one.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,
-    /// The value, folded like the alternative's values.
+    /// The overridden value, folded as the values of the alternative are.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
     /// The index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
@@ -178,7 +179,7 @@ pub struct Override {
 }
 
 impl Override {
-    /// The index of overrides that are in a file of their own.
+    /// The index that stands for overrides in a separate file.
     pub const IN_FILE: usize = usize::MAX;
 }
 
@@ -190,14 +191,14 @@ pub enum OverrideNumbers {
     Unlimited,
 }
 
-/// Whether a limit shows in headers and refusals.
+/// Whether clients see a limit in headers and refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expose {
     Yes,
     No,
 }
 
-/// The meaning of a refusal by a limit.
+/// The status of a refusal, by what the limit protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalStatus {
     /// 429: the caller has used up its own quota.
@@ -246,7 +247,7 @@ pub enum Price {
 }
 
 impl Price {
-    /// The least cost of any request.
+    /// The smallest cost of a request.
     pub fn least(&self) -> Cost {
         match self {
             Price::Fixed(cost) => *cost,

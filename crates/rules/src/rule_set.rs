@@ -31,7 +31,7 @@ pub struct RuleSet {
     ambiguity: AmbiguityCheck,
     pub(super) exempt: Vec<Vec<CompiledCondition>>,
     pub(super) policies: Vec<CompiledPolicy>,
-    /// Finds policies by their own conditions.
+    /// Finds the policies that may apply; `None` if there are few policies.
     pub(super) index: Option<Index>,
     limits: Vec<CompiledLimit>,
     deniers: Vec<Denier>,
@@ -68,7 +68,7 @@ impl RuleSet {
         set
     }
 
-    /// Adds attributes that must not be ambiguous either, because credentials or routes read them.
+    /// Adds attributes that must not be ambiguous, because credentials or routes read them.
     pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
         self
@@ -81,8 +81,8 @@ impl RuleSet {
         self
     }
 
-    /// Checks that a request has only one reading. To be called first: an ambiguous request is neither verified nor
-    /// planned.
+    /// Checks that a request can be read in only one way. To be called first: an ambiguous request is neither authenticated nor
+    /// charged.
     ///
     /// # Errors
     /// Returns the part that has several readings.
@@ -100,7 +100,7 @@ impl RuleSet {
         &self.attributes
     }
 
-    /// The columns of the key file that rules read, other than id and plan.
+    /// The columns of the key file that rules read, without id and plan.
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().filter_map(|attribute| match attribute {
             Attribute::KeyColumn(name) => Some(&**name),
@@ -134,7 +134,7 @@ impl RuleSet {
         self.deniers.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The source from which it was compiled.
+    /// The policies and exemptions from which the rule set was compiled.
     pub fn source(&self) -> &RuleSource {
         &self.source
     }

@@ -6,21 +6,23 @@ use super::claimed_numbers::ClaimResults;
 use super::denier::{DenierId, DenierIds};
 use ledger::charge::{Charge, Plan};
 
-/// The decision of the rules about a request, before any bucket is asked.
+/// The decision of the rules about a request, before any bucket is charged.
 #[derive(Clone, Debug)]
 pub struct Ruling {
     pub answer: Answer,
-    /// Whether a rule that allows, an unlimited override or `exempt` applied. Other policies may still limit the request.
+    /// Whether a rule with `action: allow`, an unlimited override or `exempt` applied. Other policies may still limit the
+    /// request.
     pub is_unlimited: bool,
-    /// The policies that let the request pass because none of their rules applied.
+    /// The policies that let the request pass, because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
-    /// The shadows that would have denied the request. Empty if it was denied: shadows see only requests that are let pass.
+    /// The shadows that would have denied the request. Empty if it was denied, because shadows see only requests that are let
+    /// pass.
     pub shadow_denials: DenierIds,
-    /// How the numbers of the request were read. Empty if it pays nothing.
+    /// The results of reading numbers from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,
 }
 
-/// The part of a [`Ruling`] that decides.
+/// The part of a [`Ruling`] that decides about the request.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// A rule, or a policy's `otherwise`, refuses outright.

@@ -20,7 +20,7 @@ use ledger::bucket_key::Descriptor;
 use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::requested_cost;
 
-/// Answers the questions of a walk about a request.
+/// What a walk over the rules needs to know about a request.
 pub trait Facts<'s>: Sized {
     /// The parts of the request that fulfil conditions.
     type Match;
@@ -66,7 +66,7 @@ pub trait Facts<'s>: Sized {
     fn join(first: Self::Unknown, second: Self::Unknown) -> Self::Unknown;
 }
 
-/// An answer of [`Facts`].
+/// The answer to a question of a walk; `M`, `F` and `U` say more about each kind of answer.
 pub enum Finding<M, F, U> {
     Holds(M),
     Fails(F),
@@ -149,7 +149,7 @@ impl RuleSet {
         }
     }
 
-    /// Walks over these limits alone, as if their rule applied.
+    /// Walks over only these limits, as if their rule applied.
     pub(super) fn walk_limits<'s, F: Facts<'s>>(
         &'s self,
         limits: impl Iterator<Item = LimitId>,

@@ -40,7 +40,7 @@ pub fn in_redis(port: u16) -> Settings {
     })
 }
 
-/// Requests of one client: two are granted, the third has to wait.
+/// Takes from a bucket three times for one client: two requests are granted, the third must wait.
 pub async fn three_takes(settings: Settings) -> Result<Vec<Outcome>, Box<dyn Error>> {
     let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| {})));
     // A remote store has a connection for each worker, which the worker's thread drives.

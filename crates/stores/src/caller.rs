@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The request behind a call.
+/// The request on whose behalf a call is made.
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// The reason why a store gave no answer. The embedded store always answers.
+/// The reason why a store gave no answer. The memory store always answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
     /// No connection can be made.
@@ -113,31 +113,31 @@ impl StoreError {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the server works although it has not decided: it has named another server, reported its time, or said that its
+    /// Whether the server works although it has not decided: it has named another server, told its time, or said that its
     /// cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
 
-    /// Whether the server works, and has refused the call because of its state: a row that other transactions hold, or full
-    /// memory. A breaker would block other requests that the server can decide.
+    /// Whether the server works, but has refused the call because of its state: a row that other transactions hold, or full
+    /// memory. Such an error does not open the breaker, which would block requests that the server can decide.
     pub fn is_refusal(self) -> bool {
         matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }
 }
 
-/// An error with its detail: the error is counted, the detail is logged.
+/// An error with its details: the error is counted, the details are logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub error: StoreError,
     pub detail: String,
-    /// The address of the server, for a store on several servers.
+    /// The address of the server, if the store has several.
     pub node: Option<Arc<str>>,
 }
 
 impl Fault {
-    /// Whether the connection must be closed. Otherwise the error comes from the server's state, which a new connection would
-    /// find unchanged.
+    /// Whether the connection must be closed. If not, the error comes from the state of the server, and would be the same on a
+    /// new connection.
     pub(crate) fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,

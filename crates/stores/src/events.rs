@@ -15,12 +15,12 @@ use base::time::Micros;
 
 const GATEWAY_TTL: Duration = Duration::from_secs(7);
 
-/// How long a gateway counts as alive after its last heartbeat: the time of three missed heartbeats, and a little more.
+/// The time for which a gateway counts as alive after its last heartbeat: three intervals of heartbeats, and a little more.
 pub fn gateway_ttl() -> Micros {
     Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
 }
 
-/// Something that happened to a store.
+/// An event of a store, for metrics and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended, successfully or not.
@@ -52,7 +52,7 @@ pub enum Event {
     HeartbeatError(Fault),
 }
 
-/// A change of one server, of a store on several.
+/// A change of one server of a store that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
     /// Every worker is connected to the server.
@@ -68,13 +68,13 @@ pub enum NodeChange {
 /// A gateway, as it announces itself to the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunningGateway {
-    /// The name of its machine.
+    /// The host name of the gateway.
     pub host: String,
-    /// The hash of its gateway.yaml.
+    /// The hash of the gateway's gateway.yaml.
     pub configuration: String,
 }
 
-/// The size of the table of the buckets, as the database reports it.
+/// The size of the table with the buckets, as the database reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSize {
     pub table_bytes: u64,
@@ -89,16 +89,16 @@ pub struct TableSize {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
     pub requests: usize,
-    /// Whether the server has decided any of its requests.
+    /// Whether the server has decided any request of the call.
     pub any_decided: bool,
     pub took: Micros,
-    /// The number of *healed* buckets: their value was not a valid state, and was replaced by that of an empty bucket.
+    /// The number of *healed* buckets: their stored value was not a valid state, and was replaced by that of an empty bucket.
     pub healed: u64,
     pub fault: Option<Fault>,
     pub span_links: SpanLinks,
 }
 
-/// Receives events, on the thread on which they happen.
+/// Receives the events of a store, on the thread on which they happen.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

@@ -45,7 +45,7 @@ struct Observation {
 }
 
 impl FallbackShare {
-    /// Shares for a store whose clock is observed by `store_clock`.
+    /// Makes the shares for a store whose clock is observed by `store_clock`.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
         let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
         FallbackShare { memory: share.memory.on(store_clock), ..share }
@@ -61,8 +61,7 @@ impl FallbackShare {
         }
     }
 
-    /// Sets and returns the number of gateways: those alive, but at least the number from the file. It is used until the next
-    /// call.
+    /// Sets and returns the number of gateways: those alive, but not fewer than the file says. It is valid until the next call.
     pub(crate) fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
@@ -73,14 +72,14 @@ impl FallbackShare {
         self.gateways.load(Ordering::Relaxed)
     }
 
-    /// Remembers the level of a bucket, which is full again after `reset_after`.
+    /// Remembers the level of a bucket in the store. The bucket is full again after `reset_after`.
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });
         }
     }
 
-    /// Decides a plan by this gateway's shares. The levels in the answer are those of the shares.
+    /// Decides a plan with this gateway's shares of the limits. The levels in the answer are those of the shares.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;

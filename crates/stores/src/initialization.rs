@@ -8,7 +8,7 @@ use super::remote;
 use super::settings::Settings;
 use base::secret::SecretSource;
 
-/// The preparation of a database, once before gateways can use it as a store.
+/// The preparation of a database, which must run once before gateways can use it as a store.
 #[derive(Debug)]
 pub struct Initialization<'s> {
     settings: &'s Settings,
@@ -35,7 +35,7 @@ impl Initialization<'_> {
         }
     }
 
-    /// The statements, which can be run again.
+    /// The SQL statements. Running them again does no harm.
     pub fn statements(&self) -> String {
         postgres::schema::statements(self.postgres)
     }

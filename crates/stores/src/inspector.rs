@@ -60,7 +60,7 @@ impl Inspector {
         }
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for this number of workers. A remote store is not connected yet: [`Store::run`] connects it.
+    /// Opens a store for this number of workers. A remote store is not connected yet; [`Store::run`] connects it.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         let hooks = Hooks::default();
         match settings {
@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Keeps a worker's connection up, forever. Must run once, on the worker's own thread.
+    /// Keeps a worker's connection alive, forever. Must run once, on the worker's own thread.
     pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// Decides a plan for a caller that waits at most `most`, if that is less than the store's timeout. A part of the plan
-    /// without an answer by then is an error; where buckets are on several servers, the other parts have their answers.
+    /// without an answer by then is an error. If buckets are on several servers, the other parts have their answers.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl Store {
         }
     }
 
-    /// Decides a plan by this gateway's share of each limit, for when [`Store::take`] returned an error.
+    /// Decides a plan with this gateway's share of each limit. To be used when [`Store::take`] has returned an error.
     pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -178,15 +178,15 @@ impl Store {
         }
     }
 
-    /// Prepares for requests that charge buckets of these limits together with others, in this gateway or in others with the
-    /// same file: some of these charges may be undone.
+    /// Prepares for requests that charge buckets of these limits together with others, through this gateway or through others
+    /// with the same file: some of these charges may be undone.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);
         }
     }
 
-    /// Uses the user, password and certificates of these settings from the next connection on.
+    /// Uses the user, password and certificates of these settings for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         match (self, settings) {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
@@ -197,7 +197,7 @@ impl Store {
         }
     }
 
-    /// The time on the store's clock when this process's clock shows `ours`, as far as it is known.
+    /// The time of the store's clock at the time `ours` of this process's clock, as far as it is known.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.date_at(ours),
@@ -207,7 +207,7 @@ impl Store {
         }
     }
 
-    /// Drops cached levels, because the limits' numbers have changed. What was spent stays spent.
+    /// Removes cached levels, because the limits' numbers have changed. What was spent stays spent.
     pub fn invalidate(&self) {
         match self {
             Store::Memory(_) => {}
@@ -217,7 +217,7 @@ impl Store {
         }
     }
 
-    /// Frees the buckets that are full again. To be called about once a second.
+    /// Removes the buckets that are full again. To be called about once a second.
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
@@ -240,7 +240,7 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// How many buckets this process holds.
+    /// The number of buckets that this process holds.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),

@@ -4,7 +4,7 @@ use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::charge::Settlement;
 
-/// The states of a bucket from which an operator gave back; `None` for a full one.
+/// The states of a bucket before and after an operator gave back an amount; `None` for a full bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenBack {
     pub before: Option<State>,
@@ -14,7 +14,7 @@ pub struct GivenBack {
 /// A store's answer to a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakeReply {
-    /// The time of the decision, on the store's own clock.
+    /// The time of the decision on the store's clock.
     pub now: Timestamp,
     pub settlement: Settlement,
     /// The number of buckets that were evicted to make room although they were not full again.

@@ -13,7 +13,7 @@ pub struct PartPositions {
     pub shadow: SmallVec<[usize; 0]>,
 }
 
-/// The reply for the parts so far.
+/// The reply to a plan, combined from the replies for its parts so far.
 #[derive(Debug)]
 pub struct ReplyInParts(TakeReply);
 
@@ -25,7 +25,7 @@ impl ReplyInParts {
         ReplyInParts(TakeReply { now: Default::default(), settlement, evicted: 0, source: Source::Store })
     }
 
-    /// Adds the reply for one more part.
+    /// Adds the reply for another part.
     pub fn add(&mut self, part: &PartPositions, reply: &TakeReply) {
         let TakeReply { now, settlement, evicted, source } = reply;
         self.0.now = *now;
@@ -40,7 +40,7 @@ impl ReplyInParts {
         put(&mut whole.shadow, &part.shadow, &settlement.shadow);
     }
 
-    /// Notes that the next part has refused: the charges so far are given back, and no shadow is asked.
+    /// Notes that the next part has refused: the charges so far are given back, and no shadow is charged.
     pub fn refuse(&mut self, plan: &Plan) {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();

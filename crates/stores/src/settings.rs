@@ -71,7 +71,7 @@ impl Settings {
         }
     }
 
-    /// The least number of gateways that share the buckets; 1 where they are not shared.
+    /// The smallest number of gateways that share the buckets; 1 if they are not shared.
     pub fn gateways(&self) -> u64 {
         match self {
             Settings::Memory(_) => 1,
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// Whether both lead to the same buckets, as far as the settings show.
+    /// Whether both settings lead to the same buckets, as far as can be seen.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         match (self.endpoint(), other.endpoint()) {
             (
@@ -106,7 +106,7 @@ impl Settings {
         }
     }
 
-    /// How both distribute buckets over the nodes of the same cluster, if that differs.
+    /// How the former and the new settings distribute buckets over the nodes of the same cluster, if that differs.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)
@@ -135,13 +135,13 @@ impl Settings {
         }
     }
 
-    /// Whether the buckets end with this process.
+    /// Whether the buckets are lost when this process ends.
     pub fn is_forgotten_at_restart(&self) -> bool {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// These settings with the login, the sentinels and the cluster's nodes of `newer`, which can change without a restart. A
-    /// login for another server is left out.
+    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`, which can change without a
+    /// restart. A login for another server is left out.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {

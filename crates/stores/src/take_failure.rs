@@ -7,16 +7,16 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// The failure of a plan that was not decided.
+/// The error for a plan that was not decided.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,
-    /// The charges that other servers have granted, if buckets are on several. `None`: no charge is known.
+    /// The charges that other servers have granted, if buckets are on several servers. `None`: no charge is known.
     pub partial: Option<Box<PartialTake>>,
 }
 
-/// A plan of which some servers have granted their part, and others gave no answer. If it is dropped, the granted charges are
-/// given back; charges without an answer count as spent.
+/// A plan of which some servers have granted their part, and others gave no answer. Dropping it gives the granted charges back;
+/// charges without an answer count as spent.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,
@@ -25,15 +25,15 @@ pub struct PartialTake {
     granted: Box<dyn ProvisionalCharges>,
 }
 
-/// Charges that are given back when this is dropped.
+/// Charges that are given back when this value is dropped.
 pub trait ProvisionalCharges: fmt::Debug + Send {
     /// Keeps the charges.
     fn keep(self: Box<Self>);
 }
 
 impl PartialTake {
-    /// Makes a partial take. `unanswered` are the charges without an answer, at these positions of the whole plan; `reply` has
-    /// the others.
+    /// Makes a partial take. `unanswered` are the charges without an answer, which have these positions in the whole plan;
+    /// `reply` has the others.
     pub fn new(
         unanswered: Plan,
         positions: PartPositions,

@@ -18,7 +18,7 @@ use rules::rule::Otherwise;
 
 pub const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
-/// A refusal, with the explanation for the operator that clients do not get.
+/// A refusal, with an explanation for the operator, which clients do not get.
 #[derive(Debug)]
 pub struct ExplainedRefusal {
     pub refusal: Refusal,
@@ -44,14 +44,14 @@ impl Answer {
     }
 }
 
-/// The answer to a request that is refused before any rule is asked.
+/// The answer to a request that is refused before the rules are evaluated.
 pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
     // A wait depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
-/// The answer that the asking proxy of this listener gets in place of a refusal, if it differs.
+/// The answer to the proxy that asks this listener, if it differs from the answer to a client.
 pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
@@ -61,7 +61,7 @@ pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
         .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
-/// Words why a request has more than one reading, which `check` has found.
+/// Explains why a request can be read in more than one way, which `check` has found.
 pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
     match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
@@ -89,7 +89,9 @@ pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &
     }
 }
 
-/// The answer that follows from the rules.
+/// The answer that the rules give.
+///
+/// A gRPC call is not delayed for longer than `longest_delay`.
 ///
 /// A gRPC call is not delayed for longer than `longest_delay`.
 pub fn by_rules(

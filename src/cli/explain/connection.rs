@@ -13,17 +13,17 @@ use config::{Config, Listener};
 use decision::refusal::Refusal;
 use request::door::Door;
 
-/// The connection of a request that was never sent.
+/// The connection of an explained request, which was never sent.
 #[derive(Debug)]
 pub struct SampleConnection<'c> {
     pub listener: &'c Listener,
     pub tls: Option<TlsIdentity>,
-    /// The reason why a request for its host is refused on it, if it is.
+    /// The reason why a request for its host is refused on this connection; `None` if it is not refused.
     pub refusal: Option<ExplainedRefusal>,
 }
 
 impl<'c> SampleConnection<'c> {
-    /// The door at which the request is decided.
+    /// The way in which the request reaches the decision.
     pub fn door(&self) -> Door {
         // At the other there are only descriptors.
         let mut doors = self.listener.doors().iter().copied();
@@ -34,9 +34,9 @@ impl<'c> SampleConnection<'c> {
         })
     }
 
-    /// The connection to the listener of this name or, without a name, to the first listener that has TLS if the URL requires
-    /// it. The client's certificate counts as verified. On a listener that decides for other proxies the request is one about
-    /// which they ask, and its own connection is known only at the door `ext_authz`.
+    /// The connection to the listener with this name or, without a name, to the first listener, which must have TLS if the URL
+    /// requires it. The client's certificate counts as verified. On a listener that decides for other proxies, the request is
+    /// one about which they ask, and the client's connection is known only with `ext_authz`.
     ///
     /// # Errors
     /// When there is no such listener, the certificate cannot be read, or the handshake would fail.

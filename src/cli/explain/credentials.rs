@@ -22,7 +22,7 @@ use request::identity::{Claims, Identity};
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The verified credentials, with a few words on each; `None` for a kind that the file does not use.
+/// The credentials of the explained request, with a description of each; `None` for a kind that the file does not use.
 #[derive(Debug, Default)]
 pub struct Credentials {
     pub identity: Identity,
@@ -53,7 +53,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// The claims of `--claims`, which count as those of a valid token.
+/// Reads the claims of `--claims`, which count as those of a valid token.
 ///
 /// # Errors
 /// Says what is wrong with the text, or with its issuer if the file trusts several.
@@ -74,8 +74,8 @@ pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure
     Ok(Arc::new(Claims::new(values, issuer)))
 }
 
-/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of `--claims`:
-/// with them no token is verified.
+/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of `--claims`: if
+/// they are given, no token is verified.
 ///
 /// # Errors
 /// Fails if a token cannot be verified without keys that may not be fetched.

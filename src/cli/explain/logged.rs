@@ -49,17 +49,17 @@ struct Matches {
     of_ours: u64,
 }
 
-/// A search in access logs.
+/// The search for a request in access logs.
 #[derive(Debug)]
 pub struct Search<'s> {
-    /// An id, or its beginning.
+    /// The id of the request, or its beginning.
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
     /// The place of the buckets; `None` if they are not to be read.
     pub backend: Option<Backend>,
     pub json: bool,
-    /// Whether the logs are those of the file, whose settings determine their contents.
+    /// Whether the logs were written with this file, whose settings determine what they contain.
     pub are_of_file: bool,
 }
 

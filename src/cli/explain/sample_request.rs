@@ -14,16 +14,16 @@ use request::path;
 use request::request::{host, without_port};
 use request::scheme::{Scheme, SchemeSource};
 
-/// A request that was never sent.
+/// A request that is explained, and was never sent.
 #[derive(Debug)]
 pub struct SampleRequest {
     pub head: Parts,
-    /// As it would be sent.
+    /// The target as it would be sent.
     pub target: String,
     pub peer: IpAddr,
     /// Whether the URL requires TLS; `None` if it does not say.
     pub encrypted: Option<bool>,
-    /// The name that a client would ask for in TLS, in lower case; by an address, it asks for none.
+    /// The name that a client would ask for in the TLS handshake, in lower case. `None` for an address.
     pub server_name: Option<String>,
 }
 
@@ -32,7 +32,7 @@ pub struct SampleRequest {
 pub struct RequestArguments<'w> {
     pub url: &'w str,
     pub method: &'w str,
-    /// `name: value`.
+    /// The header fields, each as `name: value`.
     pub headers: Vec<String>,
     pub peer: IpAddr,
 }
@@ -52,7 +52,7 @@ impl RequestArguments<'_> {
 }
 
 impl SampleRequest {
-    /// The inner error is the gateway's refusal of the head.
+    /// Makes the request. The inner error is the gateway's refusal of the head.
     ///
     /// # Errors
     /// Fails if the arguments are no URL, method or headers that a client could send.
@@ -93,12 +93,12 @@ impl SampleRequest {
         Ok(Ok(sample))
     }
 
-    /// The host that it asks for.
+    /// The host that the request asks for.
     pub fn host(&self) -> &[u8] {
         host(&self.head)
     }
 
-    /// The source of its scheme, on this listener.
+    /// The source of the request's scheme, on this listener.
     pub fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         if listener.decide.is_some() {
@@ -111,7 +111,7 @@ impl SampleRequest {
         }
     }
 
-    /// The path as rules see it; `None` if it has no single reading.
+    /// The path as rules see it; `None` if it can be read in more than one way.
     pub fn path(&self) -> Option<String> {
         let path = path::normalise(self.head.uri.path().as_bytes()).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())

@@ -4,15 +4,14 @@ use std::fmt;
 
 use ledger::cost::{Cost, ExtraDecimals};
 
-/// In thousandths of a percent.
+/// A share, in thousandths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(Cost);
 
 impl Share {
-    /// `1%`, `0.5 %`.
+    /// Parses `1%` or `0.5 %`.
     ///
-    /// # Errors
-    /// Says what a share must be.
+    /// # Errors Says what a share must be.
     pub fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);
@@ -31,7 +30,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Formats a share: `1.3 %`. A share above nothing is never `0.0 %`, and one below all never `100.0 %`.
+/// Formats a share: `1.3 %`. A share above zero is never `0.0 %`, and one below the whole never `100.0 %`.
 pub fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 2000 + u128::from(whole)).checked_div(2 * u128::from(whole)).unwrap_or(0);
     match tenths {
@@ -41,7 +40,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// `1 204 343`.
+/// Formats a number in groups of three digits: `1 204 343`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3 + 1);
@@ -54,7 +53,7 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
-/// `1 line`, `1 204 lines`.
+/// Formats a number with its noun: `1 line`, `1 204 lines`.
 pub fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

@@ -8,10 +8,10 @@ use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 
-/// The states of some buckets, all at one time.
+/// The states of some buckets at one moment.
 #[derive(Debug)]
 pub struct Levels {
-    /// On the clock of the store.
+    /// The moment, on the clock of the store.
     pub at: StoreTime,
     pub from: String,
     states: HashMap<BucketKey, State>,
@@ -21,25 +21,25 @@ pub struct Levels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     pub untouched: Level,
-    /// The time until it can pay; zero when it can now, `None` when it never can.
+    /// The time until the bucket can pay; zero if it can now, `None` if it never can.
     pub wait: Option<Micros>,
-    /// The time by which the request that it lets pass is delayed.
+    /// The time by which the bucket delays a request that it grants.
     pub delay: Micros,
 }
 
 impl Levels {
-    /// `states` are those of the keys, in their order; `from` says where they were read.
+    /// Makes the levels of these keys, with their `states` in the same order. `from` is the place from which they were read.
     pub fn new(at: StoreTime, from: String, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
         let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
         Levels { at, from, states }
     }
 
-    /// The state of a bucket; `None`: it is full, and so it is not stored.
+    /// The state of a bucket; `None` if it is full and therefore not stored.
     pub fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
     }
 
-    /// The amount that is spent of a bucket.
+    /// The amount spent of a bucket.
     pub fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }

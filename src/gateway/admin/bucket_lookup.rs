@@ -43,29 +43,29 @@ impl fmt::Display for LookupError {
 
 impl std::error::Error for LookupError {}
 
-/// A bucket and its limit.
+/// A selected bucket with its limit.
 #[derive(Debug)]
 pub struct BucketSelection {
     pub key: BucketKey,
     /// The limit; `None` if only the key is known.
     pub limit: Option<Limit>,
-    /// The values from the command line.
+    /// The values of the limit keys, from the command line.
     pub of: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Limit {
     pub policy: String,
-    /// The displayed name: `free.second` where a rule has several limits.
+    /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
-    /// The cost of a request that names none.
+    /// The cost of a request that sets none.
     pub cost: Cost,
     pub overridden: bool,
-    /// The numbers that come from requests; the defaults are shown.
+    /// The numbers that come from credentials; their defaults are shown.
     pub claimed: Option<String>,
-    /// The meter whose buckets it shares.
+    /// The meter whose buckets the limit shares.
     pub meter: Option<String>,
 }
 
@@ -169,8 +169,8 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
     }
 }
 
-/// A bucket that was found by its name, with the limit from the command line. Which override applies to its client is
-/// unknown.
+/// A bucket that was found by its name, with the limit from the command line. It is not known which override applies to the
+/// client.
 ///
 /// # Errors
 ///

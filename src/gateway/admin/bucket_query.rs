@@ -28,7 +28,7 @@ use rules::partial::Knowledge;
 use stores::memory::Memory;
 use stores::{GivenBack, Inspector};
 
-/// The field with a [`BucketQuery`].
+/// The header field that carries a [`BucketQuery`].
 pub const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
 /// The longest field, in bytes.
 const LONGEST: usize = 16 << 10;
@@ -42,12 +42,12 @@ const MOST_FOUND: usize = 16;
 pub struct BucketQuery {
     pub act: Act,
     pub rule: Option<String>,
-    /// A value for each limit key of the rule.
+    /// The values of the rule's limit keys.
     pub keys: Vec<String>,
     /// The beginning of the bucket's pseudonym.
     pub hash: Option<String>,
     pub issuer: Option<String>,
-    /// The user who runs the command, according to the command.
+    /// The user who runs the command, as the command reports.
     pub user: String,
     /// The name of the gateway in the answer.
     pub gateway: String,
@@ -63,7 +63,7 @@ pub enum Act {
 }
 
 impl BucketQuery {
-    /// Encodes the query for the field.
+    /// Encodes the query as the value of the field.
     pub fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
@@ -74,7 +74,7 @@ impl BucketQuery {
     }
 }
 
-/// Decodes the query of a field. `permits` says whether the request permits a change.
+/// Decodes the query in a field. `permits` returns whether the request permits a change.
 ///
 /// # Errors
 /// With a status code, when the field has no query, or the request does not permit the change.
@@ -88,7 +88,7 @@ pub fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery
     }
 }
 
-/// The answer, with a status code; one query at a time is answered.
+/// Answers a query with a status code. Only one query is answered at a time.
 ///
 /// # Errors
 /// When another query is being answered.

@@ -13,7 +13,7 @@ use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
 
-/// The name of a bucket in the access log, if the key of the names is known here.
+/// The name of a bucket in the access log, if the key of the pseudonyms is known here.
 pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),
@@ -36,7 +36,7 @@ pub struct BucketReport<'c> {
     pub config: &'c Config,
     pub change: Change,
     pub before: Levels,
-    /// After an amount was given back.
+    /// The levels after an amount was given back.
     pub after: Option<Levels>,
 }
 

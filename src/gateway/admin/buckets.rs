@@ -22,7 +22,7 @@ use ledger::store_time::StoreTime;
 use stores::GivenBack;
 use stores::memory::Memory;
 
-/// The field that a change requires: `reset`, or `grant`.
+/// The header field that a change requires, with the value `reset` or `grant`.
 pub const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
 /// Keys per request: as many as one request can be charged by.

@@ -18,7 +18,7 @@ pub enum Activity {
     Answering,
 }
 
-/// The result of admitting a connection.
+/// Whether a connection is admitted at once, or in place of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Free,
@@ -26,7 +26,7 @@ pub enum Admission {
     Evicted,
 }
 
-/// Bounds the number of connections. The map contains those that hold a slot; there is no other count, so that one evicted
+/// Bounds the number of connections. A map contains those that hold a slot. There is no other count, so that one evicted
 /// connection admits only one new connection.
 #[derive(Debug)]
 pub struct ConnectionSlots {
@@ -57,7 +57,7 @@ impl ConnectionSlots {
         ConnectionSlots { max, occupied: Mutex::default() }
     }
 
-    /// Admits every connection.
+    /// Admits every connection; if there is no free slot, the longest-idle connection is evicted.
     pub fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Admission) {
         let mut occupied = self.occupied.lock();
         let mut admission = Admission::Free;
@@ -85,7 +85,7 @@ impl Occupancy {
 }
 
 impl AdminSlot<'_> {
-    /// Begins another activity. An evicted connection does not get its slot back.
+    /// Notes that the connection begins another activity. An evicted connection does not get its slot back.
     pub fn begin(&self, activity: Activity, now: Timestamp) {
         let mut occupied = self.slots.occupied.lock();
         let mut idle_since = self.idle_since.lock();

@@ -11,7 +11,7 @@ use rules::rule::Mode;
 use rules::rule_set::PolicyId;
 use stores::{Source, TakeReply};
 
-/// Counts a request for each policy of which no rule applied to it.
+/// Counts a request for each policy none of whose rules applied.
 pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     for policy in policies {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
@@ -29,7 +29,7 @@ pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     }
 }
 
-/// Counts the results of reading the numbers that a request brought.
+/// Counts the results of reading numbers from credentials.
 pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     for (limit, result) in claims {
         if let Some((_, metrics)) = snapshot.limit(*limit) {
@@ -38,7 +38,7 @@ pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     }
 }
 
-/// Counts a request whose cost is above what a limit can hold; only such limits count as refusing.
+/// Counts a request whose cost exceeds a full bucket. Only the limits that it exceeds count as refusing.
 pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
@@ -49,7 +49,7 @@ pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     }
 }
 
-/// Counts the outcome of each limit that was asked.
+/// Counts the outcome of each limit that was checked.
 pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     let TakeReply { settlement, source, .. } = taken;
     let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };

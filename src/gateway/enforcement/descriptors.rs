@@ -1,4 +1,4 @@
-//! Decides about the descriptors of one call: their costs form one plan.
+//! Decides about the descriptors of one call. `rules::descriptors_plan` finds their limits and makes one plan of their costs.
 
 use super::{Arrival, Decision, PaymentRecord, enforce};
 use crate::gateway::state::GatewayState;
@@ -13,11 +13,11 @@ use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
 pub struct CallFindings {
     pub decision: Decision,
     pub parts: Vec<DescriptorPart>,
-    /// The plan and its result; `None` if no limit was asked.
+    /// The plan and its result; `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
 }
 
-/// Decides about a call, and counts the decision at its door. No client is authenticated, because there is no request.
+/// Decides about the descriptors of a call, and counts the decision. No client is authenticated, because there is no request.
 pub async fn decide_descriptors<'r>(
     gateway: &GatewayState,
     snapshot: &Snapshot,

@@ -35,7 +35,7 @@ use rules::rule_set::Ruling;
 use store_fallback::fall_back;
 use stores::{Caller, Source, TakeReply, Worker};
 
-/// The decision about a request. Values that few requests have are on the heap, because every request moves a decision.
+/// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
 pub enum Decision {
     /// The request goes to the upstream; the response gets these fields, if any.
@@ -49,12 +49,12 @@ pub enum Decision {
     Gone,
 }
 
-/// A request that goes to the upstream after a delay.
+/// A request that is forwarded after a delay.
 #[derive(Debug)]
 pub struct DelayedPass {
-    /// The delay, from now on.
+    /// The delay, counted from now.
     pub delay: Micros,
-    /// The fields for the response.
+    /// The rate-limit fields for the response.
     pub fields: Box<RateLimitFields>,
 }
 
@@ -68,7 +68,7 @@ pub struct RefusalResponse {
 }
 
 impl RefusalResponse {
-    /// A refusal before any limit was asked.
+    /// A refusal before any limit was checked.
     pub fn of(refusal: Refusal) -> RefusalResponse {
         RefusalResponse { refusal, fields: None, denied_by: None }
     }
@@ -82,7 +82,7 @@ impl RefusalResponse {
 #[derive(Debug)]
 pub struct Arrival {
     pub worker: Worker,
-    /// The moment at which its head had been read.
+    /// The moment at which the request head had been read.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
     pub direction: Direction,
@@ -90,7 +90,7 @@ pub struct Arrival {
     pub patience: Patience,
 }
 
-/// The longest time for a decision, and for the request's wait after it.
+/// The longest duration of a decision, and of the wait after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// The timeout of the store, and the delays of the limits.
@@ -102,7 +102,7 @@ pub enum Patience {
     },
 }
 
-/// Whether a request may be sent on its connection.
+/// Whether the host of a request may be requested on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Right,
@@ -121,7 +121,7 @@ pub enum RequestPurpose {
     PreflightElsewhere,
 }
 
-/// Whether to return the payment of a request.
+/// Whether to return the payment of a request with its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaymentRecord {
     Keep,
@@ -133,9 +133,9 @@ pub enum PaymentRecord {
 pub struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
-    /// The destination of the request, or the one that it would have if it were let through.
+    /// The destination of the request; for a refused request, the one that it would have.
     pub destination: Arc<Destination>,
-    /// The plan and its result; `None` if it is not kept, or if no limit was asked.
+    /// The plan and its result; `None` if it is not kept, or if no limit was checked.
     pub payment: Option<Box<Payment>>,
 }
 
@@ -152,7 +152,7 @@ pub async fn decide(
     findings
 }
 
-/// Decides about a request about which another proxy asks, and counts the decision at that door.
+/// Decides about a request for another proxy, and counts the decision for the way in which it asked.
 pub async fn decide_for_edge(
     gateway: &GatewayState,
     snapshot: &Snapshot,

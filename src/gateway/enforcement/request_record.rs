@@ -30,30 +30,30 @@ use request::scheme::SchemeSource;
 use request::sent_descriptor::SentDescriptor;
 use rules::denier::DenierId;
 
-/// The reported values of one request.
+/// The values of one request that are logged and traced.
 #[derive(Debug)]
 pub struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
     pub scheme: SchemeSource,
-    /// The index of its listener in the configuration.
+    /// The index in the configuration of the listener on which the request arrived.
     pub listener: usize,
     pub door: Door,
     /// The client's TLS connection; `None` without encryption.
     pub tls: Option<RecordedTls>,
-    /// The descriptors of a call, or the only one that came with a request. Empty if the file logs none of their values.
+    /// The descriptors of a call, or the one that came with a request. Empty if the file logs none of their values.
     pub descriptors: Vec<SentDescriptor<'static>>,
     pub identity: Identity,
     /// The plan and its result; `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
-    /// The time from the end of the head to the decision. `None` if nothing was decided, as for a preflight.
+    /// The time from receiving the head to the decision. `None` if nothing was decided, as for a preflight.
     pub decision: Option<Micros>,
     /// The time by which a limit delayed the request after the decision; `None` if none did.
     pub waited: Option<Micros>,
-    /// The reason for which the gateway refused the request, and its `Retry-After` in seconds.
+    /// The reason why the gateway refused the request, and the value of `Retry-After` in seconds.
     pub refusal: Option<(Reason, Option<u64>)>,
-    /// The fault of its token, if it was refused for that.
+    /// The fault of the token, if the request was refused because of it.
     pub invalid_token: Option<Invalid>,
     /// The rule or policy whose `deny` refused the request.
     pub denied_by: Option<DenierId>,
@@ -96,7 +96,7 @@ impl RequestRecord {
         writer.write(&self.line(end, head, end.began(clock)));
     }
 
-    /// The line of the request. `began` is the arrival of its head by the wall clock.
+    /// The log line of the request. `began` is the time of its arrival by the wall clock.
     pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
         let line = Line { decision_us: self.decision, waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();

@@ -16,7 +16,7 @@ use ledger::outcome::{Outcome, Verdict};
 use rules::rule::OnStoreFailure;
 use stores::{Source, TakeFailure, TakeReply};
 
-/// Decides from the levels that this gateway alone knows, and counts the decision.
+/// Decides with the levels that only this gateway knows, and counts the decision.
 ///
 /// # Errors
 /// Returns the refusal of a limit that denies requests while the store is away.

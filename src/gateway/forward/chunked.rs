@@ -1,6 +1,6 @@
 //! Writes bodies in chunks (RFC 9112, section 7.1).
 
-/// How a body is written.
+/// The way in which a body is written: as it is, or in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     Plain,

@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use base::tls::client_certificate::ClientCertificate;
 
-/// The certificate as pairs of a name and a value. What cannot be in a field is left out.
+/// The certificate as a field: pairs of a name and a value. A property that cannot be in a field is left out.
 pub fn field(ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate) -> Option<HeaderValue> {
     let mut text = format!("Hash={fingerprint}");
     for (name, value) in [("Subject", subject), ("URI", uri), ("DNS", dns)] {

@@ -1,6 +1,6 @@
 //! Says which fields of a message end here, and which only the gateway may write.
 
-/// Whether a field is of the connection alone (RFC 9110, section 7.6.1), or of another that it asks for.
+/// Whether a field belongs to the connection only (RFC 9110, section 7.6.1), or to a protocol that the connection asks for.
 pub fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match name.len() {
@@ -16,7 +16,7 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
     }
 }
 
-/// What an upstream may take for a field that only the gateway or a trusted peer writes.
+/// Whether an upstream may take a field for one that only the gateway or a trusted peer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forgery {
     /// It is never forwarded.
@@ -38,7 +38,8 @@ const OURS: [&[u8]; 8] = [
     b"x-request-id",
 ];
 
-/// Where names become variables, `X_Real_IP` is `X-Real-IP`: such a name is removed, also if a trusted peer sent it.
+/// Classifies a name. Where names become variables, `X_Real_IP` is the same as `X-Real-IP`: such a name is removed, even if a
+/// trusted peer sent it.
 pub fn forgery(name: &[u8]) -> Forgery {
     let begins = |prefix: &[u8]| begins_with(name, prefix);
     if name.iter().any(|byte| matches!(byte, b'_' | b'.')) {
@@ -65,12 +66,12 @@ pub fn forgery(name: &[u8]) -> Forgery {
     }
 }
 
-/// Whether a name begins with these bytes, which are in lower case, in any spelling.
+/// Whether a name begins with these bytes, which are in lower case; the case of the name does not matter.
 pub fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }
 
-/// The options of `Connection` but those that nearly every message has, and no field.
+/// The options in a value of `Connection`, without those that are common and name no field.
 pub fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.filter(|option| {

@@ -10,10 +10,10 @@ use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use stores::Worker;
 
-/// One thread's way of requests.
+/// Forwards requests, on one thread.
 pub struct Forwarder {
     pub gateway: Arc<GatewayState>,
-    /// Which of the threads it is.
+    /// The index of the thread.
     pub worker: Worker,
     pub write_backpressure: WriteBackpressure,
     pub logs: Arc<ForwardLogs>,
@@ -21,7 +21,7 @@ pub struct Forwarder {
     pub http2_pool: Arc<Http2Pool>,
 }
 
-/// What bounds the log lines about requests, for all threads.
+/// The throttles of log lines about requests, for all threads.
 #[derive(Debug, Default)]
 pub struct ForwardLogs {
     pub upstream_failures: LogThrottle,

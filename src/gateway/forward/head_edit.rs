@@ -6,7 +6,7 @@
 use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
-/// The fields of a head, with the edits that are to be made.
+/// The fields of a head, with edits to be made.
 #[derive(Debug)]
 pub struct HeadEdit<'h> {
     head: &'h [u8],
@@ -37,7 +37,7 @@ enum Presence {
     Removed,
 }
 
-/// Whether a field stays.
+/// Whether a field is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     Yes,
@@ -45,7 +45,7 @@ pub enum Keep {
 }
 
 impl<'h> HeadEdit<'h> {
-    /// `head` is a whole head, with its first line and the empty line at its end.
+    /// Makes an edit of `head`, a whole head with its first line and the empty line at its end.
     pub fn new(head: &'h [u8]) -> HeadEdit<'h> {
         let mut lines = SmallVec::new();
         let mut begin = memchr(b'\n', head).map_or(head.len(), |end| end + 1);
@@ -60,17 +60,17 @@ impl<'h> HeadEdit<'h> {
         HeadEdit { head, added: Vec::new(), lines }
     }
 
-    /// The trimmed values of all fields, with their names.
+    /// All fields, with trimmed values.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.kept().map(|line| self.field(line))
     }
 
-    /// The trimmed values of a field, whose name is in lower case.
+    /// The trimmed values of the fields with this name, which is in lower case.
     pub fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// Keeps the fields for which `keep` says so.
+    /// Keeps only the fields for which `keep` returns `Keep::Yes`.
     pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> Keep) {
         for index in 0..self.lines.len() {
             let Some(line) = self.lines.get(index).copied().filter(|line| line.presence == Presence::Kept) else {
@@ -89,7 +89,7 @@ impl<'h> HeadEdit<'h> {
         self.retain(|found, _| if found.eq_ignore_ascii_case(name.as_bytes()) { Keep::No } else { Keep::Yes });
     }
 
-    /// Adds a field behind all others. Neither its name nor its value has a line end.
+    /// Adds a field after all others. Neither its name nor its value contains a line end.
     pub fn add(&mut self, name: &str, value: &[u8]) {
         let begin = self.added.len();
         self.added.reserve(if begin == 0 { 384 } else { name.len() + value.len() + 4 });
@@ -99,13 +99,13 @@ impl<'h> HeadEdit<'h> {
         self.lines.push(Line::new(Source::Added, begin, begin + name.len(), self.added.len()));
     }
 
-    /// Adds a field in the place of all others of its name.
+    /// Adds a field in place of all others with the same name.
     pub fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
     }
 
-    /// Writes the lines that stay and the empty line.
+    /// Writes the lines that are kept, and the empty line.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.reserve(self.head.len() + self.added.len());
         let mut run = (0, 0);

@@ -8,18 +8,18 @@ use memchr::memchr;
 use crate::gateway::server::http1::request_head::{LONGEST_NAME, Size};
 use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing, is_token, is_value};
 
-/// A valid head: the first `length` bytes.
+/// A valid response head: the first `length` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     pub length: usize,
     pub status: u16,
-    /// Where the reason phrase begins, and ends before CRLF.
+    /// The beginning and the end of the reason phrase.
     pub reason: (usize, usize),
     pub body: ResponseBody,
     pub persistence: Persistence,
 }
 
-/// What follows the head of a response, if the status and the method of its request allow a body.
+/// What follows the head of a response, if its status and the method of the request allow a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseBody {
     Length(u64),
@@ -35,13 +35,13 @@ pub enum Persistence {
     Closed,
 }
 
-/// What is wrong with a head. Contains no bytes of the upstream's.
+/// The fault of a head. It contains no bytes of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHead(pub &'static str);
 
 type Result<T> = std::result::Result<T, InvalidHead>;
 
-/// What has been read of one head. Every call gets all bytes since its first.
+/// The state of parsing one head. Every call gets all bytes since the first one of the head.
 #[derive(Debug, Default)]
 pub struct ResponseHeadParser {
     /// Where the current line begins; 0 for the status line.
@@ -66,7 +66,7 @@ enum Version {
 }
 
 impl ResponseHeadParser {
-    /// `None` if the head is not complete yet.
+    /// Parses the head as far as its bytes have arrived; `None` if it is not complete yet.
     ///
     /// # Errors
     /// As soon as the bytes cannot become a valid head.

@@ -9,7 +9,7 @@ use super::body_part::BodyPart;
 use super::http2_heads::{trailer_lines, trailer_map};
 use crate::gateway::server::http2::received_body::ReceivedBody;
 
-/// The next part of a body. It must not be called after the end.
+/// The next part of a body. Must not be called after the end.
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.
@@ -36,7 +36,7 @@ fn poll_end(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, 
     Poll::Ready(Ok(BodyPart::end(trailers.as_ref().map(trailer_lines).unwrap_or_default())))
 }
 
-/// Why nothing more is sent on a stream.
+/// The reason why nothing more is sent on a stream.
 #[derive(Debug)]
 pub enum SendEnd {
     /// The peer has reset it, or the connection has failed.
@@ -44,7 +44,7 @@ pub enum SendEnd {
     Closed,
 }
 
-/// Sends a part: ready when all of it is with the h2 crate, which holds at most a buffer of it.
+/// Sends a part. Ready when the h2 crate has all of it; the crate holds at most a buffer of it.
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.

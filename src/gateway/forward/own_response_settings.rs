@@ -12,7 +12,7 @@ use decision::error_pages::{ErrorPage, ErrorPages};
 use request::request::{ClientAddress, Request};
 use request::scheme::SchemeSource;
 
-/// What the file says of responses to one request.
+/// The settings for responses that the gateway makes itself, for one request.
 #[derive(Debug)]
 pub struct OwnResponses {
     cors: Option<CorsAnswer>,
@@ -24,7 +24,7 @@ pub struct OwnResponses {
 }
 
 impl OwnResponses {
-    /// `None` for a file with neither `cors` nor `error_pages`.
+    /// The settings for a request; `None` for a file with neither `cors` nor `error_pages`.
     pub fn of(config: &Config, request: &Request<'_>) -> Option<Box<OwnResponses>> {
         if config.cors.is_none() && config.error_pages.is_none() {
             return None;
@@ -38,12 +38,12 @@ impl OwnResponses {
         }))
     }
 
-    /// What CORS says of the request.
+    /// The CORS answer for the request.
     pub fn cors(&self) -> Option<&CorsAnswer> {
         self.cors.as_ref()
     }
 
-    /// The operator's own text for a response of this status to the request with this head.
+    /// The operator's error page for a response with this status, to a request with this head.
     pub fn page(
         &self,
         head: &Parts,

@@ -1,11 +1,11 @@
 //! Takes the target of a request apart, as it was sent.
 
-/// The parts of a target.
+/// The parts of a request target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTarget<'t> {
-    /// `/` in an absolute target without a path; `*` for `OPTIONS *`.
+    /// The path. `/` for an absolute target without a path; `*` for `OPTIONS *`.
     pub path: &'t [u8],
-    /// With its question mark; empty without a query.
+    /// The query with its question mark; empty without a query.
     pub query: &'t [u8],
 }
 

@@ -22,7 +22,7 @@ struct Sender {
 }
 
 impl UntrustedForwardedFor {
-    /// Whether to log now. To be called for each request with the field whose peer is not trusted.
+    /// Whether to log a warning now. Called for each request with the field from a peer that is not trusted.
     pub fn should_log(&self, peer: IpAddr) -> bool {
         // Nearly always there is nothing to write, and then no thread waits for another.
         {

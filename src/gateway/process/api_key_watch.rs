@@ -37,7 +37,7 @@ pub struct ApiKeyWatch {
 }
 
 impl ApiKeyWatch {
-    /// Watches the file of `api_keys`. It was read before: a change in between is found by the first check.
+    /// Watches the file of `api_keys`. The first check also finds a change since the file was read.
     pub fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
         ApiKeyWatch { api_keys, columns, last_seen: None, last_read: None, hash }

@@ -39,7 +39,7 @@ enum Claim {
 }
 
 impl BucketSaver {
-    /// Makes the saver; `None` if the settings name no file.
+    /// Makes the saver; `None` if the settings have no file of buckets.
     pub fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
         let settings = settings.bucket_file()?;
         let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
@@ -52,7 +52,7 @@ impl BucketSaver {
         })
     }
 
-    /// Claims the file for this process.
+    /// Locks the file of buckets for this process.
     ///
     /// # Errors
     /// If another process uses it, or its folder cannot be written.
@@ -65,7 +65,8 @@ impl BucketSaver {
         &self.settings
     }
 
-    /// Reads the buckets, before the first request, if the file is claimed. An invalid file is reported and ignored.
+    /// Reads the buckets from the file, if it is locked; to be called before the first request. An invalid file is reported and
+    /// ignored.
     pub fn load(&self, memory: &Memory) {
         let Claim::Held(file) = &*self.claim.lock() else { return };
         let path = self.settings.path.display();
@@ -79,7 +80,7 @@ impl BucketSaver {
         }
     }
 
-    /// Saves the buckets. Blocks.
+    /// Saves the buckets to the file. Blocks.
     pub fn save(&self, gateway: &GatewayState) {
         let Some(memory) = gateway.store.local_buckets() else { return };
         let claim = &mut *self.claim.lock();
@@ -107,12 +108,12 @@ impl BucketSaver {
         }
     }
 
-    /// Releases the file for the next process. Blocks while a save is under way.
+    /// Unlocks the file for the next process. Blocks while a save is under way.
     pub fn give_up(&self) {
         *self.claim.lock() = Claim::GivenUp;
     }
 
-    /// Uses the file again after [`BucketSaver::give_up`]: the next save claims it.
+    /// Uses the file again after [`BucketSaver::give_up`]: the next save locks it.
     pub fn take_back(&self) {
         *self.claim.lock() = Claim::NotYet;
     }

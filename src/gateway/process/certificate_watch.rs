@@ -9,7 +9,7 @@ use super::file_fingerprint::{FileFingerprint, Trigger};
 use base::time::Timestamp;
 use base::tls::server::{FileError, RereadResult, Server};
 
-/// The reason why files were rejected.
+/// The reason why files of certificates were rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidCertificates {
     pub problems: usize,
@@ -28,7 +28,7 @@ pub struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Watches the files of `server`. They were read before: a change in between is found by the first checks.
+    /// Watches the files of `server`. The first checks also find changes since the files were read.
     pub fn new(server: Arc<Server>) -> CertificateWatch {
         CertificateWatch { server, last_seen: None, last_read: None, reported: None }
     }

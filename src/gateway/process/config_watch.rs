@@ -11,7 +11,7 @@ use config::problem::{Problem, Problems};
 use config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
 use identity::api_keys::ApiKeys;
 
-/// The result of a check.
+/// The result of a check of the watched files.
 #[derive(Debug)]
 pub enum ConfigChange {
     Changed(Box<Config>),
@@ -39,8 +39,8 @@ pub struct ConfigWatch {
 }
 
 impl ConfigWatch {
-    /// Watches these files. They were read before: a change in between is found by the first checks. Nothing is watched if
-    /// gateway.yaml came from a pipe, which can be read only once.
+    /// Watches these files. The first checks also find changes since the files were read. Nothing is watched if gateway.yaml
+    /// came from a pipe, which can be read only once.
     pub fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.first().is_some_and(is_file).then(|| ConfigWatch {

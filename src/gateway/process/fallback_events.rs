@@ -19,7 +19,7 @@ pub struct FallbackEvents {
 }
 
 impl FallbackEvents {
-    /// Notes changes; to be called every second.
+    /// Notes that the fallback has begun or ended to decide; to be called every second.
     pub fn update(&mut self, snapshot: &Snapshot, events: &Events) {
         let fell_back = snapshot.all_limits().flat_map(|(limit, metrics)| {
             let text = |action: &str| format!("{}/{} ({action})", limit.policy, limit.name);

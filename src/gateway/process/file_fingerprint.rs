@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The interval at which files are checked. A changed file comes into force after twice this time and the time to read it.
+/// The interval at which files are checked. A changed file comes into force after twice this time and the time for reading it.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The occasion of a check.
+/// The reason for a check of files: the interval, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     Interval,

@@ -15,7 +15,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// How long a check may take before it is reported. Reading a million lines takes about a second.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A watch, with its check under way.
+/// A watch of files, with its check under way on another thread.
 #[derive(Debug)]
 pub struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
@@ -34,7 +34,7 @@ struct UnderWay<W, C> {
     overdue: bool,
 }
 
-/// The result of a check.
+/// The result of a check of files.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LookOutcome<C> {
     /// It has ended; `late` if it was reported as overdue before.
@@ -46,7 +46,7 @@ pub enum LookOutcome<C> {
 }
 
 impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
-    /// Makes a look from a watch whose files have just been read.
+    /// Makes a look for a watch whose files have just been read.
     pub fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
         FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
     }
@@ -56,7 +56,7 @@ impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
         self.watch.as_ref()
     }
 
-    /// The time of the last check.
+    /// The time at which the last check ended.
     pub fn ended(&self) -> Timestamp {
         self.ended
     }

@@ -27,7 +27,7 @@ pub struct Housekeeping {
     pub limits: Arc<ConnectionLimits>,
     pub accepting: AcceptingSockets,
     pub second_signal: SecondSignal,
-    /// The reload; taken out when the service starts.
+    /// The reload; `None` after the service has started.
     pub reload: Mutex<Option<Reload>>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
 }

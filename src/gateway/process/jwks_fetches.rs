@@ -12,14 +12,15 @@ use crate::gateway::telemetry::events::EventKind;
 use base::time::Timestamp;
 use identity::jwt::jwks::{FetchError, RemoteKeySet};
 
-/// The fetches for the configuration in force.
+/// The tasks that fetch keys for the configuration in force.
 #[derive(Default)]
 pub struct JwksFetches {
     tasks: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
 }
 
 impl JwksFetches {
-    /// Starts the fetches that a snapshot needs, stops those that it does not, and returns the issuers whose keys are new.
+    /// Starts the fetches that a snapshot needs, stops the others, and returns the issuers whose keys have not been fetched
+    /// before.
     pub fn follow(&mut self, gateway: &Arc<GatewayState>, snapshot: &Snapshot) -> Vec<Arc<RemoteKeySet>> {
         let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.tasks.drain(..).partition(|(remote, _)| is_wanted(remote));

@@ -18,7 +18,7 @@ pub enum SignalAction {
 }
 
 impl SignalAction {
-    /// The action of a signal; `None` for one that is not listened for.
+    /// The action that a signal requests; `None` for a signal that is not handled.
     pub fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
             // SIGQUIT is what nginx drains at.
@@ -38,7 +38,8 @@ const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 /// Signals to a process that continues to run. Their default action would end a process that does not listen yet.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Blocks the signals that do not request an exit until they are listened for. To be called first, on the only thread.
+/// Blocks the signals that do not request an exit, until they are listened for. To be called first, while there is only one
+/// thread.
 pub fn hold_signals() {
     if let Err(error) = SigSet::from_iter(RUNNING).thread_block() {
         log::debug!(error:% = error; "signals are not blocked during the start");

@@ -23,12 +23,12 @@ const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 pub struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
-    /// The sockets from the previous process; taken out when the process is ready.
+    /// The sockets from the previous process; removed when the process is ready.
     pub inherited: Mutex<InheritedSockets>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
-    /// Called once signals are listened for: from then on they have their documented effects.
+    /// The function to call once signals are listened for and have their documented effects.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// Keeps the listener for the drain, after it has received the first signal to exit.
+    /// The listener for signals, which is kept here for the drain after the first signal to exit.
     pub second_signal: SecondSignal,
 }
 

@@ -93,7 +93,7 @@ impl InheritedSockets {
         Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS })
     }
 
-    /// Removes and returns the sockets of one address. Port 0 matches whatever port was chosen before.
+    /// Removes and returns the sockets of one address. Port 0 matches any port that was chosen before.
     pub fn take(&mut self, address: &EndpointAddress) -> Vec<ListeningSocket> {
         let has_any_port = |other: &EndpointAddress| match (other.inet(), address.inet()) {
             (Some(other), Some(address)) => address.port() == 0 && other.ip() == address.ip(),
@@ -114,8 +114,8 @@ impl InheritedSockets {
         self.previous.is_some()
     }
 
-    /// Returns the stream on which the previous process sends its buckets; it sends none if it has none in memory. Then it waits
-    /// for [`InheritedSockets::ready`], and continues itself if this process ends before that.
+    /// Returns the stream on which the previous process sends its buckets; it sends none if it has none in memory. It then
+    /// waits for [`InheritedSockets::ready`], and continues to serve if this process ends before that.
     ///
     /// # Errors
     /// The previous process has ended, or does not send buckets.
@@ -142,7 +142,7 @@ impl InheritedSockets {
     }
 }
 
-/// The program and the sockets with which a next process is started.
+/// The program and the sockets for starting a next process.
 #[derive(Debug)]
 pub struct Upgrade {
     /// The path of the program; `None` if the operating system does not report it.
@@ -164,7 +164,7 @@ impl Upgrade {
         Ok(Upgrade { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }
 
-    /// Drops the duplicates, so that a socket is closed when its listener is.
+    /// Closes the duplicates, so that a socket is closed when its listener is.
     pub fn close(&self) {
         self.sockets.lock().clear();
     }
@@ -200,7 +200,7 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// The report of a next process.
+/// The result of starting a next process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextProcessReport {
     Ready,
@@ -230,7 +230,8 @@ impl NextProcess {
         }
     }
 
-    /// The stream on which it reads buckets, to their end. Blocks. [`NextProcess::report`] must not be used after this.
+    /// The stream on which the next process reads buckets, until the end. Blocks. [`NextProcess::report`] must not be used
+    /// after this.
     ///
     /// # Errors
     /// The operating system does not let the stream be duplicated or changed.
@@ -256,12 +257,12 @@ impl NextProcess {
     }
 }
 
-/// The stream on which the next process reads buckets.
+/// The stream over which buckets are sent to the next process.
 #[derive(Debug)]
 pub struct BucketStream(UnixStream);
 
 impl BucketStream {
-    /// Ends the stream for the next process.
+    /// Ends the stream, so that the next process has all buckets.
     ///
     /// # Errors
     /// The stream is closed already.

@@ -13,8 +13,8 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Decides whether to log a line. Returns the number of faults that it reports, including its own; `None` if it must not be
-    /// logged.
+    /// Decides whether to log a line about a fault. Returns the number of faults that the line stands for, including this one;
+    /// `None` if no line must be logged.
     pub fn admit(&self, now: Timestamp) -> Option<u64> {
         self.admit_every(Micros(1_000_000), now)
     }

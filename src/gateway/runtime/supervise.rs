@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::task::JoinHandle;
 
-/// Runs a task until it or the process ends. `name` is its name in the log.
+/// Runs a task until the task or the process ends. `name` is the task's name in the log.
 pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let mut task = Box::pin(task);
     tokio::spawn(poll_fn(move |cx| {

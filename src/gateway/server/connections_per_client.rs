@@ -14,7 +14,7 @@ use request::request::ClientAddress;
 
 use crate::gateway::runtime::response_buffers::HeldForClient;
 
-/// The connections by client. There are no more entries than open connections.
+/// The number of connections of each client. There are no more entries than open connections.
 #[derive(Debug, Default)]
 pub struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
 
@@ -39,7 +39,7 @@ pub struct ClientGuard {
     unread: HeldForClient,
 }
 
-/// Whether a client has more connections than it may.
+/// Whether a client has more connections than allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     Within,
@@ -47,7 +47,7 @@ pub enum Share {
 }
 
 impl PerClientConnections {
-    /// Counts a connection of `client`, and returns whether it had fewer than it may before.
+    /// Counts a connection of `client`. Returns whether the client already had as many as allowed.
     pub fn count(self: &Arc<PerClientConnections>, client: ClientAddress, bounds: &Bounds) -> (ClientGuard, Share) {
         let (guard, before) = self.add(client);
         let is_beyond = bounds.connections_per_client.is_some_and(|most| before >= most);
@@ -68,7 +68,7 @@ impl PerClientConnections {
 }
 
 impl ClientGuard {
-    /// Counts a stream of HTTP/2 as the client's, on any of its connections. Each call must be followed by
+    /// Counts an HTTP/2 stream for the client, on any of its connections. Each call must be followed by
     /// [`ClientGuard::end_stream`].
     ///
     /// # Errors
@@ -81,12 +81,12 @@ impl ClientGuard {
         Err(Share::Exceeded)
     }
 
-    /// Counts a handshake as the client's. `None` if `most` are already under way with it.
+    /// Counts a handshake for the client. `None` if the client already has `most` under way.
     pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
         CountGuard::new(&self.handshakes, most)
     }
 
-    /// The bytes held of responses that the client does not read, on all of its connections.
+    /// The number of held bytes of responses that the client does not read, on all of its connections.
     pub fn unread(&self) -> &HeldForClient {
         &self.unread
     }

@@ -12,7 +12,7 @@ use base::time::Micros;
 /// The interval between two log lines: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
-/// The stage of one listener, for all threads.
+/// Closes connections of peers that may not ask for decisions, on one listener, for all threads.
 #[derive(Debug)]
 pub struct DecisionClients {
     /// The index of the listener in the configuration.
@@ -22,12 +22,12 @@ pub struct DecisionClients {
 }
 
 impl DecisionClients {
-    /// `closed` counts the connections of other peers.
+    /// Makes the stage. `closed` counts the connections of peers that may not ask.
     pub fn new(listener: usize, closed: Counter) -> DecisionClients {
         DecisionClients { listener, closed, throttle: LogThrottle::default() }
     }
 
-    /// Whether this connection's peer may ask, by the configuration in force. A peer that may not is counted and reported.
+    /// Whether the peer of this connection may ask, by the configuration in force. A peer that may not is counted and logged.
     pub fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
         let peer = peer(stream);
         let snapshot = state.snapshot.load();

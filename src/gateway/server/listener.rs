@@ -41,8 +41,8 @@ pub struct ListeningSockets {
 }
 
 impl ListeningSockets {
-    /// Binds an address `count` times, minus the sockets that were inherited. The file of a path gets the permissions `mode`, if
-    /// they are set.
+    /// Binds an address `count` times, without the sockets that were inherited. The file of a Unix domain socket gets the
+    /// permissions `mode`, if they are given.
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.
@@ -72,7 +72,7 @@ impl ListeningSockets {
         Ok(ListeningSockets { address, sockets })
     }
 
-    /// Duplicates of the sockets, to be handed to the next process.
+    /// Duplicates of the sockets, for handing them to the next process.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -80,8 +80,8 @@ impl ListeningSockets {
         self.sockets.iter().map(ListeningSocket::duplicate).collect()
     }
 
-    /// One service for each socket; `app` is called with the index of the socket. `accepting` counts the sockets that may still
-    /// have connections which `app` has not received.
+    /// Makes a service for each socket; `app` is called with the index of the socket. `accepting` counts the sockets that may
+    /// still have connections which `app` has not received.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
@@ -91,8 +91,8 @@ impl ListeningSockets {
         self.services_of(&Lifecycle::default(), name, accepting, None, app)
     }
 
-    /// One service for each socket, which accepts connections as long as `lifecycle` allows it, and closes those that
-    /// `filter` does not admit.
+    /// Makes a service for each socket. It accepts connections as long as `lifecycle` allows it, and closes those that `filter`
+    /// does not admit.
     pub fn services_of<A: ServerApp + Send + Sync + 'static>(
         self,
         lifecycle: &Lifecycle,
@@ -124,7 +124,7 @@ impl ListeningSockets {
     }
 }
 
-/// The reason why an address cannot be listened on.
+/// The error for an address on which the gateway cannot listen.
 #[derive(Debug)]
 pub struct BindError {
     address: EndpointAddress,
@@ -142,7 +142,7 @@ impl std::error::Error for BindError {}
 /// How long a socket that cannot be duplicated waits for a free file descriptor.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Accepts from one socket, as long as the [`Lifecycle`] says so.
+/// Accepts connections from one socket, as long as the [`Lifecycle`] allows it.
 #[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
 pub struct SocketService<A> {
     name: String,
@@ -347,8 +347,8 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// Closes a connection at once if all open files are taken. Decides without waiting: Pingora drops a connection whose filter
-/// waits when accepting ends.
+/// Closes a connection at once if all open files are taken. It decides without waiting, because Pingora drops a connection
+/// whose filter is waiting when accepting ends.
 #[derive(Debug)]
 pub struct FileFilter {
     pub limits: Arc<ConnectionLimits>,
@@ -362,7 +362,7 @@ impl ConnectionFilter for FileFilter {
     }
 }
 
-/// A thread that serves requests: its socket of every listener, with its application, and its background task.
+/// A thread that serves requests: it has a socket of every listener, with its application, and a background task.
 #[expect(missing_debug_implementations, reason = "Pingora's services have none")]
 pub struct Thread {
     name: String,
@@ -374,7 +374,7 @@ pub struct Thread {
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Thread {
-    /// Makes a thread; `background` runs on it for as long as the thread lives.
+    /// Makes a thread; `background` runs on the thread as long as it lives.
     pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }

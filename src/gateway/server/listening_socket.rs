@@ -26,7 +26,7 @@ const UNSENT: u32 = 32 << 10;
 /// The peer address of a client of a path.
 const LOCAL_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A listening socket, which does not block.
+/// A listening socket in non-blocking mode.
 #[derive(Debug)]
 pub enum ListeningSocket {
     Tcp(TcpListener),
@@ -41,7 +41,7 @@ pub enum AcceptedConnection {
 }
 
 impl ListeningSocket {
-    /// Binds `count` sockets of one address. `mode` are the permissions of the file, if it is a path.
+    /// Binds `count` sockets to one address. `mode` are the permissions of the file of a Unix domain socket.
     ///
     /// # Errors
     /// If it cannot be bound, for example because another process uses it.
@@ -63,7 +63,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Extends sockets of one address to at least `count`.
+    /// Adds sockets until there are at least `count` for one address.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -107,7 +107,7 @@ impl ListeningSocket {
         }
     }
 
-    /// The next connection in its queue.
+    /// Accepts the next connection in the queue of the socket.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the queue is empty; others if the connection has failed, or no file is left for it.
@@ -163,7 +163,7 @@ impl AcceptedConnection {
     }
 }
 
-/// The stream of a connection at a path.
+/// Makes the stream of a connection to a Unix domain socket.
 pub fn local_stream(connection: tokio::net::UnixStream) -> Stream {
     stream(connection.into(), LOCAL_CLIENT)
 }

@@ -34,7 +34,7 @@ const LAST_HEADER: Duration = Duration::from_millis(100);
 /// The interval between two log lines about peers that may not connect: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
-/// The stage of one listener, for all threads.
+/// Reads the PROXY protocol headers of one listener, for all threads.
 #[derive(Debug)]
 pub struct ProxyProtocol {
     /// The peers that may connect; `None`: all peers.
@@ -68,7 +68,7 @@ enum Failure {
 }
 
 impl ProxyProtocol {
-    /// Makes the stage. `listener` is its label in metrics. `None` for a listener whose connections begin without a header.
+    /// Makes the stage. `listener` is the label in metrics. `None` for a listener whose connections begin without a header.
     pub fn new(from: &HeaderSenders, metrics: &HttpMetrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
         let senders = match from {
             HeaderSenders::Nobody => return None,

@@ -14,7 +14,8 @@ use pingora::services::listening::Service as ListeningService;
 
 use super::listening_socket::{AcceptedConnection, ListeningSocket};
 
-/// Counts the listening sockets whose connections are not all counted as open yet. Draining waits until the count is zero.
+/// Counts the listening sockets that may have connections which are not counted as open yet. The end of a drain waits until the
+/// count is zero.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptingSockets(Arc<AtomicUsize>);
 
@@ -29,7 +30,7 @@ impl AcceptingSockets {
     }
 }
 
-/// Counts one socket until it is dropped.
+/// Counts one listening socket until it is dropped.
 #[derive(Debug)]
 pub(super) struct AcceptingGuard(Arc<AtomicUsize>);
 
@@ -39,8 +40,8 @@ impl Drop for AcceptingGuard {
     }
 }
 
-/// Accepts the connections in the queue, closes the socket, and serves them with `app`. `guard` is held until the last of them
-/// has closed.
+/// Accepts the connections in the queue of a socket, closes the socket, and serves the connections with `app`. `guard` is held
+/// until the last of them has closed.
 pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     queue: ListeningSocket,
     app: &Arc<A>,

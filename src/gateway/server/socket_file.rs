@@ -17,8 +17,8 @@ use socket2::{Domain, SockAddr, Socket, Type};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Binds a path. The permissions of the folder and of the file determine who may connect; those of the file are `mode`, or else
-/// given by the process's umask.
+/// Binds a Unix domain socket. The permissions of its folder and of its file determine who may connect; those of the file are
+/// `mode`, or else what the process's umask leaves.
 ///
 /// # Errors
 /// When a process listens there, another kind of file is there, or the file cannot be replaced.
@@ -51,7 +51,7 @@ pub fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixList
     Ok(socket.into())
 }
 
-/// Sets the permissions of a socket that was bound before. Its file may have been removed since.
+/// Sets the permissions of a socket that was bound before. The file may have been removed in the meantime.
 ///
 /// # Errors
 /// If the file is another user's.

@@ -15,24 +15,24 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// The destination of the requests that take one route to one upstream. A request holds it to its end.
+/// The destination of the requests with one route and one upstream. A request holds it until it ends.
 #[derive(Debug)]
 pub struct Destination {
     pub route: Arc<RouteMetrics>,
-    /// The upstream; `None` for requests that were answered before they had a route, or whose route answers by itself.
+    /// The upstream; `None` for requests that were answered before a route was chosen, or whose route answers by itself.
     pub upstream: Option<UpstreamOfRoute>,
     /// The answer of a route without an upstream.
     pub answer: Option<RouteAnswer>,
-    /// The changes of the route to requests and responses.
+    /// The changes that the route makes to requests and responses.
     pub forwarding: Option<Arc<Forwarding>>,
 }
 
-/// An upstream, with the handles that count the requests sent to it.
+/// An upstream, with the metrics that count the requests to it.
 #[derive(Clone, Debug)]
 pub struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
-    /// The timeout that replaces its read timeout, for gRPC and WebSockets.
+    /// The timeout for gRPC and WebSockets, in place of the upstream's read timeout.
     pub stream_idle_timeout: Micros,
 }
 
@@ -65,7 +65,7 @@ pub struct Destinations {
 }
 
 impl Destinations {
-    /// The destinations of the configuration with this number. An upstream that `before` has too keeps its state.
+    /// Makes the destinations of the configuration with this number. An upstream that `before` has as well keeps its state.
     pub fn new(before: Option<&Destinations>, config: &Config, number: u32, metrics: &Metrics) -> Destinations {
         let series = metrics.registry.of_config(number);
         let upstreams: Vec<UpstreamOfRoute> = config
@@ -126,7 +126,7 @@ impl Destinations {
         destinations.iter().find(|(upstream, _)| *upstream == choice.upstream).map(|(_, destination)| destination)
     }
 
-    /// The destination of a request that was answered before it had a route.
+    /// The destination of a request that was answered before a route was chosen.
     pub fn unrouted(&self) -> &Arc<Destination> {
         &self.unrouted
     }

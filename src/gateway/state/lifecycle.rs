@@ -30,7 +30,7 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Whether the process is about to exit: responses say `Connection: close`, and it is not ready.
+    /// Whether the process is about to exit: responses say `Connection: close`, and `/readyz` fails.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
@@ -60,7 +60,7 @@ impl Lifecycle {
         self.accept_phase.send_replace(phase);
     }
 
-    /// The accept phase, for a listening socket.
+    /// The accept phase, which a listening socket follows.
     pub fn accept_phase(&self) -> watch::Receiver<AcceptPhase> {
         self.accept_phase.subscribe()
     }
@@ -70,28 +70,28 @@ impl Lifecycle {
         self.accepting.clone()
     }
 
-    /// Returns when no listening socket has a receiver of [`Lifecycle::accepting`].
+    /// Waits until no listening socket has a receiver of [`Lifecycle::accepting`].
     pub async fn accepts_no_more(&self) {
         self.accepting.closed().await;
     }
 
-    /// The channel for a connection that has become a tunnel, which ends when the value is true.
+    /// The channel for a connection that has become a tunnel. The connection must be closed when the value is true.
     pub fn tunnel(&self) -> watch::Receiver<bool> {
         self.tunnels.subscribe()
     }
 
-    /// Cuts the tunnels, and returns when their requests have ended.
+    /// Cuts the tunnels, and waits until their requests have ended.
     pub async fn cut_tunnels(&self) {
         self.tunnels.send_replace(true);
         self.tunnels.closed().await;
     }
 
-    /// Asks for the files to be read again, as SIGHUP does. A request that arrives while one is being served is kept.
+    /// Requests that the files are read again, as SIGHUP does. A request during a reload is kept for the next one.
     pub fn request_reload(&self) {
         self.reload.notify_one();
     }
 
-    /// Returns when a reload has been requested.
+    /// Waits until a reload is requested.
     pub async fn reload_requested(&self) {
         self.reload.notified().await;
     }

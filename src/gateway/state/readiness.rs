@@ -25,8 +25,8 @@ impl Readiness {
 }
 
 impl GatewayState {
-    /// Ready while a configuration and its keys are in force and the process is not leaving. The state of the store does
-    /// not count: one short outage of it would take every gateway out of rotation.
+    /// Whether the gateway is ready: a configuration and the keys of its issuers are in force, and the process is not draining.
+    /// The state of the store does not count, because a short outage of the store would take every gateway out of use.
     pub fn readiness(&self) -> Readiness {
         match (self.is_draining(), self.lifecycle.is_handed_over()) {
             (true, true) => Readiness::HandedOver,

@@ -15,11 +15,11 @@ use base::time::{Clock, Micros, Timestamp};
 const MOST: usize = 50;
 /// The longest detail, in characters. It may have text from outside, such as an error of a file system.
 const LONGEST: usize = 200;
-/// The longest detail that has only names from gateway.yaml, in characters.
+/// The length of the longest detail that contains only names from gateway.yaml, in characters.
 pub const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 
-/// Everything that is noted as an event.
+/// The kinds of events on the status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     Started,
@@ -101,10 +101,10 @@ impl EventKind {
     }
 }
 
-/// An event, which has happened once or several times.
+/// An event that has happened once or several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
-    /// The last time, in seconds since the epoch.
+    /// The time of the last occurrence, in seconds since the Unix epoch.
     pub at: f64,
     pub first: f64,
     pub times: u64,
@@ -130,12 +130,12 @@ impl Events {
         self.add(kind, brief(detail, LONGEST), Recurrence::SameDetail);
     }
 
-    /// Notes an event that counts as the same one whatever names it lists: the latest names are kept.
+    /// Notes an event that counts as the same one whatever names it lists. The latest names are shown.
     pub fn note_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::AnyDetail);
     }
 
-    /// Replaces the names of such an event, if it has not ended.
+    /// Replaces the names of an event that [`Events::note_names`] has noted, if the event has not ended.
     pub fn extend_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::GoesOn);
     }

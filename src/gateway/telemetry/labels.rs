@@ -4,7 +4,7 @@ pub use crate::gateway::upstream::UpstreamError;
 pub use decision::access_log_line::Origin;
 use identity::jwt::Invalid;
 
-/// The route of a request that was answered before its route was chosen, where a file has several.
+/// The label for the route of a request that was answered before its route was chosen, in a file with several routes.
 pub const NO_ROUTE: &str = "none";
 
 /// The result of a decision.
@@ -16,7 +16,7 @@ pub enum DecisionResult {
     Unlimited,
 }
 
-/// The methods with a label of their own, and the label of all others.
+/// The methods that have their own label, and the label of all others.
 pub const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
 
 /// The label of a method.

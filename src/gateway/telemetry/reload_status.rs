@@ -13,7 +13,7 @@ pub enum File {
 }
 
 impl File {
-    /// Its name in metrics and log lines.
+    /// The name of the file in metrics and log lines.
     pub fn label(self) -> &'static str {
         match self {
             File::Config => "config",

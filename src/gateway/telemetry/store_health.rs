@@ -101,20 +101,20 @@ impl StoreHealth {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
-    /// The servers, of a store on several, to which some thread is not connected; and the number of all its servers.
+    /// The servers to which some thread is not connected, if the store has several; and the number of all its servers.
     pub fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
         let nodes = self.nodes.lock();
         let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
         (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
     }
 
-    /// The server that decides, if the store is a single one and every thread is connected to it.
+    /// The server that decides, if the store has only one and every thread is connected to it.
     pub fn server(&self) -> Option<String> {
         let server = self.server.lock();
         server.as_ref().filter(|_| self.is_up()).map(ToString::to_string)
     }
 
-    /// Other gateways with another configuration than this one. Empty while their announcements cannot be read.
+    /// The other gateways whose configuration differs from this one. Empty while their announcements cannot be read.
     pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
         // The store may answer requests and yet fail to tell which gateways are alive.

@@ -22,7 +22,7 @@ use stores::Worker;
 const TABLE_SIZE: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
 
-/// The refusals of all threads.
+/// Counts the refusals of buckets, on all threads.
 #[derive(Debug)]
 pub struct TopRefused {
     /// The tables, by worker.
@@ -30,7 +30,7 @@ pub struct TopRefused {
     skipped: AtomicU64,
 }
 
-/// A limit of the configuration with this number.
+/// A limit, with the number of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitVersion {
     pub configuration: u32,
@@ -46,7 +46,7 @@ pub struct RefusedBucket {
     pub at_most: u64,
 }
 
-/// The buckets with the most refusals, and the length of time.
+/// The buckets with the most refusals, and the time for which refusals were counted.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Top {
     pub span: Micros,
@@ -58,7 +58,7 @@ impl TopRefused {
         TopRefused { windows: (0..workers).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
-    /// Counts each bucket of a refused plan that could not pay.
+    /// Counts a refusal for each bucket of a refused plan that could not pay.
     pub fn count(&self, worker: Worker, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
         let Some(windows) = self.windows.get(worker.0) else { return };
         let Some(mut windows) = windows.try_lock() else {
@@ -73,13 +73,13 @@ impl TopRefused {
         }
     }
 
-    /// Refusals that were not counted because a table was being read.
+    /// The number of refusals that were not counted because a table was being read.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// The `max` buckets with the most refusals, in descending order. Refusals under another configuration are left
-    /// out: its limits may have had other names.
+    /// The `max` buckets with the most refusals, in descending order. Refusals under other configurations are left out, because
+    /// their limits may have had other names.
     pub fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
         let window = now.0 / WINDOW.0;
         let mut sums: HashMap<BucketKey, RefusedBucket> = HashMap::new();

@@ -14,13 +14,14 @@ pub(crate) const ALERT: &str = "received fatal alert: ";
 /// The text with which rustls reports a client that presents no certificate.
 const NONE_SHOWN: &str = "peer sent no certificates";
 
-/// Words an error of a connection to a server: the part about a certificate in plain words, any other error as it is.
+/// Converts an error of a connection to a server to a message. An error about a certificate gets plain words; any other stays
+/// as it is.
 pub fn of_server(text: &str) -> Cow<'_, str> {
     let hint = " (`ca_file` names those that are; without it, those of the system are)";
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Words an error of a connection to a server that has no `ca_file` in gateway.yaml.
+/// Converts an error of a connection to a server to a message, for a server without a `ca_file` in gateway.yaml.
 pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }
@@ -42,7 +43,7 @@ fn by_authorities(text: &str, hint: &str) -> Option<String> {
     })
 }
 
-/// Words an error of a connection from a client.
+/// Converts an error of a connection from a client to a message.
 pub fn of_client(text: &str) -> Cow<'_, str> {
     let verified = replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;

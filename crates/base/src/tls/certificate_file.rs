@@ -74,7 +74,7 @@ pub fn pair(
     }
 }
 
-/// Words why revocation lists cannot be used.
+/// The message for revocation lists that cannot be used.
 pub(crate) fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     use CertRevocationListError::{
         IssuerInvalidForCrl, ParseError, UnsupportedCriticalExtension, UnsupportedCrlVersion, UnsupportedDeltaCrl,
@@ -100,7 +100,7 @@ fn title(certificate: &[u8]) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| names::title(&certificate))
 }
 
-/// Words why the certificate with this index in its file cannot be used.
+/// The message for the certificate with this index in its file, which cannot be used.
 pub fn unreadable(index: usize, certificate: &[u8], error: &Error) -> String {
     let which = match index {
         0 => "its first certificate".to_owned(),

@@ -23,22 +23,22 @@ use crate::named_file::NamedFile;
 /// The settings of `tls` for connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// PEM: the authorities that are trusted. `None`: those that this machine trusts.
+    /// PEM: the trusted certificate authorities. `None`: the authorities that this machine trusts.
     pub ca_file: Option<NamedFile>,
     pub certificate: Option<CertificateFiles>,
-    /// The name that the server's certificate must have. `None`: the host that is connected to.
+    /// The name that the server's certificate must have. `None`: the host to which the gateway connects.
     pub server_name: Option<ServerName<'static>>,
     pub verification: Verification,
 }
 
-/// A client certificate with its chain, and its key, as PEM.
+/// A client certificate with its chain, and its private key, as PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     pub cert_file: NamedFile,
     pub key_file: NamedFile,
 }
 
-/// Whether the server must prove who it is.
+/// Whether the certificate of the server is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verification {
     #[default]
@@ -64,21 +64,21 @@ impl FileKey {
     }
 }
 
-/// The file that cannot be used, and why.
+/// The error for a file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     pub key: FileKey,
     pub what: String,
 }
 
-/// Makes the settings of connections to one server.
+/// The TLS client for connections to one server: its settings, and their last parsed form.
 #[derive(Debug)]
 pub struct Client {
     settings: Settings,
     last: Mutex<Built>,
 }
 
-/// The parsed files of a client: the authorities that verify a connection, and the certificate that is presented on it.
+/// The parsed files of a client: the authorities that verify the server, and the certificate that is presented to it.
 #[derive(Debug)]
 pub struct Material {
     pub authorities: Vec<CertificateDer<'static>>,
@@ -109,7 +109,7 @@ impl Client {
         &self.settings
     }
 
-    /// The settings that were made last, without reading any file.
+    /// The TLS configuration that was made last. No file is read.
     pub fn last_config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.last.lock().config)
     }
@@ -136,8 +136,8 @@ impl Client {
         Ok(Material { authorities, identity, hash: contents.hash() })
     }
 
-    /// Reads the files again. As long as they are unchanged the settings are the same ones, and TLS sessions are resumed.
-    /// May block.
+    /// Reads the files again and returns the TLS configuration. As long as the files are unchanged it is the same one, and TLS
+    /// sessions are resumed. May block.
     ///
     /// # Errors
     ///
@@ -151,7 +151,7 @@ impl Client {
         Ok(Arc::clone(&last.config))
     }
 
-    /// Whether it names any file.
+    /// Whether the settings name any file.
     pub fn has_files(&self) -> bool {
         self.settings.ca_file.is_some() || self.settings.certificate.is_some()
     }

@@ -13,18 +13,18 @@ use super::pem::certificates;
 use super::timestamp;
 use crate::time::Timestamp;
 
-/// A certificate that a client has presented. Whether it verifies is not known here.
+/// A certificate that a client has presented. It need not have been verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// SHA-256 of the whole certificate, in lower-case hexadecimal digits.
     pub fingerprint: String,
-    /// As RFC 4514 writes it; `None` if it is empty.
+    /// The subject in the form of RFC 4514; `None` if it is empty.
     pub subject: Option<String>,
-    /// The only DNS name; `None` if there are several, or none.
+    /// The DNS name, if the certificate has exactly one.
     pub dns: Option<String>,
-    /// The only URI, likewise.
+    /// The URI, if the certificate has exactly one.
     pub uri: Option<String>,
-    /// The last moment at which it is valid; `None` if it cannot be read.
+    /// The last moment at which the certificate is valid; `None` if that cannot be read.
     pub not_after: Option<Timestamp>,
 }
 
@@ -39,7 +39,7 @@ impl ClientCertificate {
         first.ok_or_else(|| "there is no certificate in it".to_owned())
     }
 
-    /// Reads a certificate in DER. A property that cannot be read is `None`: every certificate that verifies can be read.
+    /// Reads a certificate in DER. A property that cannot be read is `None`, which never occurs in a certificate that verifies.
     pub fn read(der: &[u8]) -> ClientCertificate {
         let fingerprint = hexadecimal(&Sha256::digest(der));
         let Ok((_, certificate)) = X509Certificate::from_der(der) else {
@@ -60,7 +60,7 @@ impl ClientCertificate {
         ClientCertificate { fingerprint, subject, dns: only(dns), uri: only(uris), not_after }
     }
 
-    /// Whether its validity has ended.
+    /// Whether the certificate has expired.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.not_after.is_none_or(|not_after| not_after < now)
     }
@@ -92,7 +92,7 @@ const TYPES: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// Different names have different texts: everything that separates is escaped in values.
+/// The text of a name. Different names have different texts: separators are escaped in values.
 pub(super) fn name_text(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in name.iter_rdn() {

@@ -10,7 +10,7 @@ pub struct TlsIdentity {
     pub certificate: Option<ClientCertificate>,
 }
 
-/// A name of DNS without the dot that marks it as fully qualified, as the host of a request is read.
+/// Removes the final dot, which marks a DNS name as fully qualified; the host of a request is read in the same way.
 pub fn without_final_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

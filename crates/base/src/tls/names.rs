@@ -10,7 +10,7 @@ use super::client_certificate::name_text;
 /// The most names of a certificate that a report lists.
 const REPORTED: usize = 3;
 
-/// The subject alternative names of a certificate, as far as a host can have them.
+/// The subject alternative names of a certificate that can be the name of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
     /// Names in lower case. One that begins with `*.` covers every label in that place.
@@ -19,7 +19,7 @@ pub(crate) struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// Names of other kinds, and those that cannot be read, are left out.
+    /// The names of a certificate. Names of other kinds, and names that cannot be read, are left out.
     pub fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
         let mut names = CertificateNames::default();
         let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
@@ -37,7 +37,7 @@ impl CertificateNames {
         &self.dns
     }
 
-    /// Whether the certificate is for this host: a name in lower case, or an IP address, which may be in brackets.
+    /// Whether the certificate is valid for this host: a name in lower case, or an IP address, which may be in brackets.
     pub fn cover(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return self.addresses.contains(&address);
@@ -50,7 +50,7 @@ impl CertificateNames {
     }
 }
 
-/// The words that follow “the certificate” in a report: the hosts that it covers, else its subject.
+/// The words that follow “the certificate” in a report: the hosts for which it is valid, or else its subject.
 pub fn title(certificate: &X509Certificate<'_>) -> String {
     let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
     let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
@@ -65,7 +65,7 @@ pub fn title(certificate: &X509Certificate<'_>) -> String {
     }
 }
 
-/// The part of a name after its first label, if that label is not empty.
+/// The part of a name after its first label; `None` if the first label is empty.
 pub fn parent(name: &str) -> Option<&str> {
     name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
 }

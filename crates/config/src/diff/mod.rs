@@ -16,7 +16,7 @@ use rules::rule::Mode;
 use rules::rule_set::CompiledLimit;
 use stores::redis::cluster::Place;
 
-/// Why buckets start full again: what was spent from them is stored under other keys.
+/// A reason why buckets start full again: what was spent from them is stored under other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     Limit(diff::ResetLimit),
@@ -61,7 +61,7 @@ fn issuers(count: usize) -> String {
 }
 
 impl Config {
-    /// The buckets under `before` that are not used any more under this configuration.
+    /// The reasons why buckets of `before` are not used any more under this configuration.
     pub fn reset_buckets(&self, before: &Config) -> Vec<Reset> {
         let counts_by = |prefix: &str| {
             let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
@@ -88,7 +88,7 @@ impl Config {
         found
     }
 
-    /// The limits under `before` that this configuration does not have: what they counted is limited no longer.
+    /// The limits of `before` that this configuration does not have. What they limited is no longer limited.
     pub fn gone_limits(&self, before: &Config) -> Vec<String> {
         let is_it = |one: &CompiledLimit, other: &CompiledLimit| {
             (&one.policy, &one.name, one.mode) == (&other.policy, &other.name, other.mode)
@@ -101,7 +101,7 @@ impl Config {
         .collect()
     }
 
-    /// The names of the keys whose changes since `before` need a restart.
+    /// The names of the keys that have changed since `before` and whose changes need a restart.
     pub fn restart_keys(&self, before: &Config) -> Vec<&'static str> {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
@@ -125,15 +125,15 @@ impl Config {
         restart
     }
 
-    /// The limits that have other numbers than under `before`, for buckets that are found again.
+    /// The limits that use the same buckets as in `before`, with other numbers.
     pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
         // In another store nothing is found.
         let same_store = before.store.has_same_buckets(&self.store);
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
-    /// This configuration as far as it can replace `before` without a restart, and the names of the keys that need one. A
-    /// certificate that has come into the file and is not valid `now` does not replace another one.
+    /// Returns this configuration as far as it can replace `before` without a restart, and the names of the keys that need a
+    /// restart. A new certificate that is not valid `now` does not replace the former one.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {

@@ -21,7 +21,7 @@ listeners:
 # store: {redis: {url: redis://127.0.0.1:6379}}
 ";
 
-/// The text of the file.
+/// Writes the text of the gateway.yaml.
 pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
     let mut text = HEAD.to_owned();
     if !losses.is_empty() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Losses;
 use super::shapes::ImportedPolicy;
 
-/// Gives every policy and every rule a name of its own. What a file names has its name before others are named.
+/// Gives every policy and every rule a unique name. Names from the files are given first.
 pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
     let (mut of_policies, mut of_rules) = (HashSet::new(), HashSet::new());
     for rule in policies.iter_mut().flat_map(|policy| &mut policy.rules) {

@@ -11,7 +11,7 @@ use super::names::give_names;
 use super::tree::{Domain, LimitName, Node, NodeLimit, NodeMode, PatternCounting};
 use request::sent_descriptor::{DOMAIN, ENTRIES, attribute_name};
 
-/// The rules of a domain.
+/// The rules of one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ImportedPolicy {
     pub name: String,
@@ -19,7 +19,7 @@ pub(super) struct ImportedPolicy {
     pub rules: Vec<ImportedRule>,
 }
 
-/// A rule for the descriptors of one shape.
+/// A rule for the descriptors of one shape: those whose entries have the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ImportedRule {
     pub name: String,
@@ -27,13 +27,13 @@ pub(super) struct ImportedRule {
     pub limit_name: Option<LimitName>,
     /// The keys of all entries, with `/` between.
     pub shape: String,
-    /// Of entries with these names.
+    /// The conditions on values, each with the name of its entry.
     pub values: Vec<(String, ValueCondition)>,
-    /// The entries whose values have buckets of their own.
+    /// The entries that have a bucket for each of their values.
     pub counted: Vec<String>,
     pub action: ImportedAction,
     pub mode: NodeMode,
-    /// Where it comes from.
+    /// The name of the file from which the rule comes.
     pub file: String,
     pub line: usize,
 }
@@ -74,7 +74,7 @@ enum Coverage {
     Partial,
 }
 
-/// The rules that decide as the descriptors of the domains, a policy for each.
+/// The rules that decide in the same way as the descriptors of the domains, as one policy for each domain.
 pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
     let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
     give_names(&mut policies, losses);

@@ -7,20 +7,20 @@ use crate::language::reader::{Field, Section, all};
 use crate::language::tree;
 use base::position::Position;
 
-/// The descriptors of a domain.
+/// The descriptors of one domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Domain {
     pub name: String,
     pub nodes: Vec<Node>,
-    /// Where a file names it first.
+    /// The first place in the files that names the domain.
     pub place: Place,
 }
 
-/// A descriptor of a file: what one entry of a call may be, and what may follow it.
+/// A descriptor in a file: an entry that a call may have, and the entries that may follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub key: String,
-    /// `None`: any value. With a `*` it is a pattern.
+    /// The value that the entry must have; a `*` in it stands for any text. `None`: any value.
     pub value: Option<String>,
     pub limit: Option<NodeLimit>,
     /// The name that the file gives to the limit.
@@ -31,7 +31,7 @@ pub(super) struct Node {
     pub place: Place,
 }
 
-/// `rate_limit.name`, which a status of the service has beside the numbers.
+/// The value of `rate_limit.name`, which the service reports next to the numbers of a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LimitName {
     pub text: String,
@@ -39,7 +39,7 @@ pub(super) struct LimitName {
     pub path: String,
 }
 
-/// Where a node is in the files.
+/// The position of a node, with its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub file: String,
@@ -122,7 +122,8 @@ impl Node {
     }
 }
 
-/// Reads a file and adds its descriptors to those of its domain. Problems that leave the rest readable go to `report`.
+/// Reads a file and adds its descriptors to those of its domain. Problems after which the rest can still be read are added to
+/// `report`.
 ///
 /// # Errors
 /// The problem after which nothing can be read.

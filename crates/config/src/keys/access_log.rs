@@ -16,20 +16,20 @@ use request::attribute::Attribute;
 pub struct AccessLog {
     pub to: Destination,
     pub when: Vec<Kind>,
-    /// Attributes that a line has as pseudonyms.
+    /// Attributes whose values are logged as pseudonyms.
     pub attributes: Vec<LoggedAttribute>,
-    /// Attributes that a line has in clear text.
+    /// Attributes whose values are logged in clear text.
     pub values: Vec<LoggedAttribute>,
 }
 
 impl AccessLog {
-    /// Whether a line may have a value of a descriptor, which another proxy sends with its question.
+    /// Whether a log line may contain a value of a descriptor that another proxy has sent.
     pub fn has_descriptors(&self) -> bool {
         self.attributes.iter().chain(&self.values).any(|listed| matches!(listed.attribute, Attribute::Descriptor(_)))
     }
 }
 
-/// Where lines are written.
+/// The place to which log lines are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Stdout,
@@ -37,15 +37,15 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// An attribute that a line has.
+/// An attribute that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAttribute {
-    /// Its name in the line.
+    /// The name of the attribute in the log line.
     pub text: String,
     pub attribute: Attribute,
 }
 
-/// Reads attributes for the log in a file whose credentials are in these places.
+/// Reads the attributes to be logged, in a file that verifies these kinds of credentials.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedAttributeReader<'k> {
     pub attributes: AttributeReader<'k>,

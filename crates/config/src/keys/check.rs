@@ -16,7 +16,7 @@ pub(crate) static CHECK: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// The names of the warnings that are silenced.
+/// Reads `allow`: the names of the warnings that are not shown.
 pub(crate) fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
     let section = field.section(&CHECK)?;
     let names = LINTS.map(|(name, _)| (name, name));

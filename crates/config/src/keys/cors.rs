@@ -93,12 +93,12 @@ pub(crate) static CORS: Mapping = Mapping {
     },
 };
 
-/// Reads the entries, which depend on other keys of the file.
+/// Reads `cors`, which depends on other keys of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CorsReader<'c> {
     pub restriction: Restriction<'c>,
     pub extra_methods: &'c [String],
-    /// The rate-limit fields of responses, which pages may read.
+    /// The formats of the rate-limit fields in responses, which pages are allowed to read.
     pub formats: &'c [HeaderFormat],
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The definitions that no [`Shape`](crate::language::shape::Shape) can express, by name: conditions, and rules about several keys.
+/// The definitions of the schema that no [`Shape`](crate::language::shape::Shape) can express, by name: conditions, and
+/// constraints on several keys.
 pub(crate) fn definitions() -> Vec<(&'static str, Value)> {
     let reference = json!({"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"});
     [vec![("reference", reference)], conditions(), limits()].concat()

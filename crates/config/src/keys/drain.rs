@@ -4,12 +4,12 @@ use crate::language::key::{DURATION, Key, Mapping, unconstrained};
 use crate::language::reader::Field;
 use base::time::Micros;
 
-/// How the process shuts down.
+/// The settings for the shutdown of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// Between `/readyz` turning 503 and the listeners closing.
+    /// The time between the moment at which `/readyz` turns 503 and the closing of the listeners.
     pub delay: Micros,
-    /// The longest wait for requests in flight.
+    /// The longest wait for requests under way.
     pub timeout: Micros,
 }
 

@@ -12,31 +12,32 @@ use base::time::Micros;
 /// The bounds of requests and connections: sizes, timeouts and numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Of a request head, with its request line.
+    /// The largest request head with its request line, in bytes.
     pub header_bytes: usize,
     pub headers: usize,
     pub target_bytes: usize,
-    /// From the first byte of a head to the last.
+    /// The longest time between the first and the last byte of a request head.
     pub header_timeout: Micros,
-    /// Until the first byte of a head.
+    /// The longest wait for the first byte of a request head.
     pub idle_timeout: Micros,
-    /// Between bytes of a body, and of a response that the client reads.
+    /// The longest pause between bytes of a request body, and between bytes of a response that the client reads.
     pub body_timeout: Micros,
-    /// In place of `body_timeout` and the upstream's read timeout, for gRPC.
+    /// The longest pause between bytes of gRPC, in place of `body_timeout` and the upstream's read timeout.
     pub stream_idle_timeout: Micros,
-    /// `None`: any length.
+    /// The largest request body, in bytes. `None`: no bound.
     pub body_bytes: Option<u64>,
-    /// On all listeners together.
+    /// The largest number of connections on all listeners together.
     pub connections: usize,
-    /// Of one client address, unless it is that of a proxy. `None`: only `connections` bounds them.
+    /// The largest number of connections from one client address, except for those of trusted proxies. `None`: only
+    /// `connections` bounds them.
     pub connections_per_client: Option<usize>,
-    /// Of responses that clients do not read.
+    /// The largest size of responses that wait because clients do not read them.
     pub response_buffers: ResponseBufferSize,
-    /// Of TLS, on all listeners together.
+    /// The largest number of TLS handshakes at the same time, on all listeners together.
     pub handshakes_at_once: usize,
 }
 
-/// How many bytes of responses are held for clients that do not read them.
+/// The number of bytes of responses that are held for clients that do not read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseBufferSize {
     /// A share of the memory that there is.
@@ -45,15 +46,16 @@ pub enum ResponseBufferSize {
 }
 
 impl Bounds {
-    /// The default of `connections`.
+    /// The default value of `connections`.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
 
-    /// How many streams of HTTP/2 a client may have at once, beside one for each of its connections. `None`: any number.
+    /// The number of HTTP/2 streams that a client may have open in addition to one for each of its connections. `None`: any
+    /// number.
     pub fn streams_per_client(&self) -> Option<usize> {
         self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
     }
 
-    /// How many handshakes of TLS may be under way with one client.
+    /// The number of TLS handshakes that a client may have under way.
     pub fn handshakes_per_client(&self) -> usize {
         (self.handshakes_at_once / 10).max(FEWEST_HANDSHAKES).min(self.handshakes_at_once)
     }
@@ -192,7 +194,7 @@ pub(crate) static LIMITS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// The bounds, and the methods that are forwarded although they are not registered.
+/// Reads `limits`: the bounds, and the methods that are forwarded although they are not registered.
 pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let section = field.section(&LIMITS)?;
     let header_bytes = section.size("header_bytes");

@@ -3,7 +3,8 @@
 use crate::language::key::Mapping;
 use request::attribute::Attribute;
 
-/// How to write what this unknown key of a mapping probably means. A mapping is known by the heading of its table.
+/// The hint for an unknown key of a mapping: how gateway.yaml writes what the key probably means. The mapping is identified by
+/// the heading of its table.
 pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
     let is_attribute = || Attribute::parse(key).is_ok();
     Some(match (mapping.heading?, key) {

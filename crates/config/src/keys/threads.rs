@@ -3,7 +3,7 @@
 use crate::language::shape::Shape;
 use crate::language::value_kind::{ParseText, ValueKind};
 
-/// How many threads proxy. Each has a runtime of its own, and a socket of its own on every listener.
+/// The number of threads that proxy. Each has its own runtime, and its own socket on every listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
     /// One for each core that this process may use.

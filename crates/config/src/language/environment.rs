@@ -13,9 +13,9 @@ use base::secret::{Secret, SecretSource};
 #[derive(Clone, Copy)]
 pub struct Environment<'s> {
     pub variable: &'s dyn Fn(&str) -> Option<String>,
-    /// The folder that paths in the file are relative to.
+    /// The folder to which relative paths in the file refer.
     pub folder: &'s Path,
-    /// Reads a file, by the path that is written in the configuration.
+    /// Reads the file with this path, which is written in the configuration.
     pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Environment<'_> {
 }
 
 impl Environment<'_> {
-    /// The content of the file that a value names. `None` after reporting that it cannot be read.
+    /// The content of the file that a value names. `None` after reporting that the file cannot be read.
     pub(crate) fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
         let path = field.written()?;
         match (self.read)(Path::new(path)) {
@@ -38,7 +38,7 @@ impl Environment<'_> {
         }
     }
 
-    /// The path of a file that a value names and that need not exist. `None` after reporting that it cannot.
+    /// The path that a value names, of a file that need not exist. `None` after reporting that it cannot exist.
     pub(crate) fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = Path::new(field.written()?);
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -58,8 +58,8 @@ impl Environment<'_> {
         None
     }
 
-    /// The content of the file of a secret. `Some(None)` if it is unknown, in a file that is only examined; `None` after
-    /// reporting that it cannot be read.
+    /// The content of a file with a secret. `Some(None)` if the configuration is only examined and the content is not known;
+    /// `None` after reporting that the file cannot be read.
     pub(crate) fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
         if field.is_unknown() {
             return Some(None);
@@ -90,7 +90,7 @@ impl Environment<'_> {
         Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
     }
 
-    /// The content of the file of a secret, as text. The results are those of [`Environment::secret_content`].
+    /// The content of a file with a secret, as text. The results are those of [`Environment::secret_content`].
     pub(crate) fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
         match self.secret_content(field)? {
             Some(content) => utf8(field, &content).map(Some),
@@ -98,25 +98,25 @@ impl Environment<'_> {
         }
     }
 
-    /// The file that a value names, to be read again later. `None` after reporting that it cannot be read.
+    /// The file that a value names, for reading it again later. `None` after reporting that it cannot be read.
     pub(crate) fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
         let content = self.file(field)?;
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
-    /// The file that a value names, as [`Environment::named_file`]. `Some(None)` if its path is unknown, in a file that is only
-    /// examined.
+    /// The file that a value names, as [`Environment::named_file`] returns it. `Some(None)` if the configuration is only
+    /// examined and the path is not known.
     pub(crate) fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
-    /// The file of a secret, to be read again later. The results are those of [`Environment::secret_content`].
+    /// The file with a secret, for reading it again later. The results are those of [`Environment::secret_content`].
     pub(crate) fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
-    /// A secret in a file, to be read again later. The results are those of [`Environment::secret_content`].
+    /// A secret in a file, for reading it again later. The results are those of [`Environment::secret_content`].
     pub(crate) fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),

@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use crate::language::shape::Shape;
 use crate::language::{size, value_types};
 
-/// A mapping whose keys are all known by name.
+/// A mapping whose possible keys are all declared.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The description of its keys: "key of a rule". `None`: another mapping has the same keys, and the heading.
+    /// The title of the table of its keys, such as "key of a rule". `None`: another mapping has the same keys, and the title.
     pub heading: Option<&'static str>,
-    /// Its name among the schema's definitions, if it is the type of several keys.
+    /// The name of the mapping in the schema's definitions, if several keys have this type.
     pub definition: Option<&'static str>,
     pub keys: &'static [Key],
-    /// Rules of the schema about several keys, such as keys that exclude each other.
+    /// The constraints in the schema on several keys, such as keys that exclude each other.
     pub constraints: fn() -> Value,
 }
 
@@ -25,11 +25,11 @@ pub struct Mapping {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileKeys {
     pub root: &'static Mapping,
-    /// The hint for an unknown key of a mapping that other programs have: how gateway.yaml writes it.
+    /// The hint for an unknown key that other programs have: how gateway.yaml writes it.
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
-    /// Whether the value at a path must be known only to run the file.
+    /// Whether the value at a path must be known only if the file is run, not if it is examined.
     pub is_for_running: fn(&str) -> bool,
-    /// The key of the root whose values [`Purpose::ReachStore`](super::problem::Purpose) needs.
+    /// The key of the root whose values must be known for [`Purpose::ReachStore`](super::problem::Purpose).
     pub store: &'static str,
 }
 
@@ -39,7 +39,7 @@ pub struct Key {
     pub name: &'static str,
     pub kind: Type,
     pub presence: Presence,
-    /// The effect of the key, in Markdown. The schema has it as plain text.
+    /// The effect of the key, in Markdown. The schema contains it as plain text.
     pub doc: &'static str,
 }
 
@@ -115,7 +115,7 @@ pub(crate) const POSITIVE_DURATION: Type =
 pub(crate) const NAME: Type = Type::Own { text: "text", shape: value_types::NAME };
 pub(crate) const PATH: Type = Type::Own { text: "path", shape: value_types::PATH };
 pub(crate) const SOCKET_ADDRESS: Type = Type::Own { text: "IP address with port", shape: value_types::SOCKET_ADDRESS };
-/// Any single value, taken as it is written.
+/// The type of a single value of any kind, taken as it is written.
 pub(crate) const TEXT: Type = Type::Own { text: "text", shape: value_types::SCALAR };
 
 impl Key {
@@ -127,12 +127,12 @@ impl Key {
         Key { name, kind, presence: Presence::Optional, doc }
     }
 
-    /// `default` is YAML.
+    /// Declares a key with a default, which is given as YAML.
     pub const fn default(name: &'static str, kind: Type, default: &'static str, doc: &'static str) -> Key {
         Key { name, kind, presence: Presence::Default(default), doc }
     }
 
-    /// `without` describes the default in Markdown.
+    /// Declares a key whose default depends on other keys. `without` describes the default in Markdown.
     pub const fn depends(name: &'static str, kind: Type, without: &'static str, doc: &'static str) -> Key {
         Key { name, kind, presence: Presence::Depends(without), doc }
     }
@@ -149,7 +149,7 @@ impl Mapping {
 }
 
 impl Type {
-    /// The mappings that a value may be, or be made of.
+    /// The mappings that a value can be or contain.
     pub fn mappings(&self) -> &[&'static Mapping] {
         match self {
             Type::Mapping(of)
@@ -163,7 +163,7 @@ impl Type {
         }
     }
 
-    /// The shape of its single values, or of the members of a list of words. `None` for mappings.
+    /// The shape of a single value, or of the members of a list of words. `None` for mappings.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Type::Own { shape, .. } | Type::OwnOr { shape, .. } | Type::ListOfOwnOr { shape, .. } => Some(*shape),
@@ -175,7 +175,7 @@ impl Type {
         }
     }
 
-    /// How the reference names it, in Markdown.
+    /// The name of the type in the reference, in Markdown.
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
@@ -194,7 +194,7 @@ impl Type {
     }
 }
 
-/// These mappings and all within them, each once: in the order in which keys name them.
+/// These mappings and all mappings within them, each once, in the order in which keys name them.
 pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {
@@ -210,12 +210,12 @@ pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> 
     found
 }
 
-/// The constraints of a mapping whose keys do not depend on each other.
+/// The constraints of a mapping whose keys do not depend on each other: none.
 pub(crate) fn unconstrained() -> Value {
     json!({})
 }
 
-/// The names of choices, for a declaration.
+/// The names of choices, for the declaration of a key.
 pub(crate) const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
     let mut names = [""; COUNT];
     let mut index = 0;

@@ -8,7 +8,7 @@ use base::position::Position;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     pub position: Position,
-    /// The path in the file, like `store.redis.password`.
+    /// The path of the value, such as `store.redis.password`.
     pub path: String,
     pub what: String,
 }
@@ -16,38 +16,38 @@ pub struct Remark {
 /// The facts that the reader of a file notes for the lints and the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
-    /// Values that are not known here, because of a variable that is not set or a secret that cannot be read.
+    /// Values that are not known here, because a variable is not set or a secret cannot be read.
     pub unknown_values: Vec<Remark>,
-    /// Networks that are written with an address in them.
+    /// Networks that are written with bits of a host.
     pub host_bits: Vec<Remark>,
     /// The lists that were read from files of their own.
     pub lists: Vec<ListSize>,
-    /// The files of secrets, by the paths by which they can be opened.
+    /// The files with secrets, by the paths under which they can be opened.
     pub secret_files: Vec<PathBuf>,
 }
 
 impl Remarks {
-    /// Whether the value of this key is not known here.
+    /// Whether the value of this key is unknown.
     pub fn is_unknown(&self, path: &str) -> bool {
         self.unknown_values.iter().any(|unknown| unknown.path == path)
     }
 }
 
-/// The length of a list in a file of its own, and how much of it may be lost at once.
+/// The length of a list in a separate file, and how much of it may be lost at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListSize {
-    /// The path of the list's file, as gateway.yaml has it.
+    /// The path of the list's file, as it is written in gateway.yaml.
     pub file: String,
     /// The position of that path in gateway.yaml.
     pub position: Position,
     pub path: String,
     pub entries: usize,
-    /// In per cent.
+    /// The part of the list, in per cent, that a change of the file may remove.
     pub max_shrink: u8,
 }
 
 impl ListSize {
-    /// Whether it has lost more than it may of the entries that it had.
+    /// Whether the list has lost more entries than allowed, since it had `before` entries.
     pub fn has_shrunk(&self, before: usize) -> bool {
         has_shrunk(before, self.entries, self.max_shrink)
     }

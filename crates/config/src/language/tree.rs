@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 64;
 /// The length of all text, in bytes. It and the number of values are counted with every alias expanded.
 const MAX_TEXT: usize = 16 << 20;
 
-/// How large a file may be.
+/// The largest number of nodes and bytes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeBounds {
     pub nodes: usize,
@@ -49,7 +49,7 @@ pub struct Entry {
     pub value: Node,
 }
 
-/// A scalar as it is written, and whether it may be something else than text.
+/// A scalar as it is written, and whether its type may be another one than text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalar {
     pub text: String,
@@ -81,7 +81,7 @@ pub enum Kind {
 }
 
 impl Scalar {
-    /// How it is written as a member of a list in brackets.
+    /// The text of the scalar as a member of a list in brackets.
     pub fn as_member(&self) -> String {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
         let starts_plain = self.text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '/');
@@ -91,7 +91,7 @@ impl Scalar {
         }
     }
 
-    /// Its type, as serde_yaml determines it for plain scalars.
+    /// The type of the scalar, as serde_yaml determines it for plain scalars.
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
@@ -107,7 +107,7 @@ impl Scalar {
 }
 
 impl Node {
-    /// Describes the value for "must …, is …": the text as it is written, or the kind of value.
+    /// Describes the value for the end of a message, "must …, is …": its text, or its type.
     pub fn found(&self) -> String {
         // In characters.
         const LONGEST: usize = 60;
@@ -128,7 +128,7 @@ impl Node {
     }
 }
 
-/// Parses the only document of a file. Problems that leave the rest readable go to `report`.
+/// Parses the only document of a file. Problems after which the rest can still be read are added to `report`.
 ///
 /// # Errors
 /// The first problem after which nothing can be read.

@@ -9,7 +9,7 @@ use crate::language::shape::Shape;
 /// more than the value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueKind<Read> {
-    /// How the reference names it, in Markdown.
+    /// The name of the kind in the reference, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
     /// Private: only [`ValueKind::checked`] returns it, so that nothing is read that the schema rejects.
@@ -21,7 +21,7 @@ pub(crate) struct ValueKind<Read> {
 /// Reads a value that depends on nothing but itself. Returns `None` after it has reported that the value is invalid.
 pub(crate) type ReadField<T> = fn(Field<'_>) -> Option<T>;
 
-/// Parses the text of a single value. `None` if it is invalid, which is reported as the shape says it.
+/// Parses the text of a single value. `None` if it is invalid, which is reported with the message of the shape.
 pub(crate) type ParseText<T> = fn(&str) -> Option<T>;
 
 impl<Read: Copy> ValueKind<Read> {
@@ -29,7 +29,7 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind::reporting(text, shape, read, |field, must| field.must(must))
     }
 
-    /// A kind of value. `report` reports texts that are invalid.
+    /// Makes a kind of value. `report` reports texts that are invalid.
     pub(crate) const fn reporting(
         text: &'static str,
         shape: Shape,
@@ -39,26 +39,26 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind { text, shape, read, report }
     }
 
-    /// The type of a key that has such values.
+    /// The type of a key with such values.
     pub(crate) const fn declared(&self) -> Type {
         Type::Own { text: self.text, shape: self.shape }
     }
 
-    /// The function that reads the value, after a check of its shape. `None` after reporting what must hold.
+    /// Checks the shape of the value and returns the function that reads it. `None` after reporting a problem.
     pub(crate) fn checked(&self, field: &Field<'_>) -> Option<Read> {
         field.check_reporting(&self.shape, self.report).map(|()| self.read)
     }
 }
 
 impl<T> ValueKind<ReadField<T>> {
-    /// `None` after reporting that the value is invalid.
+    /// Reads a value. `None` after reporting that it is invalid.
     pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         (self.checked(&field)?)(field)
     }
 }
 
 impl<T> ValueKind<ParseText<T>> {
-    /// `None` after reporting that the value is invalid.
+    /// Reads a value. `None` after reporting that it is invalid.
     pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         let parsed = (self.checked(&field)?)(field.text_if_any()?);
         if parsed.is_none() {

@@ -11,7 +11,7 @@ pub(crate) const PATH: Shape = Shape::Defined(&Definition { name: "path", shape:
 
 pub(crate) const BOOLEAN: Shape = Shape::Defined(&Definition { name: "boolean", shape: Shape::Boolean });
 
-/// A name that clients, metrics and logs can show unchanged.
+/// The shape of a name that clients, metrics and logs can show unchanged.
 pub(crate) const NAME: Shape = Shape::Defined(&Definition {
     name: "name",
     shape: Shape::Text(Text::new(Scalars::Written, &[NAME_PATTERN], NAME_MUST)),
@@ -28,7 +28,7 @@ pub(crate) const DURATION: Shape = Shape::Defined(&Definition {
     shape: Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], DURATION_MUST)),
 });
 
-/// The message for a value that is no duration.
+/// The message for a value that is not a duration.
 pub(crate) const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
 
 pub(crate) const POSITIVE_DURATION: Shape = Shape::Defined(&Definition {
@@ -72,7 +72,7 @@ pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
     )),
 });
 
-/// A cost, or a rate per second.
+/// The shape of a cost, or of a rate per second.
 pub(crate) const AMOUNT: Shape = Shape::Defined(&Definition {
     name: "amount",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: 3 }),

@@ -4,7 +4,7 @@ use super::file::File;
 use super::location::Finding;
 use rules::rule::{Action, Price};
 
-/// Finds costs that a client chooses: a request may name a tiny cost, or that of a whole bucket.
+/// Finds costs that a client chooses: a request can set a tiny cost, or a cost that empties a bucket.
 pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {

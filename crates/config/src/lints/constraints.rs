@@ -9,7 +9,7 @@ use rules::rule::{Condition, LimitKey, Policy, Rule};
 
 static PRESENT: Expectation = Expectation::Present(true);
 
-/// The conditions that every request of some kind meets, such as every request to which a rule applies.
+/// The conditions that all requests of some group meet, such as all requests to which a rule applies.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constraints<'f> {
     /// The operators of one mapping are separate entries.
@@ -19,7 +19,7 @@ pub(crate) struct Constraints<'f> {
 }
 
 impl<'f> Constraints<'f> {
-    /// For requests that meet these conditions.
+    /// The constraints of requests that meet these conditions.
     pub(crate) fn of(conditions: impl IntoIterator<Item = &'f Condition>) -> Constraints<'f> {
         let mut constraints = Constraints::default();
         for condition in conditions {
@@ -28,7 +28,7 @@ impl<'f> Constraints<'f> {
         constraints
     }
 
-    /// For requests to which a rule applies.
+    /// The constraints of requests to which a rule applies.
     pub(crate) fn under(policy: &'f Policy, rule: &'f Rule) -> Constraints<'f> {
         let mut constraints = Constraints::of(policy.conditions.iter().chain(&rule.conditions));
         constraints.keys = &rule.keys;
@@ -53,7 +53,7 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// The expectations of an attribute.
+    /// The expectations of this attribute's value.
     pub(crate) fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
         self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
     }
@@ -76,28 +76,28 @@ impl<'f> Constraints<'f> {
         if is_single { Plurality::Single } else { Plurality::Several }
     }
 
-    /// The attributes of which something is expected.
+    /// The attributes with an expectation.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &'f Attribute> {
         self.expected.iter().map(|(attribute, _)| *attribute)
     }
 
-    /// Whether the attribute always has a value.
+    /// Whether all these requests have a value of the attribute.
     pub(crate) fn is_present(&self, attribute: &Attribute) -> bool {
         never_missing(attribute) || self.expects_a_value(attribute)
     }
 
-    /// Whether requests without the attribute are not among these.
+    /// Whether a condition leaves out requests without the attribute.
     pub(crate) fn expects_a_value(&self, attribute: &Attribute) -> bool {
         self.on(attribute).into_iter().any(wants_a_value)
     }
 
-    /// Whether the attribute can only have one of finitely many values.
+    /// Whether the attribute can only have a finite number of values.
     pub(crate) fn is_pinned(&self, attribute: &Attribute) -> bool {
         let finite = |texts: &[Text]| texts.iter().all(|text| matches!(text, Text::Exact(_)));
         self.on(attribute).iter().any(|known| matches!(known, Expectation::AnyOf(texts) if finite(texts)))
     }
 
-    /// Whether no value meets all operators of the condition.
+    /// Whether no value can meet all operators of the condition.
     pub(crate) fn contradicts_itself(condition: &Condition) -> bool {
         let operators = condition.expectation.operators();
         operators.iter().enumerate().any(|(index, each)| {
@@ -108,17 +108,17 @@ impl<'f> Constraints<'f> {
         })
     }
 
-    /// Whether all of these requests meet the condition.
+    /// Whether all these requests meet the condition.
     pub(crate) fn implies(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).implies(&condition.expectation)
     }
 
-    /// Whether none of these requests meets the condition.
+    /// Whether no such request can meet the condition.
     pub(crate) fn excludes(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).excludes(&condition.expectation)
     }
 
-    /// Whether a rule applies to all of these requests, and does not expire.
+    /// Whether a rule applies to all these requests, and does not expire.
     pub(crate) fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
             let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);

@@ -11,7 +11,7 @@ use request::door::Door;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition};
 
-/// Finds rules that need an attribute which no request has at the doors where they are asked.
+/// Finds rules that need an attribute which no request can have on the way by which it reaches the rule.
 pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -34,7 +34,7 @@ pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds queues of rules at doors for other proxies, where requests never wait.
+/// Finds queues of rules that other proxies ask about: such requests never wait.
 pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
@@ -51,7 +51,7 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The doors at which a rule may be asked.
+/// The ways by which requests reach a rule.
 pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];

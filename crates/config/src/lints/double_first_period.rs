@@ -10,7 +10,7 @@ use rules::rule::{Action, Limit};
 /// The shortest period of a rate that is read as a quota.
 const QUOTA: Micros = Micros(3_600_000_000);
 
-/// `rate: N/day` with a burst of N grants N at once and N more during the day. Reported once for a file.
+/// Finds `rate: N/day` with a burst of N: it grants N at once, and N more during the day. Reported once for a file.
 pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let rules = file.rules().filter(|located| located.is_enforced()).collect::<Vec<_>>();
     let mut twice = rules.iter().flat_map(|located| {

@@ -14,12 +14,12 @@ pub struct File<'f> {
     pub root: Location<'f>,
 }
 
-/// A rule with its policy, and where it is in the text.
+/// A rule with its policy, and its place in the file.
 #[derive(Clone, Debug)]
 pub struct LocatedRule<'f> {
     pub policy: &'f Policy,
     pub rule: &'f Rule,
-    /// In its policy.
+    /// The index of the rule in its policy.
     pub index: usize,
     pub location: Location<'f>,
 }
@@ -50,7 +50,7 @@ impl<'f> File<'f> {
 }
 
 impl<'f> LocatedRule<'f> {
-    /// The location of the numbers of one of its limits.
+    /// The place of the numbers of a limit in the file.
     pub fn numbers(&self, limit: &Limit) -> Location<'f> {
         match &*limit.name {
             "" => self.location.key("algorithm_config"),

@@ -14,7 +14,7 @@ pub struct Location<'t> {
     path: String,
 }
 
-/// A weakness that a lint has found. With the name of the lint it becomes a warning.
+/// A weakness that a lint has found. Together with the name of the lint it is a warning.
 #[derive(Clone, Debug)]
 pub struct Finding {
     position: Position,
@@ -29,13 +29,13 @@ impl<'t> Location<'t> {
         Location { node, path: String::new() }
     }
 
-    /// The value of a key. If that is missing, the position is that of the mapping.
+    /// The place of the value of a key. If the key is missing, its position is that of the mapping.
     pub fn key(&self, key: &str) -> Location<'t> {
         let node = self.find(key).unwrap_or(self.node);
         Location { node, path: join(&self.path, key) }
     }
 
-    /// The value of the pair at this index of a mapping.
+    /// The place of the value of the pair at this index of a mapping.
     pub fn pair(&self, index: usize) -> Location<'t> {
         let Value::Map(map) = &self.node.value else { return self.clone() };
         let Some(entry) = map.get(index) else { return self.clone() };
@@ -44,7 +44,7 @@ impl<'t> Location<'t> {
         Location { node: &entry.value, path }
     }
 
-    /// The member at this index of a list.
+    /// The place of the member at this index of a list.
     pub fn member(&self, index: usize) -> Location<'t> {
         let node = match &self.node.value {
             Value::List(list) => list.get(index).unwrap_or(self.node),
@@ -77,13 +77,13 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// Makes a finding of a remark of the reader.
+    /// Makes a finding of a remark that the reader of the file noted.
     pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
         let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
         Finding { position: *position, path, what, hint, from: None }
     }
 
-    /// Sets the moment from which on the finding holds.
+    /// Sets the moment at which the finding comes into effect.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }
     }

@@ -42,7 +42,7 @@ use location::Finding;
 
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
-/// All lints. Their names never change, because files silence them by name.
+/// All lints. Their names never change, because files use the names to turn lints off.
 pub const LINTS: [(&str, Lint); 36] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),

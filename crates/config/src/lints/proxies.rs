@@ -33,7 +33,7 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// Finds large networks of trusted proxies, which may claim any client address, also in calls for decisions.
+/// Finds large networks of trusted proxies, which can claim any client address, also when they ask for decisions.
 pub(super) fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
@@ -71,7 +71,7 @@ fn is_wide(network: &IpNet) -> bool {
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
 
-/// Finds large networks of senders of PROXY protocol headers, which may claim any client address.
+/// Finds large networks of senders of PROXY protocol headers, which can claim any client address.
 pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     let hint = "name your load balancers: {from: [10.0.0.0/8]}";
     let mut found = Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds exemptions of proxies: one that forwards no client address counts as the client, so all of its clients are exempt.
+/// Finds exemptions of a proxy that forwards no client address: it counts as the client, so all of its clients are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
     // Where other proxies ask, they name the client.

@@ -7,7 +7,7 @@ use ledger::algorithm::leaky_bucket::LeakyBucket;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Override, OverrideNumbers};
 
-/// A `max_wait` that is longer than `drain.timeout`: requests that wait are cut when the process leaves. Shadows delay
+/// Finds a `max_wait` that is longer than `drain.timeout`: waiting requests are cut when the process exits. Shadows delay
 /// nobody.
 pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let timeout = file.config.drain.timeout;
@@ -24,7 +24,7 @@ pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Finds queues with places that are never used: a request there would wait longer than `max_wait`.
+/// Finds queues that are longer than requests can use: a request in the last places would wait longer than `max_wait`.
 pub(super) fn unused_queue(file: &File<'_>) -> Vec<Finding> {
     let queues = enforced_queues(file);
     let unused = queues.iter().filter(|(_, bucket)| bucket.reachable_queue() < bucket.queue());

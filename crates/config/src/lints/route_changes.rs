@@ -11,7 +11,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// Routes whose redirection leads to a path for which they redirect again.
+/// Finds routes whose redirection leads to a path for which they redirect again.
 pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
@@ -52,8 +52,8 @@ fn reads_path(condition: &Condition) -> bool {
     matches!(condition.attribute, Attribute::Path | Attribute::PathSegment(_))
 }
 
-/// Request fields that a route sets or removes although the gateway reads them: the upstream gets another value than the one
-/// that was verified or counted.
+/// Finds request fields that the gateway reads and a route sets or removes: the upstream gets another value than the one that
+/// was verified or counted.
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);

@@ -12,7 +12,7 @@ use rules::rule::Condition;
 /// How many routes before one are examined at most, the first and the last of them.
 const TRIED: usize = 2_000;
 
-/// Routes that never match, because one before them always does.
+/// Finds routes that never match, because an earlier one always does.
 pub(super) fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Upstreams to which no route leads, or all of them where every listener decides for other proxies.
+/// Finds upstreams to which no route leads; all of them if every listener decides for other proxies.
 pub(super) fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     if file.config.listeners.iter().all(|listener| listener.decide.is_some()) {
         let locations =
@@ -52,7 +52,7 @@ pub(super) fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     unused.map(finding).collect()
 }
 
-/// Endpoints at which the gateway itself listens: a request would go round until a limit ends it.
+/// Finds endpoints at which the gateway itself listens: a request would be forwarded in a circle until a limit ends it.
 pub(super) fn own_address(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (upstream, settings) in file.config.upstreams.iter().enumerate() {

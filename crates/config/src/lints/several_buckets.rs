@@ -14,8 +14,8 @@ use stores::redis::cluster::Place;
 use stores::{Endpoint, Settings};
 
 impl Config {
-    /// The limits that a request may have to pay beside others, whose buckets may be on other nodes; none if all buckets are on
-    /// one server.
+    /// The limits that one request may have to pay together with others whose buckets may be on other nodes; none if all
+    /// buckets are on one server.
     pub fn limits_charged_beside_others(&self) -> HashSet<LimitId> {
         if !is_spread(&self.store) {
             return HashSet::new();
@@ -71,7 +71,7 @@ pub(crate) fn is_spread(store: &Settings) -> bool {
     matches!(cluster.place, Place::Spread { hash_tags } if hash_tags > 1)
 }
 
-/// Whether nothing excludes that both rules apply to one request. Each is with its policy.
+/// Whether both rules may apply to the same request. Each is given with its policy.
 pub(crate) fn may_meet((policy, rule): (&Policy, &Rule), (other_policy, other): (&Policy, &Rule)) -> bool {
     let constraints = Constraints::under(policy, rule);
     !other_policy.conditions.iter().chain(&other.conditions).any(|condition| constraints.excludes(condition))

@@ -5,7 +5,8 @@ use super::location::Finding;
 use crate::lints::several_buckets::{is_spread, may_meet};
 use rules::rule::Action;
 
-/// With `place: spread`: a policy of which a request may charge several buckets, its own or those of another policy.
+/// Finds policies of which a request may charge several buckets, also of another policy, while `place: spread` may put these on
+/// several nodes.
 pub(super) fn several_nodes(file: &File<'_>) -> Vec<Finding> {
     if !is_spread(&file.config.store) {
         return Vec::new();

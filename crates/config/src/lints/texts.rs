@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use request::matcher::{Expectation, Text};
 
-/// Whether every value that `inner` stands for is one that `outer` stands for.
+/// Whether `outer` matches every value that `inner` matches.
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
@@ -14,19 +14,19 @@ pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     }
 }
 
-/// Whether there is no value that both stand for.
+/// Whether no value matches both texts.
 pub(super) fn apart(one: &Text, other: &Text) -> bool {
     one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
-/// The shortest value that a text stands for; of a host with any label before it, that without a label.
+/// The shortest value that matches a text; for a host with any label before it, the host without a label.
 pub(super) fn root(text: &Text) -> &[u8] {
     match text {
         Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,
     }
 }
 
-/// Whether every value that `text` stands for meets the expectation.
+/// Whether every value that matches `text` meets the expectation.
 pub(super) fn within(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().any(|outer| covers(outer, text)),
@@ -48,7 +48,7 @@ pub(super) fn within(text: &Text, expected: &Expectation) -> bool {
     }
 }
 
-/// Whether no value that `text` stands for meets the expectation.
+/// Whether no value that matches `text` meets the expectation.
 pub(super) fn outside(text: &Text, expected: &Expectation) -> bool {
     match (expected, text) {
         (Expectation::AnyOf(texts), _) => texts.iter().all(|other| apart(other, text)),

@@ -35,7 +35,7 @@ pub(super) fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     servers(file).into_iter().filter(clear).map(finding).collect()
 }
 
-/// Finds TLS without verification, which does not protect from a server that poses as the store.
+/// Finds TLS without verification, which does not protect from a server that pretends to be the store.
 pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     let off = |server: &Server<'_>| {
         server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)

@@ -7,7 +7,7 @@ use identity::api_keys::OnInvalid;
 use request::attribute::Attribute;
 use rules::rule::{Action, LimitKey, Mode, Otherwise, Rule};
 
-/// Limits by an attribute that the client can choose freely, without another limit for the same requests.
+/// Finds limits by an attribute that the client can choose freely, if no other limit applies to the same requests.
 pub(super) fn unverified_key(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {

@@ -33,7 +33,7 @@ const READS: [(&str, &[&str]); 8] = [
     ("unknown_value", &[]),
 ];
 
-/// A file without the keys that have problems.
+/// A file without the keys that have problems, for lints.
 #[derive(Debug)]
 pub(crate) struct ValidRest {
     pub tree: Node,
@@ -41,8 +41,8 @@ pub(crate) struct ValidRest {
 }
 
 impl ValidRest {
-    /// `None` where the problems do not say which keys they concern, or where the rest says nothing without them.
-    /// `declared` are all keys that a file may have.
+    /// Removes the keys that have problems. `None` if the problems do not say which keys they concern, or if the remaining keys
+    /// cannot be judged without them. `declared` are all keys that a file may have.
     pub(crate) fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
@@ -88,7 +88,7 @@ impl ValidRest {
         Some(ValidRest { tree: Node { position: tree.position, value: Value::Map(kept) }, removed })
     }
 
-    /// Whether all keys that this lint reads are valid.
+    /// Whether all keys that this lint reads are valid, so that its result can be shown.
     pub(crate) fn decides(&self, lint: &str) -> bool {
         match READS.iter().find(|(name, _)| *name == lint) {
             Some((_, reads)) => !reads.iter().any(|key| self.removed.contains(*key)),

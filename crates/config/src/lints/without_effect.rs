@@ -9,7 +9,7 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
-/// Finds networks that are written with an address in them, which may be meant to be that address.
+/// Finds networks that are written with bits of a host, which may be meant as a single address.
 pub(super) fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
@@ -37,7 +37,7 @@ pub(super) fn no_rules(file: &File<'_>) -> Vec<Finding> {
     }
 }
 
-/// Finds exemptions of every address or every request, which switch all limits off.
+/// Finds exemptions of every address or every request, which turn all limits off.
 pub(super) fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
@@ -64,7 +64,7 @@ fn holds_always(condition: &Condition) -> bool {
         || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
-/// Finds `local` without `gateways`: a gateway that has not heard of the others takes the whole limit.
+/// Finds `local` without `gateways`: a gateway that does not know of the others grants the whole limit.
 pub(super) fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {

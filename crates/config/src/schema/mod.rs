@@ -40,12 +40,12 @@ pub fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Every declared mapping, each once: that of the whole file first, and then in the order in which keys name them.
+/// Every declared mapping, each once: the whole file first, then in the order in which keys name them.
 pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }
 
-/// The shape of every key whose value is not just a mapping.
+/// The shapes of all keys whose value is not only a mapping.
 pub(crate) fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }

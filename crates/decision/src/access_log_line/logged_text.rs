@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A value of the request, or its beginning.
+/// A value of the request, cut to its beginning if it is long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LoggedText(String);
@@ -13,7 +13,7 @@ impl LoggedText {
     /// The mark at the end of a value that was cut.
     const CUT: char = '…';
 
-    /// Makes a logged value; bytes that are not UTF-8 are replaced.
+    /// Makes a logged value. Bytes that are not UTF-8 are replaced.
     pub fn of(value: &[u8]) -> LoggedText {
         let text = String::from_utf8_lossy(value.get(..Self::MAX_BYTES).unwrap_or(value));
         match value.len() > Self::MAX_BYTES {

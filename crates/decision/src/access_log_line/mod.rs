@@ -19,10 +19,10 @@ use ledger::outcome::Verdict;
 pub use logged_text::LoggedText;
 use rules::rule::Mode;
 
-/// One request, in the order in which its fields are written.
+/// The log line of one request; its fields are written in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line<'a> {
-    /// When the head had been received.
+    /// The moment at which the request head had been received.
     #[serde(with = "moment")]
     pub time: Timestamp,
     #[serde(borrow)]
@@ -30,7 +30,7 @@ pub struct Line<'a> {
     pub kind: Kind,
     #[serde(borrow)]
     pub route: Cow<'a, str>,
-    /// The door at which another proxy asked about it; `None`: it was proxied.
+    /// The way by which another proxy asked about the request; `None` if it was proxied.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub door: Option<Cow<'a, str>>,
     /// A known method, or `OTHER`.
@@ -38,7 +38,7 @@ pub struct Line<'a> {
     pub method: Cow<'a, str>,
     pub code: u16,
     pub origin: Origin,
-    /// The time until the answer had been sent.
+    /// The time from receiving the request head to sending the end of the answer.
     pub duration_us: Micros,
     /// The time that the decision took; `None`: the request was answered before a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,21 +55,21 @@ pub struct Line<'a> {
     /// The address of the endpoint that the last attempt went to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<EndpointAddress>,
-    /// The attempts before the last one.
+    /// The attempts before the last one, all of which failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
-    /// Bytes of its body that were read.
+    /// The number of bytes of the request body that were read.
     pub request_bytes: u64,
-    /// Bytes of the answer's body that were written.
+    /// The number of bytes of the response body that were written.
     pub response_bytes: u64,
-    /// The value of `X-Tollgate-Reason`.
+    /// The value of `X-Tollgate-Reason`, if the gateway refused the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
     /// The particular cause of the reason: why a token is invalid, or which attribute has several readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
-    /// This and the following fields: the most restrictive of the enforced limits that were checked. After a `deny`,
-    /// the policy and the rule that denied, without a rule if it was the policy's `otherwise`, and nothing else.
+    /// The policy of the limit that this and the following fields describe: the most restrictive of the enforced limits that
+    /// were checked. After a `deny`, only the policy and the rule are set; only the policy, if its `otherwise` denied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
     /// The displayed name: `free.second` where a rule has several limits.
@@ -82,19 +82,19 @@ pub struct Line<'a> {
     pub remaining: Option<Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Pseudonym>,
-    /// In seconds, as sent to the client.
+    /// The value of `Retry-After`, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// Where the level comes from; `None`: no limit was checked.
+    /// The source of `remaining`; `None`: no limit was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// All limits that were checked, if there are several; empty if there is one, which the fields above describe.
+    /// All limits that were checked, if there are several; empty if there is only the one that the fields above describe.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LoggedLimit<'a>>,
     /// The attributes that the file lists to be logged as pseudonyms.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
-    /// The attributes that the file lists to be logged as they are.
+    /// The attributes that the file lists to be logged in clear text.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(Cow<'a, str>, LoggedValue<LoggedText>)>,
 }
@@ -106,12 +106,12 @@ pub struct LoggedAttempt<'a> {
     /// The label `kind` of `tollgate_upstream_errors_total`.
     #[serde(borrow)]
     pub error: Cow<'a, str>,
-    /// When it failed, since the head had been received.
+    /// The time from receiving the request head to the failure.
     #[serde(default)]
     pub failed_us: Micros,
 }
 
-/// An attribute's value, as a pseudonym or as it is.
+/// An attribute's value, as a pseudonym or in clear text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum LoggedValue<T = Pseudonym> {
@@ -121,7 +121,7 @@ pub enum LoggedValue<T = Pseudonym> {
 }
 
 impl<T> LoggedValue<T> {
-    /// The only value, or all elements.
+    /// The elements of a list; or the only value, as one element.
     pub fn elements(&self) -> &[T] {
         match self {
             LoggedValue::Single(value) => std::slice::from_ref(value),
@@ -130,7 +130,7 @@ impl<T> LoggedValue<T> {
     }
 }
 
-/// The result of a request: every answer has exactly one.
+/// The kind of a request's result: every answer has exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -146,7 +146,7 @@ impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Allowed, Kind::Refused, Kind::Error];
 }
 
-/// Which side made an answer: the gateway or the upstream.
+/// The side that made an answer: the gateway or the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
@@ -154,7 +154,7 @@ pub enum Origin {
     Upstream,
 }
 
-/// Where a level comes from.
+/// The source of a bucket's level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -175,15 +175,15 @@ pub struct LoggedLimit<'a> {
     pub mode: Mode,
     pub verdict: Verdict,
     pub cost: Cost,
-    /// `None`: its level is not known.
+    /// The amount left in the bucket. `None`: it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     pub bucket: Pseudonym,
 }
 
 impl Line<'static> {
-    /// A line of a request without a decision: all fields about limits are empty, and the fields that every line has must still
-    /// be set.
+    /// A line for a request without a decision: all fields about limits are empty. The fields that every line has must still be
+    /// set.
     pub const UNDECIDED: Line<'static> = Line {
         time: Timestamp(0),
         request_id: Cow::Borrowed(""),
@@ -226,7 +226,7 @@ impl<'a> Line<'a> {
         serde_json::from_slice(line)
     }
 
-    /// Adds the line, with its end.
+    /// Appends the line, with its line end, to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         // It fails only for a key that is not text, and these are.
         if write_json(out, self).is_ok() {

@@ -28,15 +28,16 @@ pub const ALGORITHMS: [(&str, Algorithm); 12] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// The names of algorithms, for messages.
+/// The name of an algorithm, for messages.
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }
 
-/// Those with a shared secret.
+/// The algorithms with a shared secret.
 pub(crate) const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 
-/// The shortest secret for an algorithm: as long as its hash (RFC 7518, section 3.2). 0 for one without secrets.
+/// The length of the shortest secret for an algorithm: the length of its hash (RFC 7518, section 3.2). 0 for an algorithm
+/// without secrets.
 pub fn shortest_secret(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::HS256 => 32,
@@ -85,7 +86,7 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// The algorithms that a JWK may verify, of those that its key may: a key that names its algorithm is used for that one only.
+/// The algorithms that a JWK may verify: those of its key, or only the one that the JWK names.
 ///
 /// # Errors
 /// When its curve or its algorithm is not that of the key.
@@ -128,7 +129,7 @@ fn curve_fits(jwk: &Jwk, algorithms: &[Algorithm]) -> bool {
     }
 }
 
-/// A number without leading zeros.
+/// Removes the leading zeros of a big-endian number.
 pub(crate) fn unpadded(number: &[u8]) -> &[u8] {
     let zeros = number.iter().take_while(|byte| **byte == 0).count();
     number.get(zeros..).unwrap_or_default()

@@ -17,12 +17,12 @@ use request::identity::Claims;
 /// In bytes.
 const CAPACITY: u64 = 32 << 20;
 
-/// A token that verified.
+/// A token that was verified before.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
-    /// Dangling as soon as the key set no longer contains it.
+    /// The key that verified the token. The reference is dead as soon as the key set no longer contains the key.
     pub key: Weak<Key>,
 }
 

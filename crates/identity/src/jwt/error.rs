@@ -25,7 +25,7 @@ impl Invalid {
         Invalid::Signature,
     ];
 
-    /// The label in metrics. It is not sent to clients.
+    /// The label in metrics. Clients do not see it.
     pub fn name(self) -> &'static str {
         match self {
             Invalid::Malformed => "malformed",
@@ -40,7 +40,7 @@ impl Invalid {
     }
 }
 
-/// The reason why a token is not accepted: it is invalid, or cannot be verified now.
+/// The reason why a token is not accepted: it is invalid, or cannot be verified at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
     Invalid(Invalid),

@@ -15,11 +15,11 @@ use base::time::Timestamp;
 #[derive(Debug)]
 pub(crate) struct TrustedIssuer {
     pub issuer: Issuer,
-    /// `None` where the keys are fixed.
+    /// The fetched keys; `None` if the keys are in the configuration.
     pub remote: Option<Arc<RemoteKeySet>>,
 }
 
-/// The validity of a token: `from` inclusive, `until` exclusive.
+/// The validity of a token: including `from`, excluding `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub from: Timestamp,
@@ -27,7 +27,7 @@ pub struct Validity {
 }
 
 impl TrustedIssuer {
-    /// Checks everything but the signature, which is the expensive part.
+    /// Checks everything except the signature, which is the expensive part.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Parses an object; `None` for anything else, or if anything follows it.
+/// Parses a JSON object; `None` for anything else, or if more text follows.
 pub fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict.deserialize(&mut reader).ok()?;

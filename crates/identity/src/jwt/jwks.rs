@@ -71,7 +71,7 @@ impl fmt::Display for FetchError {
     }
 }
 
-/// One issuer's keys, as last fetched.
+/// The keys of one issuer, as they were last fetched.
 #[derive(Debug)]
 pub struct RemoteKeySet {
     settings: Settings,
@@ -109,7 +109,7 @@ impl RemoteKeySet {
         &self.settings.issuer
     }
 
-    /// `None` until the first valid set has been fetched.
+    /// The keys that were last fetched; `None` until the first valid set has been fetched.
     pub fn current(&self) -> Option<Arc<KeySet>> {
         self.set.load_full()
     }
@@ -119,7 +119,8 @@ impl RemoteKeySet {
         let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
     }
 
-    /// Keeps the set fresh, forever; `report` is called after every fetch, with the number of keys.
+    /// Fetches the keys again whenever they are about to become stale, forever. `report` is called after every fetch, with the
+    /// number of keys.
     pub async fn keep_fresh(self: &Arc<RemoteKeySet>, report: impl Fn(&str, Result<usize, FetchError>)) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -147,13 +148,13 @@ impl RemoteKeySet {
         }
     }
 
-    /// Fetches the set now, because an operator asked for it.
+    /// Starts a fetch now, because an operator asked for it.
     pub fn fetch_now(&self) {
         self.pending.store(true, Ordering::Release);
         self.wanted.notify_one();
     }
 
-    /// Fetches the set for a key that it lacks; returns whether it was fetched, so that the key may be there now.
+    /// Fetches the keys again, because one is unknown. Returns whether they were fetched, so that the key may be known now.
     pub(crate) async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {

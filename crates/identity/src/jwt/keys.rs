@@ -16,7 +16,7 @@ const MAX_KEYS: usize = 256;
 /// The maximum number of keys that are tried for a token without a key id.
 const MAX_TRIED_KEYS: usize = 4;
 
-/// A key, and the algorithms that it may verify.
+/// A key, with the algorithms that it may verify.
 #[derive(Debug)]
 pub struct Key {
     id: Option<String>,
@@ -73,7 +73,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// Where a set comes from: a fetched set may contain no secret.
+/// The origin of a key set: a fetched one may contain no shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     File,
@@ -81,7 +81,7 @@ pub enum Origin {
 }
 
 impl Key {
-    /// A shared secret.
+    /// Makes a key of a shared secret.
     ///
     /// # Errors
     /// When it is shorter than the shortest hash.
@@ -89,7 +89,7 @@ impl Key {
         Key::new(None, DecodingKey::from_secret(secret))
     }
 
-    /// An RSA, EC or Ed25519 public key.
+    /// Parses an RSA, EC or Ed25519 public key in PEM.
     ///
     /// # Errors
     /// When the text is not PEM of such a key, or the key is too weak.
@@ -133,7 +133,7 @@ impl Key {
         &self.algorithms
     }
 
-    /// Whether this key made this signature.
+    /// Whether the signature of the message was made with this key.
     pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.algorithms.contains(&algorithm) {
             return false;
@@ -195,7 +195,7 @@ impl KeySet {
         KeySet(vec![Arc::new(key)])
     }
 
-    /// A JWK set (RFC 7517, section 5). A key that cannot be used is skipped.
+    /// Parses a JWK set (RFC 7517, section 5). A key that cannot be used is skipped.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// Keeps a key of `old` in place of an equal one, so that tokens verified with it stay in the cache.
+    /// Keeps a key of `old` in place of an equal new one, so that tokens verified with it stay in the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
@@ -236,12 +236,13 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// Whether some key can be used with this algorithm.
+    /// Whether any key can be used with this algorithm.
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         self.0.iter().any(|key| key.algorithms.contains(&algorithm))
     }
 
-    /// The keys that may have signed a token with this key id, or with none: those with this id first, then those without an id.
+    /// The keys that may have signed a token with this key id, or without one: first the keys with this id, then those without
+    /// an id.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));

@@ -32,7 +32,7 @@ use request::request::Request;
 pub use settings::{Issuer, KeySource, OnMissing, Settings};
 use token::UnverifiedToken;
 
-/// The verifier of one configuration.
+/// Verifies the tokens of one configuration.
 #[derive(Debug)]
 pub struct Verifier {
     token_from: Vec<Attribute>,
@@ -46,7 +46,7 @@ impl Verifier {
         Verifier::after(None, settings, clock)
     }
 
-    /// Replaces `before`, whose fetched sets are kept if the new settings still use them.
+    /// Makes the verifier that replaces `before`. The fetched keys of `before` are kept if the new settings still use them.
     pub fn after(before: Option<&Verifier>, settings: &Settings, clock: Clock) -> Verifier {
         let known = |wanted: &jwks::Settings| {
             before.and_then(|before| before.remotes().find(|remote| remote.settings() == wanted)).cloned()
@@ -69,7 +69,7 @@ impl Verifier {
         }
     }
 
-    /// The fetched sets, which the caller must keep fresh.
+    /// The key sets that are fetched, which the caller must keep up to date.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
     }
@@ -82,7 +82,7 @@ impl Verifier {
         })
     }
 
-    /// The claims of a token that was verified before and is still valid.
+    /// The claims of a token that was verified before and has not expired.
     pub fn cached(&self, token: &[u8]) -> Option<Arc<Claims>> {
         self.cache.get(token, self.clock.wall())
     }
@@ -104,8 +104,8 @@ impl Verifier {
         Ok(claims)
     }
 
-    /// Fetches the keys of a token's issuer again, because the token's key is unknown, and waits; returns whether they were
-    /// fetched.
+    /// Fetches the keys of the token's issuer again, because the token's key is unknown, and waits for them. Returns whether
+    /// they were fetched.
     pub(crate) async fn refetch_keys_for(&self, token: &[u8]) -> bool {
         let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
         match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {

@@ -9,20 +9,20 @@ use base::time::Micros;
 use ledger::algorithm::token_bucket::TokenBucket;
 use request::attribute::Attribute;
 
-/// How tokens are found and verified.
+/// The settings for finding and verifying tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// One issuer, or several among which the token's `iss` chooses.
+    /// The issuers; if there are several, the token's `iss` selects one.
     pub issuers: Vec<Issuer>,
-    /// Where a token is looked for, in this order; the first one found is used.
+    /// The attributes that may carry the token, in this order; the first one that a request has is used.
     pub token_from: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
-    /// For each client address, how many invalid tokens are verified before further tokens are refused.
+    /// The limit for invalid tokens of one client address. When it is reached, further tokens are refused without verification.
     pub invalid_limit: TokenBucket,
 }
 
-/// How a request without a token is treated.
+/// The treatment of a request without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     Anonymous,
@@ -32,17 +32,17 @@ pub enum OnMissing {
 /// A trusted issuer of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issuer {
-    /// The required `iss`; `None`: `iss` is not checked.
+    /// The required value of `iss`. `None`: `iss` is not checked.
     pub name: Option<String>,
-    /// The audiences of which `aud` must contain one; empty: `aud` is not checked.
+    /// The accepted audiences: `aud` must contain one of them. Empty: `aud` is not checked.
     pub audience: Vec<String>,
     pub algorithms: Vec<Algorithm>,
     pub keys: KeySource,
-    /// The tolerated difference of two clocks.
+    /// The tolerated difference between the clocks of the issuer and the gateway.
     pub leeway: Micros,
 }
 
-/// Where an issuer's keys come from.
+/// The source of an issuer's keys.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeySource {
     Fixed(KeySet),

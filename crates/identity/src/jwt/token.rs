@@ -24,13 +24,13 @@ pub(crate) struct UnverifiedToken<'t> {
     pub algorithm: Algorithm,
     pub key_id: Option<String>,
     pub claims: Map<String, Value>,
-    /// The signed bytes.
+    /// The bytes that the signature covers.
     pub message: &'t [u8],
     pub signature: Vec<u8>,
 }
 
 impl<'t> UnverifiedToken<'t> {
-    /// Takes a token apart, and believes nothing in it.
+    /// Splits a token into its parts, without verifying anything.
     ///
     /// # Errors
     /// When it is too long or malformed, has a critical extension, or names an unknown algorithm.

@@ -5,14 +5,14 @@ use std::fmt;
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// The rate of a refill: `amount` in each `period`.
+/// The rate of a refill: `amount` per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub amount: Cost,
     pub period: Micros,
 }
 
-/// The reason why numbers are invalid for a token bucket.
+/// The reason why the numbers of a limit are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
@@ -21,7 +21,7 @@ pub enum InvalidNumbers {
     TooLarge { largest: u64 },
 }
 
-/// Writes `10/s`, `10000/day` or `0.35/33s`: the rate over the shortest period in which it is a whole number of thousandths.
+/// Formats `10/s`, `10000/day` or `0.35/33s`: the amount in the shortest period in which it is a whole number of thousandths.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, refill: u64, unit: u64) -> fmt::Result {
     const SECOND: u64 = 1_000_000;
     let amount = |period: u64| {

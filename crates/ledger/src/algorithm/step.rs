@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
-/// The largest integer up to which a double holds every integer exactly.
+/// The largest number up to which a double represents every integer exactly.
 pub const EXACT: u64 = (1 << 53) - 1;
 
-/// The longest time that the last moment of a state may be ahead of the store's clock, which NTP or a failover to another server
-/// may set back. Until the clock has caught up nothing comes back, so a clock that moves to and fro gives nothing away. A moment
-/// further ahead is replaced by the present one: the bucket holds no more than it did, and nobody is locked out for the whole
-/// difference.
+/// The longest time by which the last moment of a state may be ahead of the store's clock, which NTP or a failover to another
+/// server may set back. Until the clock has caught up, nothing is refilled, so a clock that moves back and forth gives nothing
+/// away. A moment further ahead is replaced by the present one: the bucket then holds no more than before, and nobody is locked
+/// out for the whole difference.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
 /// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
@@ -23,7 +23,7 @@ pub type State = SmallVec<[u64; 3]>;
 /// The numbers that a Lua twin takes for one limit, each below 2^53.
 pub type Numbers = SmallVec<[u64; 4]>;
 
-/// The numbers of a limit that may differ from request to request; `None` keeps the limit's own number.
+/// The numbers of a limit that a request can have of its own; `None` keeps the number of the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestNumbers {
     /// The rate, in tokens per second.
@@ -39,7 +39,7 @@ pub struct Quota {
     pub window: Micros,
 }
 
-/// The time in which the grants of a window count: from `begin` to before `end`.
+/// The period in which the grants of a window count: including `begin`, excluding `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     pub begin: Timestamp,
@@ -50,7 +50,7 @@ pub struct Period {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub remaining: Cost,
-    /// The time until the bucket is full, if nothing is charged to it.
+    /// The time until the bucket is full, if nothing more is charged to it.
     pub reset_after: Micros,
 }
 
@@ -58,15 +58,15 @@ pub struct Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// From this time on the bucket need not be stored: a new one gives the same results.
+    /// The moment after which the bucket need not be stored: a new one gives the same results.
     pub kept_until: Timestamp,
 }
 
-/// One transition of a bucket, with both results: a plan charges all of its buckets or none, so the level of a bucket that could
-/// pay is also needed when another one cannot.
+/// One transition of a bucket, with both possible results. A plan charges all of its buckets or none, so the level of a bucket
+/// that could pay is also needed when another bucket cannot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The bucket before the charge.
+    /// The level of the bucket without the charge.
     pub untouched: Level,
     pub charge: ChargeResult,
 }
@@ -82,7 +82,7 @@ pub enum ChargeResult {
     Never,
 }
 
-/// Writes a length of time in the largest unit of gateway.yaml that divides it.
+/// Formats a length of time in the largest unit of gateway.yaml that divides it.
 pub(crate) fn length_text(f: &mut fmt::Formatter<'_>, length: Micros) -> fmt::Result {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000), ("ms", 1_000)];

@@ -14,7 +14,7 @@ pub enum CalendarUnit {
     Year,
 }
 
-/// The day on which each period of a unit begins.
+/// The day on which a period of a unit begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Anchor(AnchorDay);
 
@@ -60,7 +60,7 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
 impl CalendarUnit {
     pub const ALL: [CalendarUnit; 4] = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
 
-    /// `None` for text that names no unit.
+    /// Parses the name of a unit; `None` if there is none with this name.
     pub fn parse(text: &str) -> Option<CalendarUnit> {
         CalendarUnit::ALL.into_iter().find(|unit| unit.name() == text)
     }
@@ -76,7 +76,7 @@ impl CalendarUnit {
 }
 
 impl Anchor {
-    /// The anchor of a calendar that names none: Monday, or the first day of the month or year.
+    /// The anchor of a calendar without a configured one: Monday, or the first day of the month or year.
     pub fn default_of(unit: CalendarUnit) -> Anchor {
         Anchor(match unit {
             CalendarUnit::Day => AnchorDay::Every,
@@ -86,7 +86,7 @@ impl Anchor {
         })
     }
 
-    /// Reads `sunday` for a week, `15` for a month, `04-01` for a year.
+    /// Parses an anchor: `sunday` for a week, `15` for a month, `04-01` for a year.
     ///
     /// # Errors
     ///
@@ -116,7 +116,8 @@ impl Anchor {
         }
     }
 
-    /// The first day of the unit that contains `date`. A week begins with its anchor, the others with their first day.
+    /// The first day of the unit that contains `date`. A week begins with its anchor, the other units with their first calendar
+    /// day.
     pub(super) fn first_day(self, date: Date) -> Date {
         match self.0 {
             AnchorDay::Every => date,
@@ -126,7 +127,7 @@ impl Anchor {
         }
     }
 
-    /// The first day of the unit that is `units` later.
+    /// The first day of the unit that is `units` units later.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),
@@ -137,7 +138,8 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// The day on which the period begins in the unit with this first day: the anchored day, or the last day of a shorter month.
+    /// The day on which the period of a unit begins, given the unit's first day: the anchored day, or the last day of a month
+    /// that is too short for it.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());
@@ -152,7 +154,7 @@ impl Anchor {
 }
 
 impl TimeOfDay {
-    /// Reads `06:00`, from `00:00` to `23:59`.
+    /// Parses a time from `00:00` to `23:59`.
     ///
     /// # Errors
     ///

@@ -26,14 +26,14 @@ pub use zone::{Zone, zone_data_version};
 
 const SECOND: u64 = 1_000_000;
 
-/// The last moment with calendar periods, in the year 2255: stores count microseconds in doubles.
+/// The last moment with calendar periods, in the year 2255: stores count microseconds in doubles, which are exact up to there.
 pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
 /// All definitions that a configuration has ever named. They are never dropped, so that a [`Calendar`] can be copied into every
 /// charge: operators, not requests, determine how many there are.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
-/// The rule for the beginnings of calendar periods. Equal definitions are the same `Calendar`.
+/// The definition of calendar periods. Equal definitions are the same `Calendar`.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Definition);
 
@@ -48,7 +48,7 @@ struct Definition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
     pub begin: Timestamp,
-    /// The first moment that is not in the period, at which the next one begins.
+    /// The first moment after the period, at which the next one begins.
     pub end: Timestamp,
     pub next_end: Timestamp,
 }
@@ -59,7 +59,7 @@ impl Periods {
         self.begin <= now && now < self.end
     }
 
-    /// The length of the first period: days and months differ.
+    /// The length of the first period; days and months differ in length.
     pub fn length(&self) -> Micros {
         self.end.since(self.begin)
     }
@@ -85,7 +85,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// The key of gateway.yaml in which the two calendars differ; `None` if they do not.
+    /// The key of gateway.yaml in which the two calendars differ; `None` if they are equal.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [

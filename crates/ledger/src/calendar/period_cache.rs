@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::Periods;
 use base::time::Timestamp;
 
-/// A sequence lock: its version is odd while the periods are replaced, and a reader that saw two versions discards what
-/// it read. A thread that cannot use it computes the periods itself.
+/// A cache of the current periods, protected by a sequence lock: its version is odd while the periods are replaced, and a
+/// reader that saw two versions discards what it read. A thread that cannot use the cache computes the periods itself.
 #[derive(Default)]
 pub(crate) struct PeriodCache {
     version: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct PeriodCache {
 }
 
 impl PeriodCache {
-    /// The periods last set, if the first of them contains `now`.
+    /// The periods that were set last, if the first of them contains `now`.
     #[inline]
     pub fn get(&self, now: Timestamp) -> Option<Periods> {
         let version = self.version.load(Ordering::Acquire);

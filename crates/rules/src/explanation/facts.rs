@@ -13,10 +13,10 @@ use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
 use request::matcher::Expectation;
 
-/// The attributes of a request, as far as they are known.
+/// What is known about the attributes of a request.
 pub struct PartialFacts<'a, 'w> {
     pub rules: &'a RuleSet,
-    /// Returns the knowledge about an attribute's value.
+    /// Returns what is known about an attribute's value.
     pub see: &'w mut dyn FnMut(&'a Attribute) -> Observation<'a>,
     pub known: Knowledge<'a>,
 }
@@ -24,14 +24,14 @@ pub struct PartialFacts<'a, 'w> {
 /// The values that the limit keys of a rule have picked.
 #[derive(Default)]
 pub struct PickedKeys<'a> {
-    /// In the order of the bucket's identity.
+    /// The picked values, in the order of the limit keys in a bucket's identity.
     pub keys: Vec<PickedKey<'a>>,
     descriptor: Descriptor,
 }
 
 impl<'a> PickedKeys<'a> {
-    /// Adds a value. A pseudonym takes the place of an unknown one: the bucket is not the gateway's then, but still distinguishes
-    /// clients.
+    /// Adds a value. A pseudonym stands in for an unknown value: the bucket then is not that of the gateway, but it still
+    /// distinguishes clients.
     pub fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
         let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
@@ -45,7 +45,7 @@ impl<'a> PickedKeys<'a> {
 }
 
 impl<'a> PartialFacts<'a, '_> {
-    /// The knowledge about the attribute of a slot; `Missing` for a slot of another rule set.
+    /// What is known about the attribute of a slot; `Missing` for a slot of another rule set.
     pub fn look(&mut self, slot: Slot) -> Observation<'a> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }

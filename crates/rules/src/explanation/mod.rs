@@ -31,7 +31,8 @@ use request::attribute::Attribute;
 pub use words::Date;
 
 impl RuleSet {
-    /// Explains a request. `see` returns what is known of an attribute's value; it may be called several times for the same one.
+    /// Explains a request. `see` returns what is known about an attribute's value; it may be called several times for the same
+    /// attribute.
     pub fn explain<'a>(
         &'a self,
         see: &mut dyn FnMut(&'a Attribute) -> Observation<'a>,

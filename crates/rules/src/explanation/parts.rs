@@ -9,7 +9,7 @@ use ledger::charge::Charge;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 
-/// The outcome of the rules for a request, and why.
+/// The outcome of the rules for a request, with the reasons.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
     /// All policies of the file, in its order.
@@ -24,7 +24,7 @@ pub struct Explanation<'a> {
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
     pub part: PolicyOutcome<'a>,
-    /// The elements of lists that fulfil its own conditions.
+    /// The elements of lists that meet the policy's own conditions.
     pub matched: Vec<MatchedElement<'a>>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
@@ -42,7 +42,7 @@ pub enum PolicyOutcome<'a> {
     },
 }
 
-/// How a policy that takes part ends.
+/// The end of a policy that takes part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyEnd<'a> {
     /// The first rule that applies decides.
@@ -104,11 +104,11 @@ pub enum Failure<'a> {
     },
 }
 
-/// An element of a claim's list that fulfils a condition.
+/// An element of a claim's list that meets a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatchedElement<'a> {
     pub attribute: &'a Attribute,
-    /// Its value or its pseudonym.
+    /// The element's value or pseudonym.
     pub element: Observation<'a>,
 }
 
@@ -119,7 +119,7 @@ pub struct PickedKey<'a> {
     /// The index of the alternative that had a value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// Folded as the key says; a value or a pseudonym.
+    /// The value, folded as the limit key says, or its pseudonym.
     pub value: Observation<'a>,
 }
 
@@ -127,34 +127,34 @@ pub struct PickedKey<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
-    /// The limits that charge nothing, since an override says so.
+    /// The limits that charge nothing because of an override.
     pub unlimited: Vec<&'a str>,
 }
 
 /// The charge of one limit.
 #[derive(Clone, Debug)]
 pub struct ExplainedCharge<'a> {
-    /// The rule's name; of several limits in one rule, `rule.limit`.
+    /// The name of the rule; `rule.limit` if the rule has several limits.
     pub name: &'a str,
     pub mode: Mode,
-    /// The counter whose buckets the limit shares.
+    /// The meter, whose buckets the limit shares with others.
     pub meter: Option<&'a str>,
     pub charge: Charge,
-    /// The numbers from the request.
+    /// The numbers that come from credentials.
     pub claimed: Vec<ExplainedNumber<'a>>,
 }
 
-/// A number of a limit that comes from the request's credentials.
+/// A number of a limit that comes from credentials.
 #[derive(Clone, Debug)]
 pub struct ExplainedNumber<'a> {
     pub number: &'a ClaimedNumber,
     pub found: Observation<'a>,
-    /// The number, after it was cut, or the default.
+    /// The number, after it was limited to the allowed range, or the default.
     pub amount: Cost,
     pub result: ClaimResult,
 }
 
-/// Whether the request pays nothing anywhere.
+/// Whether the request is exempt from all limits.
 #[derive(Clone, Debug)]
 pub enum Exemption<'a> {
     None,

@@ -23,7 +23,7 @@ impl fmt::Display for Failure<'_> {
     }
 }
 
-/// A timestamp as date and time in UTC, to the second.
+/// Displays a timestamp as date and time in UTC, to the second.
 #[derive(Clone, Copy, Debug)]
 pub struct Date(pub Timestamp);
 

@@ -30,7 +30,7 @@ pub enum ForwardedCertificate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite {
     pub path: Option<PrefixReplacement>,
-    /// The prefix that is removed from the path without a replacement, reported in `X-Forwarded-Prefix`.
+    /// The prefix that is removed from the path without a replacement; `X-Forwarded-Prefix` tells the upstream.
     pub stripped: Option<HeaderValue>,
     pub host: Option<HeaderValue>,
 }
@@ -43,7 +43,7 @@ pub struct FieldChanges {
 }
 
 impl Forwarding {
-    /// The attributes that it reads.
+    /// The attributes that the changes depend on.
     pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
         self.request_headers.attributes().chain(self.response_headers.attributes())
     }

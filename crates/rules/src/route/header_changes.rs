@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue};
 use request::attribute::{Attribute, is_alias};
 use request::request::Request;
 
-/// Fields that are set or removed in each request or response of a route.
+/// Header fields that are set or removed in each request or response of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
     /// Fields that replace all fields of the same name.
@@ -42,8 +42,8 @@ impl HeaderChanges {
         self.set.iter().flat_map(|(_, value)| value.attributes())
     }
 
-    /// The changes for a request. A field whose value cannot be made is removed, so that the upstream never takes the client's
-    /// own for it.
+    /// The changes for a request. A field whose value cannot be made is removed, so that the upstream does not take a value of
+    /// the client for it.
     pub fn resolve(&self, request: &Request<'_>) -> ResolvedChanges {
         let set = self.set.iter().map(|(name, value)| (name.clone(), value.resolve(request)));
         ResolvedChanges(set.chain(self.remove.iter().map(|name| (name.clone(), None))).collect())
@@ -63,8 +63,8 @@ impl FieldValue {
         })
     }
 
-    /// The value for a request. `None` if the request lacks an attribute in it, or if an attribute has a control character or
-    /// spaces around it: a recipient would read another value.
+    /// The value for a request. `None` if the request lacks an attribute in it, or if an attribute contains a control character
+    /// or has spaces around it, because a recipient would read another value.
     pub fn resolve(&self, request: &Request<'_>) -> Option<HeaderValue> {
         let parts = match self {
             FieldValue::Fixed(value) => return Some(value.clone()),
@@ -88,7 +88,7 @@ impl FieldValue {
 }
 
 impl ResolvedChanges {
-    /// Changes the fields of a request. Names that become the same variable (`X_Tenant`, `X.Tenant`) are removed, too.
+    /// Changes the fields of a request. Fields whose names become the same variable (`X_Tenant`, `X.Tenant`) are removed, too.
     pub fn apply(&self, headers: &mut HeaderMap) {
         let is_forged = |other: &&HeaderName| self.0.iter().any(|(name, _)| is_alias(other, name));
         let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();

@@ -12,13 +12,13 @@ pub mod route_set;
 pub mod split;
 pub mod target;
 
-/// The name of the upstream that the key `upstream` defines, and of its route.
+/// The name of the upstream that the key `upstream` defines, and of the route to it.
 pub const DEFAULT: &str = "default";
 
-/// The index of a route in its file.
+/// The index of a route in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteId(pub u32);
 
-/// The index of an upstream in its file.
+/// The index of an upstream in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamId(pub u32);

@@ -6,7 +6,7 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,
-    /// The most retries of a request.
+    /// The largest number of retries of a request.
     pub retries: Option<u32>,
     /// The largest request body, in bytes.
     pub body_bytes: Option<u64>,

@@ -1,4 +1,4 @@
-//! Replaces the first segments of a path, which rules have seen normalised, in the path as it was sent.
+//! Replaces the longest matching prefix of a path, which rules have seen normalised, in the path as it was sent.
 
 use request::path::normalise_segment;
 
@@ -12,7 +12,7 @@ pub struct PrefixReplacement {
 }
 
 impl PrefixReplacement {
-    /// Replaces the longest of `prefixes` that a path has by `new`.
+    /// Makes the replacement of the longest of `prefixes` that a path begins with, by `new`.
     pub fn new(mut prefixes: Vec<Vec<u8>>, new: &str) -> PrefixReplacement {
         for prefix in &mut prefixes {
             while prefix.last() == Some(&b'/') {
@@ -23,7 +23,11 @@ impl PrefixReplacement {
         PrefixReplacement { prefixes, new: new.trim_end_matches('/').into() }
     }
 
-    /// The path with its first segments replaced, and the rest as it was sent. `None` if it has none of the prefixes.
+    /// The path with its first segments replaced, and the rest as it was sent. `None` if the path begins with none of the
+    /// prefixes.
+    ///
+    /// The result begins with exactly one slash, because with two it would name a host. It stays below the new segments: a `..`
+    /// that leaves the prefix and returns to it is part of what is replaced.
     ///
     /// The result begins with exactly one slash, because with two it would name a host. It stays below the new segments: a
     /// `..` that leaves the prefix and returns to it belongs to what is replaced.
@@ -36,7 +40,7 @@ impl PrefixReplacement {
         })
     }
 
-    /// The new segments.
+    /// The segments that replace the prefix.
     pub fn new_prefix(&self) -> &[u8] {
         &self.new
     }

@@ -5,38 +5,38 @@ use http::HeaderValue;
 use super::prefix_replacement::PrefixReplacement;
 use request::request::without_port;
 
-/// A redirection. Parts that it does not set are those of the request.
+/// A redirection. Parts of the address that it does not set stay as in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     pub code: u16,
     pub scheme: Option<&'static str>,
     /// The host, without a port.
     pub host: Option<String>,
-    /// The port. `None`: that of the request if neither scheme nor host change, otherwise the default port of the scheme.
+    /// The port. `None`: the port of the request if neither scheme nor host change, otherwise the default port of the scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }
 
-/// The original address of a redirected request.
+/// The original address of a request that is redirected.
 #[derive(Clone, Copy, Debug)]
 pub struct RedirectedRequest<'r> {
     pub scheme: &'r str,
     /// The host with its port; empty for a request without `Host`.
     pub authority: &'r [u8],
-    /// As sent, without the query.
+    /// The path as it was sent, without the query.
     pub path: &'r [u8],
-    /// As sent, with its question mark; empty without a query.
+    /// The query as it was sent, with its question mark; empty without a query.
     pub query: &'r [u8],
 }
 
 impl Redirect {
-    /// Whether the address is on the host of the request, by the same scheme.
+    /// Whether the new address has the host and the scheme of the request.
     pub fn stays_at_host(&self) -> bool {
         self.scheme.is_none() && self.host.is_none() && self.port.is_none()
     }
 
-    /// The value of `Location`. The rest of the path, and the query, are as they were sent. `None` if the request does not
-    /// have what the address needs: a `Host`, or the prefix that is replaced.
+    /// The value of `Location`. The rest of the path, and the query, are as they were sent. `None` if the request lacks a part
+    /// that the address needs: a `Host`, or the prefix that is replaced.
     pub fn location(&self, request: RedirectedRequest<'_>) -> Option<HeaderValue> {
         let replaced = match &self.path {
             Some(replacement) => Some(replacement.replace(request.path)?),

@@ -1,4 +1,4 @@
-//! Holds the routes of a file, and chooses that of a request.
+//! Holds the routes of a file, and chooses that of a request: the first that matches, whatever the length of its prefix.
 //!
 //! The first route that matches is taken. An index finds the few of a thousand that may match, so the number of routes
 //! hardly matters.
@@ -19,20 +19,20 @@ use base::time::Timestamp;
 use request::attribute::Attribute;
 use request::request::Request;
 
-/// A route.
+/// One entry of `routes`.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
-    /// The conditions, all of which must hold. They read no credentials.
+    /// The conditions, all of which a request must meet. They do not depend on credentials.
     pub conditions: Vec<Condition>,
     pub target: Target,
-    /// `None`: requests are forwarded, and responses returned, as they are.
+    /// The changes to requests and responses; `None` if there are none.
     pub forwarding: Option<Arc<Forwarding>>,
     pub position: Position,
 }
 
 impl Route {
-    /// The upstreams to which it leads; empty if it answers by itself.
+    /// The upstreams to which the route leads; empty if it answers by itself.
     pub fn upstreams(&self) -> Vec<UpstreamId> {
         match &self.target {
             Target::Upstream(upstream) => vec![*upstream],
@@ -41,7 +41,7 @@ impl Route {
         }
     }
 
-    /// How it shares its requests between several upstreams.
+    /// The weights of the route's upstreams, if it has several.
     pub fn split(&self) -> Option<&Split> {
         match &self.target {
             Target::Split(split) => Some(split),
@@ -71,7 +71,8 @@ struct CompiledRoute {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChoice {
     pub route: RouteId,
-    /// The upstream. `None` for a route that answers by itself, and for a route with a split before the request is known.
+    /// The upstream. `None` for a route that answers by itself, and for a route with several upstreams as long as the request
+    /// is not known.
     pub upstream: Option<UpstreamId>,
 }
 
@@ -87,7 +88,7 @@ pub enum PartialChoice {
 }
 
 impl RouteSet {
-    /// The only route of a file with a single upstream.
+    /// The routes of a file with a single upstream: one route to it.
     pub fn single() -> RouteSet {
         let route = Route {
             name: DEFAULT.to_owned(),
@@ -145,7 +146,7 @@ impl RouteSet {
         &self.attributes
     }
 
-    /// The attributes that the routes read, to choose one or for the fields that they set.
+    /// The attributes that the routes read, for choosing one and for the fields that they set.
     pub fn read_attributes(&self) -> impl Iterator<Item = &Attribute> {
         let forwarding = self.routes.iter().filter_map(|route| route.forwarding.as_deref());
         let splits = self.routes.iter().filter_map(|route| route.split()?.by());
@@ -153,8 +154,8 @@ impl RouteSet {
         self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
     }
 
-    /// The first route that the request matches; `None` if it matches none. Where requests are split at random, `draw` returns a
-    /// number below its argument.
+    /// The first route whose conditions the request meets; `None` if there is none. If requests are split at random, `draw`
+    /// returns a random number below its argument.
     pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
         let chosen = self.matched(request)?;
         Some(match &chosen.split {
@@ -179,8 +180,8 @@ impl RouteSet {
         candidates.find(|route| values.hold(&route.conditions))
     }
 
-    /// The route that every request takes, if there is only one: it is also the route of requests that were refused before one
-    /// could be chosen.
+    /// The route that every request takes, if there is only one. Requests that are refused before a route is chosen have it,
+    /// too.
     pub fn only(&self) -> Option<RouteChoice> {
         match self.compiled.as_slice() {
             [only] if only.conditions.is_empty() => Some(only.choice),
@@ -194,7 +195,7 @@ impl RouteSet {
         Some(compiled.choice)
     }
 
-    /// The first route that a request matches, if the observed attributes determine it.
+    /// The first route whose conditions a request meets, if the observed attributes determine it.
     pub fn choose_partially<'s, 'a>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>,

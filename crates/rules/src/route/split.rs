@@ -22,12 +22,12 @@ pub struct Split {
     by: Option<LimitKey>,
 }
 
-/// One of the upstreams.
+/// One upstream of a split, with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub upstream: UpstreamId,
     pub name: String,
-    /// Above 0.
+    /// The weight, above 0.
     pub weight: u32,
 }
 
@@ -58,7 +58,7 @@ impl Split {
         self.shares.iter().map(|share| u64::from(share.weight)).sum()
     }
 
-    /// The upstream for a request. `value` resolves its attributes; `draw` returns a number below its argument.
+    /// The upstream for a request. `value` resolves its attributes; `draw` returns a random number below its argument.
     pub fn choose<'v>(
         &self,
         value: impl Fn(&Attribute) -> Option<Cow<'v, [u8]>>,

@@ -8,7 +8,7 @@ use super::UpstreamId;
 use super::redirect::Redirect;
 use super::split::Split;
 
-/// The treatment of the requests of a route that have been let through.
+/// What happens to a request of a route after no limit has refused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Upstream(UpstreamId),
@@ -24,7 +24,7 @@ pub enum RouteAnswer {
     Respond(Respond),
 }
 
-/// A fixed answer.
+/// A fixed answer, from `respond`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
     pub status: u16,

@@ -17,7 +17,7 @@ use base::time::{Micros, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The number of consecutive failures that opens it.
+    /// The number of consecutive failures that opens the breaker.
     pub failures: u32,
     pub cooldown: Micros,
     pub max_cooldown: Micros,
@@ -71,7 +71,7 @@ struct Open {
     reconnected: Timestamp,
 }
 
-/// Whether a request may call the store.
+/// The permission of a request to call the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     Granted,
@@ -80,14 +80,14 @@ pub enum Permit {
     Refused,
 }
 
-/// How a call ended.
+/// The result of a call, as far as the breaker needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     Success,
     Failure,
 }
 
-/// How a result changed the breaker.
+/// A change of the breaker by a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Opened,
@@ -118,7 +118,7 @@ impl Breaker {
         }
     }
 
-    /// Whether any call has failed recently; if not, successes need not be recorded.
+    /// Whether any call has failed recently. If not, successes need not be recorded.
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
@@ -154,8 +154,8 @@ impl Breaker {
         change
     }
 
-    /// Records that a call stayed unanswered for one `timeout`, which began when it was sent or when its last timeout ended.
-    /// Of the timeouts that overlap in time, whatever their connections, only one counts in the row.
+    /// Records that a call had no reply during one `timeout`, which began when it was sent or when its last timeout ended. Of
+    /// timeouts that overlap in time, on any connection, only one counts as a failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
         // The call was under way when the breaker opened: its result is outdated.
@@ -180,23 +180,24 @@ impl Breaker {
         Change::Opened
     }
 
-    /// Returns the permit of a request that made no call or whose client has disconnected, so that another may probe.
+    /// Returns the permit of a request that made no call or whose client has disconnected, so that another request may probe.
     pub fn release(&self, permit: Permit) {
         if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
 
-    /// Lets the next request probe, because there is a new connection to a server that had left a call unanswered. A connection
-    /// alone does not show that the server decides: the breaker stays open until the probe succeeds, with the same cool-down.
+    /// Makes the next request probe, because there is a new connection to a server that had left a call unanswered. A
+    /// connection alone does not show that the server decides: the breaker stays open until the probe succeeds, with the same
+    /// cool-down.
     pub(crate) fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
         }
     }
 
-    /// Forgets the failures before a new connection. An open breaker lets the next request probe, because a connection alone
-    /// does not show that the server decides.
+    /// Resets the count of failures, for a new connection. An open breaker makes the next request probe, because a connection
+    /// alone does not show that the server decides.
     pub(crate) fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
@@ -207,13 +208,13 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether the failure of a probe on a connection that was made at this time is to be ignored: a newer connection may lead
-    /// to another server, which must be probed itself.
+    /// Whether to ignore the failure of a probe on a connection that was made at this time: a newer connection may lead to
+    /// another server, which needs its own probe.
     pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }
 
-    /// Closes the breaker, because a new connection has been shown to work.
+    /// Closes the breaker, because a new connection is known to work.
     pub fn reset(&self) -> Change {
         let mut state = self.state.lock();
         let was_open = state.open.is_some();

@@ -15,14 +15,14 @@ use super::Memory;
 use super::bucket_stream::InvalidBuckets;
 use base::time::Micros;
 
-/// `store.memory.file` and `save_every`.
+/// The settings `store.memory.file` and `save_every`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketFileSettings {
     pub path: PathBuf,
     pub save_every: Micros,
 }
 
-/// A file of buckets that no other process uses.
+/// A file of buckets, locked against use by other processes.
 #[derive(Debug)]
 pub struct BucketFile {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl fmt::Display for LockError {
 impl std::error::Error for LockError {}
 
 impl BucketFile {
-    /// Claims the file for this process, until the value is dropped. The file need not exist yet.
+    /// Locks the file for this process, until the value is dropped. The file need not exist yet.
     ///
     /// # Errors
     /// If another process uses it, or `FILE.lock` cannot be opened.
@@ -64,7 +64,7 @@ impl BucketFile {
         }
     }
 
-    /// Reads the buckets, as [`Memory::read_buckets`] does, and returns how many were kept; `None` if there is no file.
+    /// Reads the buckets as [`Memory::read_buckets`] does, and returns the number that were kept; `None` if there is no file.
     ///
     /// # Errors
     /// If the file cannot be read or has no valid buckets. Then no bucket is kept.
@@ -76,7 +76,7 @@ impl BucketFile {
         }
     }
 
-    /// Replaces the file in one step, by one that only its owner can read. Returns how many buckets it has.
+    /// Replaces the file in one step by one that only its owner can read. Returns the number of buckets in it.
     ///
     /// # Errors
     /// If it cannot be written. Then the file is as it was.

@@ -119,8 +119,8 @@ impl Memory {
         Ok(count)
     }
 
-    /// Reads buckets until the end of the stream; to be called before the first request. Returns the number of buckets that were
-    /// kept: those that are full by now are left out. If more are read than fit, buckets are evicted as usual.
+    /// Reads buckets until the end of the stream; to be called before the first request. Returns the number of buckets that
+    /// were kept; those that are full by now are left out. If more are read than fit, buckets are evicted as usual.
     ///
     /// # Errors
     /// If the stream is invalid. Then no bucket is kept.

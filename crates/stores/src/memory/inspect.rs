@@ -29,8 +29,8 @@ impl Memory {
         (self.time(), states)
     }
 
-    /// Gives back up to `amount` of what is spent of each of these buckets, one after another. A bucket is kept for as long
-    /// as it would have been, and evicted as if nothing had been given back.
+    /// Gives back up to `amount` of what is spent of each of these buckets, one after another. When a bucket is removed or
+    /// evicted does not change.
     pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (StoreTime, Vec<GivenBack>) {
         let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
             let mut shard = self.shard(self.shard_of(key)).lock();
@@ -46,7 +46,7 @@ impl Memory {
         (self.time(), given)
     }
 
-    /// The keys of all buckets, shard by shard; no lock is held while the caller iterates.
+    /// The keys of all buckets, shard by shard. No lock is held while the caller iterates.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
         self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }

@@ -6,7 +6,7 @@ use ledger::cost::Cost;
 /// The number of classes.
 pub const CLASSES: usize = 4;
 
-/// How much of a limit is spent in a bucket. The lowest class is evicted first.
+/// The part of a limit that is spent in a bucket, as a class. The lowest class is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpentClass {
     /// Less than an eighth.
@@ -40,8 +40,8 @@ impl SpentClass {
     }
 }
 
-/// The identity of a queue of buckets: those of one limit and one class. It has four bytes, since every bucket holds one: the
-/// class is in the two lowest bits, the limit's tag without its two highest bits in the others.
+/// The identity of a queue of buckets: those of one limit and one class. It has only four bytes, because every bucket has one:
+/// the class is in the two lowest bits, the limit's tag without its two highest bits in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub u32);
 

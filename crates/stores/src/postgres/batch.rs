@@ -21,7 +21,7 @@ pub(crate) struct Batch<'p> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredBucket {
     pub key: BucketKey,
-    /// `None` for a full bucket.
+    /// The state, packed; `None` for a full bucket.
     pub packed: Option<Vec<u8>>,
 }
 
@@ -38,7 +38,7 @@ pub struct Writes {
     pub keys: Vec<Vec<u8>>,
     pub states: Vec<Vec<u8>>,
     pub until: Vec<i64>,
-    /// Rows without a state that stay without one: they were inserted only to be locked.
+    /// Rows without a state that stay without one: they were only inserted to be locked.
     pub unused: Vec<Vec<u8>>,
 }
 

@@ -26,11 +26,11 @@ use crate::remote::transport::Driver;
 /// The longest that a cancellation may take, and that the connection stays open for it.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The data that cancels the work of one connection.
+/// What is needed to cancel the work of one connection.
 #[derive(Clone)]
 pub(crate) struct Cancellation {
     pub token: CancelToken,
-    /// The address of the server: by then its name may lead to another server.
+    /// The address of the server. It is kept because the server's name may lead to another server by then.
     pub server: SocketAddr,
     pub tls: Option<Handshake>,
     /// Whether the cancellation was sent.
@@ -50,7 +50,8 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server to cancel, over a connection of its own. Nothing waits for it, and the server does not report the result.
+    /// Asks the server to cancel, over a separate connection. Nothing waits for this, and the server does not report the
+    /// result.
     pub fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();

@@ -27,7 +27,7 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// The longest that one step may take: the server starts a process, and a distant server needs several round trips.
+/// The longest duration of one step: the server starts a process, and a distant server needs several round trips.
 pub const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -36,7 +36,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// The interval at which the name of a connected server is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// A connection that has been tested.
+/// A connection that has been checked and can be used.
 pub(crate) struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
@@ -54,7 +54,7 @@ pub enum Checks {
     Login,
 }
 
-/// A server: its host, and the address to which that was resolved.
+/// A server: its host, and the address to which the name was resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub host: HostPort,
@@ -138,7 +138,7 @@ fn unreachable(error: io::Error) -> Fault {
     Fault::new(StoreError::Unreachable, error.to_string())
 }
 
-/// Runs one step of the beginning of a connection, for at most `STEP`.
+/// Runs one step of connecting, for at most `STEP`.
 ///
 /// # Errors
 ///

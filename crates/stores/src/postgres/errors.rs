@@ -25,13 +25,13 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether the error proves that the transaction was rolled back and would succeed at another moment.
+/// Whether the error proves that the transaction was rolled back, and would succeed if tried again.
 pub(crate) fn proves_rollback(error: &Error) -> bool {
     let conflict = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
     error.code().is_some_and(|code| conflict.contains(code))
 }
 
-/// Whether the server could not order the transaction among others, and rolled it back without a wait.
+/// Whether the server could not serialize the transaction with others, and rolled it back without waiting.
 pub(crate) fn is_serialization_failure(error: &Error) -> bool {
     error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
@@ -57,14 +57,14 @@ fn kind(code: &SqlState) -> StoreError {
     }
 }
 
-/// The server's text with its code, by which its manual can be searched.
+/// The server's message with its code, for searching the manual of the server.
 pub fn text(answer: &DbError) -> String {
     let message = answer.message();
     let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
 }
 
-/// The fault of a reply that is not a valid one for the statement.
+/// The fault of a reply that is not valid for the statement.
 pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

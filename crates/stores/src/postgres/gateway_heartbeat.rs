@@ -16,8 +16,8 @@ use crate::remote::transport::LiveGateways;
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// The statement. It sees the table as it was before, so it returns the other gateways. A gateway whose last heartbeat is in the
-/// future wrote it before the clock was set back.
+/// The statement of a heartbeat. It sees the table as it was before, so it returns the other gateways. A heartbeat from the
+/// future was written before the clock was set back.
 pub fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
@@ -48,14 +48,15 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
     Ok(())
 }
 
-/// The text that begins the transaction of a heartbeat. Takes wait for it, so it waits for a lock on the table only briefly.
+/// The statement that begins the transaction of a heartbeat. Takes wait for that transaction, so it waits only briefly for a
+/// lock on the table.
 pub fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);
     format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)
 }
 
-/// Sends one heartbeat, in a transaction that `begin` begins.
+/// Sends one heartbeat, in a transaction that the statement `begin` begins.
 ///
 /// # Errors
 ///

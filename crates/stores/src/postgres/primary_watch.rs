@@ -34,7 +34,7 @@ impl PrimaryWatch {
         PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
     }
 
-    /// Searches for the primary whenever a connection needs it, until it is found; forever.
+    /// Searches for the primary whenever a connection needs it, until the primary is found; repeats this forever.
     pub async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
         loop {
             self.wanted.notified().await;
@@ -78,7 +78,7 @@ impl PrimaryWatch {
         self.search.borrow().found.as_ref().ok().cloned()
     }
 
-    /// Waits until the primary is found after this call.
+    /// Waits until the primary is found again, after this call.
     pub(crate) async fn found_again(&self) {
         let mut searches = self.search.subscribe();
         let ended = searches.borrow_and_update().ended;

@@ -25,8 +25,8 @@ const COMMENT: &str = "Tollgate's buckets, schema ";
 /// The permissions that the gateway's role needs on both tables.
 const PERMISSIONS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// The statements that create the tables and the role of these settings, or bring them up to date. They can be run again at
-/// any time, by a user who may create tables and roles.
+/// The statements that create the tables and the role of these settings, or update them. A user who may create tables and roles
+/// can run them again at any time.
 pub fn statements(settings: &Settings) -> String {
     let Settings { table, durability, .. } = settings;
     let (buckets, gateways) = (table.quoted(), table.gateways_quoted());

@@ -28,12 +28,12 @@ pub struct Settings {
     pub hosts: Vec<HostPort>,
     pub database: String,
     pub login: Login,
-    /// The longest that a decision waits.
+    /// The longest wait for a decision.
     pub timeout: Micros,
     pub table: TableName,
     pub durability: Durability,
     pub breaker: breaker::Settings,
-    /// The least number of gateways that share the limits.
+    /// The smallest number of gateways among which the limits are shared.
     pub gateways: u64,
 }
 
@@ -74,15 +74,15 @@ impl Durability {
         }
     }
 
-    /// Whether the tables are written to the log from which a crash is recovered.
+    /// Whether changes of the tables are written to the write-ahead log, which restores them after a crash.
     pub fn is_logged(self) -> bool {
         self != Durability::None
     }
 }
 
 impl TableName {
-    /// `None` unless it consists of lower-case letters, digits and `_`, and does not begin with a digit; a schema may
-    /// precede it. Such names are the same with and without quotes.
+    /// Parses the name of a table. `None` unless it consists of lower-case letters, digits and `_`, and does not begin with a
+    /// digit; a schema may precede it. Such names are the same with and without quotes.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -102,17 +102,17 @@ impl TableName {
         &self.text
     }
 
-    /// The table, quoted: a name may also be a word of SQL.
+    /// The name of the table in quotes, because it may be a keyword of SQL.
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.text.replace('.', "\".\""))
     }
 
-    /// The table with the heartbeats, quoted.
+    /// The name of the table with the heartbeats, in quotes.
     pub(crate) fn gateways_quoted(&self) -> String {
         TableName { text: format!("{}{GATEWAYS}", self.text) }.quoted()
     }
 
-    /// The schema, quoted, if one is named.
+    /// The name of the schema, in quotes, if there is one.
     pub(crate) fn schema_quoted(&self) -> Option<String> {
         self.text.split_once('.').map(|(schema, _)| format!("\"{schema}\""))
     }

@@ -5,11 +5,11 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::errors::is_serialization_failure;
 
-/// A value, with the type of its parameter.
+/// A value of a parameter, with its type.
 pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 
-/// Runs one statement in a transaction that the text `begin` begins, and returns its rows. All settings and locks end with the
-/// transaction, also through a pooler. After a serialization failure it is tried once more.
+/// Runs one statement in a transaction that the statement `begin` begins, and returns the rows. All settings and locks end with
+/// the transaction, also through a pooler. After a serialization failure it is tried once more.
 ///
 /// # Errors
 /// When the connection ends, or the server refuses the transaction or the statement.

@@ -14,14 +14,15 @@ use tokio_rustls::client;
 
 use base::tls::certificate_error;
 
-/// A handshake with these settings.
+/// The TLS handshake with a server, with these settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Handshake {
     pub config: Arc<ClientConfig>,
     pub server_name: ServerName<'static>,
 }
 
-/// The encrypted connection. Its certificate is verified, so the login is not bound to it again.
+/// The encrypted connection. The server's certificate is verified, so the login is not bound to the certificate (SCRAM channel
+/// binding) as well.
 #[derive(Debug)]
 pub struct EncryptedStream<S>(client::TlsStream<S>);
 

@@ -30,6 +30,8 @@ pub enum InvalidUrl {
 }
 
 impl Url {
+    /// Parses a URL.
+    ///
     /// # Errors
     ///
     /// Returns the fault of the URL.

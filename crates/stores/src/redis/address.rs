@@ -16,7 +16,7 @@ use base::time;
 /// The interval at which the name of a server in use is resolved.
 const LOOK_UP: Duration = Duration::from_secs(30);
 
-/// The source of the server's address.
+/// The source of the address of a Redis server.
 #[derive(Debug)]
 pub(crate) enum Resolver {
     /// The URL. Each connection resolves the host name in it.
@@ -52,7 +52,7 @@ impl Resolver {
         }
     }
 
-    /// The address to connect to now.
+    /// The address to connect to at present.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl Resolver {
         }
     }
 
-    /// Returns when the connection to `address`, whose other end is `peer`, leads to the wrong server.
+    /// Waits until the connection to `address`, whose other end is `peer`, leads to the wrong server.
     pub async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
         tokio::select! {
             fault = self.replaced(address) => fault,
@@ -72,7 +72,7 @@ impl Resolver {
         }
     }
 
-    /// Returns when sentinels name another server than the one at `address`.
+    /// Waits until the sentinels name another server than the one at `address`.
     pub async fn replaced(&self, address: &HostPort) -> Fault {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -83,12 +83,12 @@ impl Resolver {
         }
     }
 
-    /// Whether [`Resolver::moved`] can return for this address.
+    /// Whether [`Resolver::moved`] can ever return for this address.
     pub fn follows(&self, address: &HostPort) -> bool {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 
-    /// Returns when the address has changed, or may have: then the next attempt to connect need not wait.
+    /// Waits until the address has changed, or may have changed, so that the next attempt to connect should be made at once.
     pub(crate) async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -97,7 +97,7 @@ impl Resolver {
     }
 }
 
-/// The address to connect to now, for one connection.
+/// The address to connect to at present, for a single connection.
 ///
 /// # Errors
 ///

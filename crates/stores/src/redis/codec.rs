@@ -78,8 +78,8 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests }
     }
 
-    /// The Redis command. `sha` names the script, which the server has loaded. `near` is about the time on its clock. `now` is
-    /// the moment that a test chooses for the script; it is ignored without the feature `test-hooks`.
+    /// The Redis command of the call. `sha` names the script, which the server has loaded. `near` is about the time on the
+    /// server's clock. `now` is the moment that a test chooses for the script; without the feature `test-hooks` it is ignored.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, .. } = &self.tables;
         let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
@@ -178,8 +178,8 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// Appends a charge to undo, in the encoding that `undo.lua` describes; `charged` is the time of the charge, `near` about the
-/// time on the server's clock.
+/// Appends a charge that is to be undone, in the encoding that `undo.lua` describes. `charged` is the time of the charge,
+/// `near` about the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
     add_limit(text, algorithm, near);

@@ -20,19 +20,19 @@ use base::host_port::HostPort;
 use base::secret::Secret;
 use base::tls::certificate_error;
 
-/// The longest that a step may take: many times the timeout of a decision, because a step needs up to three round trips, and no
+/// The longest duration of one step: many times the timeout of a decision, because a step needs up to three round trips, and no
 /// request waits for it.
 pub const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 
-/// A connection whose user has logged in.
+/// A connection on which the user has logged in.
 pub(crate) struct OpenConnection {
     pub connection: MultiplexedConnection,
-    /// Moves the bytes; completes when the connection ends.
+    /// Moves the bytes of the connection; completes when the connection ends.
     pub driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The other end.
+    /// The address of the other end.
     pub peer: SocketAddr,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> Redis
     info
 }
 
-/// Connects and logs in. A name is looked up each time. Each step may take [`STEP`].
+/// Connects and logs in. A host name is resolved each time. Each step may take [`STEP`].
 ///
 /// # Errors
 ///

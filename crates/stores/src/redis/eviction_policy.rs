@@ -17,8 +17,8 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest policy, in bytes; those of Redis have up to 15.
 const LONGEST: usize = 32;
 
-/// Reports the policy for as long as the connection lasts. If the user has permission for neither of two commands, it is not
-/// asked for again, so that Redis' log of refused commands gets at most two entries for each connection.
+/// Reports the eviction policy of the server for as long as the connection lasts. If the user may use neither of two commands,
+/// it is not asked for again, so that Redis' log of refused commands gets at most two entries for each connection.
 pub async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {

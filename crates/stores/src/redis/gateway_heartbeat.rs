@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("gateway_heartbeat.lua");
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// Sends one heartbeat. `None` when the script must be loaded again. `sha` names the script, and is empty before the first
+/// Sends one heartbeat. `None` if the script must be loaded again. `sha` names the script, and is empty before the first
 /// heartbeat.
 ///
 /// # Errors

@@ -20,8 +20,8 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Connects for a gateway, which will run this script. Returns the SHA-1 that names it on the server. Each step may take
-/// [`STEP`].
+/// Connects for a gateway that will run this script. Returns the SHA-1 hash that names the script on the server. Each step may
+/// take [`STEP`].
 ///
 /// # Errors
 ///
@@ -44,7 +44,7 @@ pub async fn connect(
     Ok((opened, sha))
 }
 
-/// Connects as [`connect`] does, without a script; role and permissions are not checked.
+/// Connects as [`connect`] does, but without a script, and without checking the role and the permissions.
 ///
 /// # Errors
 /// As for [`connect`].
@@ -118,7 +118,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     sha
 }
 
-/// Loads a script with SCRIPT LOAD and returns its name. Unlike a script sent by EVAL, it is never evicted.
+/// Loads a script with SCRIPT LOAD and returns its name. The server never evicts it, unlike a script that was sent with EVAL.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects for inspection. Must be called on a tokio runtime, which drives the connection.
+    /// Connects for inspecting buckets. Must be called on a tokio runtime, which drives the connection.
     ///
     /// # Errors
     ///
@@ -52,7 +52,7 @@ impl Inspector {
         Inspector::open_at(&address, settings, &login).await
     }
 
-    /// Connects to the server at this address, instead of that in the settings.
+    /// Connects to the server at this address instead of the one in the settings.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Inspector {
         Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl Inspector {
         self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
     }
 
-    /// The buckets of keys whose names match a pattern. `bucket` parses a name.
+    /// The buckets whose names in Redis match a pattern. `bucket` parses a name.
     ///
     /// # Errors
     ///

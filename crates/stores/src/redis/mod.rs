@@ -29,18 +29,18 @@ pub use server::Server;
 pub use settings::{LONGEST_PREFIX, Settings, Target};
 pub use url::Url;
 
-/// One Redis server.
+/// A store on one Redis server.
 pub type Redis = Remote<Server>;
 
 impl Redis {
-    /// Opens a store with the faults that a test injects; the default has none.
+    /// Opens a store. `hooks` are the faults that a test injects; the default has none.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let server = Server::new(settings, clock.clone(), hooks);
         Remote::new(server, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)
     }
 
-    /// Applies the settings that can change without a restart, for connections that are made from now on.
+    /// Applies the settings that can change without a restart, for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         self.transport.replace_login(settings);
     }

@@ -12,8 +12,8 @@ pub(crate) fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
     matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"))
 }
 
-/// Loads the script if one of the replies is NOSCRIPT, puts its name into `sha`, and returns true: calls with that reply are
-/// to be sent again.
+/// Loads the script if one of the replies is NOSCRIPT, puts its name into `sha`, and returns true: the calls with that reply
+/// must then be sent again.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.

@@ -11,7 +11,7 @@ use crate::error::{Fault, StoreError};
 /// The pause between two attempts. Each of them logs in.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The state of the server's readiness, shared by all threads.
+/// Coordinates the attempts of all threads to connect to a server that is not ready.
 #[derive(Debug)]
 pub struct Readiness {
     /// Whether the last attempt was answered by a server that is not ready.
@@ -36,7 +36,7 @@ impl Readiness {
         }
     }
 
-    /// Returns when there is a reason to connect: it is this thread's turn to try, or another thread has connected.
+    /// Waits for a reason to connect: it is this thread's turn to try, or another thread has connected.
     pub async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {

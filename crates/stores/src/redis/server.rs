@@ -25,7 +25,7 @@ use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGa
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// A Redis server.
+/// A Redis server, as a kind of server for [`Remote`](crate::remote::Remote).
 #[derive(Debug)]
 pub struct Server {
     login: Arc<CurrentLogin>,
@@ -37,13 +37,13 @@ pub struct Server {
     hooks: Hooks,
 }
 
-/// A connection to the server, with the scripts that it has loaded.
+/// A connection to the server, with the names of the scripts that are loaded.
 #[derive(Clone)]
 pub struct Link {
     pub connection: MultiplexedConnection,
-    /// The SHA-1 of the script that takes.
+    /// The SHA-1 hash of the script that takes.
     pub take: String,
-    /// The SHA-1 of the script of the heartbeat; empty before the first.
+    /// The SHA-1 hash of the script of the heartbeat; empty before the first heartbeat.
     pub heartbeat: String,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Applies the settings that can change without a restart, for connections that are made from now on.
+    /// Applies the settings that can change without a restart, for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         self.resolver.replace(settings);

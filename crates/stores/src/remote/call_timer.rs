@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::breaker::{Breaker, CallResult, Change, Permit};
 use base::time::{Micros, Timestamp};
 
-/// The timer of one call under way, shared by the task that waits for the reply and the task that watches deadlines.
+/// The deadline of one call under way, shared by the task that waits for the reply and the task that watches deadlines.
 #[derive(Debug)]
 pub(crate) struct CallTimer {
     started: Timestamp,
@@ -20,7 +20,7 @@ impl CallTimer {
         CallTimer { started, timeout, failures: AtomicU64::new(0) }
     }
 
-    /// Reports the failures that are due at `now`.
+    /// Records the failures that are due at `now` at the breaker.
     pub fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
         let timeout = self.timeout.0.max(1);
         let due = now.since(self.started).0 / timeout;
@@ -31,13 +31,13 @@ impl CallTimer {
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
-    /// How long until the next failure is due, counted from `now`.
+    /// The time from `now` until the next failure is due.
     pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Reports how the call ended. A call with a late reply has failed, which has already been reported.
+    /// Records the result of the call. A call whose reply came too late has failed, which was recorded before.
     pub fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,

@@ -46,14 +46,14 @@ struct ShortBucket {
     epoch: u64,
 }
 
-/// The time at which a call was sent, and the epoch of the cache.
+/// The time at which a call was sent, with the epoch of the cache at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
     epoch: u64,
 }
 
-/// The cache of short buckets, shared by all workers.
+/// A cache of *short* buckets, which cannot pay at present, shared by all workers.
 #[derive(Debug)]
 pub struct DenyCache {
     short: Cache<BucketKey, ShortBucket>,
@@ -77,24 +77,25 @@ impl DenyCache {
         }
     }
 
-    /// Drops all entries, and those that calls under way would add: a new connection may lead to another server with other
-    /// buckets, and a new configuration may have other numbers.
+    /// Removes all entries, and ignores those that calls under way would add: a new connection may lead to another server with
+    /// other buckets, and a new configuration may have other numbers.
     pub fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The stamp for a call that is about to be sent; `at` is the present time on this process's clock.
+    /// The stamp for a call that is about to be sent. `at` is the present time on this process's clock.
     pub(crate) fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// Drops the entry of a bucket of which a charge has been undone: it holds more than any call sent before `now` has shown.
+    /// Removes the entry of a bucket of which a charge was undone: the bucket holds more than any call sent before `now` has
+    /// shown.
     pub fn forget(&self, key: BucketKey, now: Timestamp) {
         self.undone.add(key, now);
         self.short.remove(&key);
     }
 
-    /// Sets the limits whose entries are valid for a shorter time: other gateways undo charges, which no reply shows.
+    /// Sets the limits whose entries are valid for a shorter time, because other gateways undo charges, which no reply shows.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         self.undoable.store(Arc::new(limits));
     }
@@ -114,7 +115,7 @@ impl DenyCache {
         if !undoable.is_empty() && undoable.contains(&limit) { self.max_age_with_undone } else { MAX_AGE }
     }
 
-    /// Adds a bucket that could not pay its last charge, or could not pay it again.
+    /// Adds a bucket that could not pay its last charge, or could not pay the same charge again.
     pub fn remember(&self, key: BucketKey, state: State, decided: Timestamp, sent: SendStamp) {
         if self.undone.contain(&key, sent.at) {
             return;
@@ -122,7 +123,8 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that the store would refuse; `None` when the store must be asked. `now` is on this process's clock.
+    /// Refuses a plan that the store would refuse; `None` if the store must be asked. `now` is the time on this process's
+    /// clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;

@@ -39,7 +39,7 @@ impl Hooks {
         most
     }
 
-    /// The batch that is about to be sent.
+    /// The batch that is to be sent in place of `batch`.
     pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -48,7 +48,7 @@ impl Hooks {
         batch
     }
 
-    /// How often the charges of a refused request are undone, and after which pause.
+    /// The number of times that the charges of a refused request are undone, and the pause between them.
     pub fn undo(&self) -> (usize, Duration) {
         #[cfg(feature = "test-hooks")]
         {
@@ -63,7 +63,7 @@ impl Hooks {
         (1, Duration::ZERO)
     }
 
-    /// The time from which the refill of an undone charge is counted.
+    /// The time from which on the refill of an undone charge is counted.
     pub fn charged(&self, at: Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneInFull) = self.flaw {
@@ -72,7 +72,7 @@ impl Hooks {
         at
     }
 
-    /// Whether the deny cache drops the levels that a request with undone charges has shown.
+    /// Whether the deny cache removes the levels that a request with undone charges has shown.
     pub(crate) fn drops_undone(&self) -> bool {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneIsKept) = self.flaw {
@@ -81,8 +81,8 @@ impl Hooks {
         true
     }
 
-    /// The stamp under which the levels of a reply enter the deny cache; `None`: they do not. `received` returns the stamp of
-    /// the time at which the reply came.
+    /// The stamp under which the levels of a reply are added to the deny cache; `None` if they are not added. `received`
+    /// returns the stamp of the time at which the reply came.
     pub(crate) fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
@@ -111,7 +111,7 @@ mod flaw {
         Off,
     }
 
-    /// Where requests that cannot be paid yet are refused.
+    /// The place where requests are refused that cannot be paid at present.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
         /// In this process, by the deny cache.
@@ -161,7 +161,8 @@ mod flaw {
         EarlierPeriod,
     }
 
-    /// Combines the requests for the same buckets as the first into one; its answer is sent to all of them.
+    /// Combines the requests that have the same buckets as the first one into a single request, whose answer is sent to all of
+    /// them.
     pub fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();

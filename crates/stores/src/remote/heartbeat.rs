@@ -21,11 +21,11 @@ const BEAT: Duration = Duration::from_secs(2);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The workers of this gateway that are connected to a server. The first of them sends the heartbeats.
+/// The workers of this gateway that are connected to a server. The first one sends the heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
 
-/// One gateway among those that share a store, as one of its workers announces it.
+/// The heartbeats of this gateway, which one of its workers sends to the gateways that share the store.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     worker: Worker,
@@ -36,7 +36,7 @@ pub(crate) struct Heartbeat {
     events: EventSink,
 }
 
-/// Marks a worker as connected while it exists.
+/// Marks a worker as connected, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectedWorker<'h>(&'h Heartbeat);
 
@@ -63,16 +63,16 @@ impl Heartbeat {
         ConnectedWorker(self)
     }
 
-    /// Waits until no earlier worker is connected.
+    /// Waits until no worker with a lower index is connected.
     pub async fn turn(&self) {
         while self.connected.0.lock().first() != Some(&self.worker.0) {
             time::sleep(interval()).await;
         }
     }
 
-    /// Sends heartbeats for as long as the connection lasts and no earlier worker is connected, and returns when the server
-    /// accepts no writes any more, which calls that refuse would not notice. A timeout is not reported: takes on the same
-    /// connection report it.
+    /// Sends heartbeats for as long as the connection lasts and no worker with a lower index is connected. Returns when the
+    /// server no longer accepts writes, which calls that refuse would not notice. A timeout is not reported, because takes on
+    /// the same connection report it.
     pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;

@@ -18,7 +18,7 @@ use base::tls::client::Client;
 pub struct Login {
     pub username: Option<String>,
     pub password: Option<SecretSource>,
-    /// `None`: no TLS.
+    /// The TLS settings. `None`: no TLS.
     pub tls: Option<Arc<Client>>,
 }
 
@@ -26,7 +26,7 @@ pub struct Login {
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub username: Option<String>,
-    /// The password; never empty.
+    /// The password; `None` if there is none. It is never empty.
     pub password: Option<Secret>,
     pub tls: Option<Tls>,
 }
@@ -34,7 +34,7 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// The name that is verified; `None`: the host that is connected to.
+    /// The name that the server's certificate must have. `None`: the host to which the gateway connects.
     pub server_name: Option<ServerName<'static>>,
 }
 
@@ -83,14 +83,14 @@ impl CurrentLogin {
         CurrentLogin { login: ArcSwap::from_pointee(login), reading: Arc::default() }
     }
 
-    /// Replaces the login for new connections; open connections stay.
+    /// Replaces the login for new connections. Open connections are kept.
     pub fn replace(&self, login: &Login) {
         if **self.login.load() != *login {
             self.login.store(Arc::new(login.clone()));
         }
     }
 
-    /// Reads the credentials on another thread than those that serve requests, for at most `most`.
+    /// Reads the credentials, for at most `most`. Files are read on another thread than those that serve requests.
     ///
     /// # Errors
     ///

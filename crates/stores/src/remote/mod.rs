@@ -55,9 +55,9 @@ const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Remote<T> {
-    /// The kind of server.
+    /// The server, by its kind.
     pub transport: Arc<T>,
-    /// Decides while the store gives no answer.
+    /// Decides requests while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
     /// One permit for each connection that has been attempted.
@@ -72,7 +72,7 @@ pub struct Remote<T> {
 }
 
 impl<T: Transport> Remote<T> {
-    /// A store on this kind of server with this number of connections, and with the faults that a test injects.
+    /// Makes a store on this kind of server, with this number of connections. `hooks` are the faults that a test injects.
     pub fn new(
         transport: T,
         settings: Settings,
@@ -85,7 +85,7 @@ impl<T: Transport> Remote<T> {
         Remote::sharing(state, transport, settings, connections, clock, events)
     }
 
-    /// A store that shares its state with other stores.
+    /// Makes a store that shares its state with other stores, as the nodes of a cluster do.
     pub fn sharing(
         shared: StoreState,
         transport: T,
@@ -117,7 +117,7 @@ impl<T: Transport> Remote<T> {
         }
     }
 
-    /// Drives the connection of a worker that has one of its own.
+    /// Drives the connection of a worker, if the worker has its own.
     pub async fn run(&self, worker: Worker) {
         let Some(connection) = self.connections.get(worker.0) else { return };
         let connected = connection.run(&self.first_attempts);
@@ -135,8 +135,8 @@ impl<T: Transport> Remote<T> {
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
-    /// Decides a plan. `Ok(None)`: its client disconnected before it was sent. The answer is awaited for `answer_within`, if
-    /// that is shorter than the store's timeout.
+    /// Decides a plan. `Ok(None)`: the client disconnected before the plan was sent. The answer is awaited for `answer_within`,
+    /// if that is shorter than the store's timeout.
     ///
     /// # Errors
     /// Says why the store has not decided.
@@ -158,7 +158,7 @@ impl<T: Transport> Remote<T> {
         self.query_on(connection, plan, caller, waiting).await
     }
 
-    /// Decides a plan that has already waited for a while.
+    /// Decides a plan, of which a part of the waiting time is already over.
     ///
     /// # Errors
     /// As [`Remote::take`].
@@ -213,12 +213,12 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// The time on the store's clock when this process's clock shows `ours`, by the store's last reply.
+    /// The time of the store's clock at the time `ours` of this process's clock, by the store's last reply.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }
 
-    /// Drops the cached levels: the store is asked about every bucket again.
+    /// Removes the cached levels, so that the store is asked about every bucket again.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }

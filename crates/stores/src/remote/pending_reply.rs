@@ -16,25 +16,25 @@ use base::time::{Clock, Timestamp, timeout_precisely};
 #[derive(Clone, Copy, Debug)]
 pub struct WaitPeriod {
     pub since: Timestamp,
-    /// The end of the wait; `None`: when the store's `timeout` has passed.
+    /// The end of the wait. `None`: when the store's `timeout` has passed.
     pub until: Option<Timestamp>,
 }
 
-/// A request that holds the breaker's permit. Its result is reported to the breaker only if it is a probe: calls are recorded by
-/// their connection.
+/// A request that waits for its answer and holds a permit of the breaker. Only the result of a probe is reported to the breaker
+/// here, because the connection records the results of its calls.
 pub(crate) struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
     pub events: &'r EventSink,
     pub permit: Permit,
-    /// The moment at which the connection that is asked was made.
+    /// The time at which the connection was made to which the request is sent.
     pub connected: Timestamp,
     /// The receiver of the answer; `None` before the request is queued, and after its answer.
     pub result: Option<oneshot::Receiver<TakeResult>>,
 }
 
 impl PendingReply<'_> {
-    /// Waits for the answer, until this moment if there is one.
+    /// Waits for the answer, at most until this moment if there is one.
     ///
     /// # Errors
     /// Says why the store has not decided.

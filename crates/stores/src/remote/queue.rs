@@ -14,7 +14,7 @@ use ledger::charge::Plan;
 /// The time in the queue after which the client's connection is checked.
 const LONG: Micros = Micros(1_000);
 
-/// The answer to a request; `None` if its client had disconnected before it was sent.
+/// The answer to a request; `None` if the client disconnected before the request was sent.
 pub(crate) type TakeResult = Result<Option<TakeReply>, StoreError>;
 
 /// A request that waits for its answer.
@@ -28,7 +28,7 @@ pub(crate) struct PendingTake {
     pub attempt: Attempt,
 }
 
-/// How often a request has been sent. Only one that a call left out, without charging it, is sent again.
+/// The number of times that a request has been sent. Only a request that a call left out, without charging it, is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     First,
@@ -48,8 +48,8 @@ pub struct Queue {
 }
 
 impl PendingTake {
-    /// Returns the request, unless its answer is not needed any more, or its deadline has passed, which is counted in `unsent`.
-    /// The client's connection is checked only if the request has waited long enough for a client to disconnect.
+    /// Returns the request, unless its answer is no longer needed, or its deadline has passed, which `unsent` counts. The
+    /// client's connection is checked only if the request has waited long enough for a client to disconnect.
     pub(crate) fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
@@ -94,7 +94,7 @@ impl Queue {
         self.receiver.len() + self.put_back.len()
     }
 
-    /// Waits for a request, and leaves it in the queue.
+    /// Waits until the queue has a request.
     pub async fn arrival(&mut self) {
         if self.put_back.is_empty() {
             match self.receiver.recv().await {
@@ -105,7 +105,7 @@ impl Queue {
         }
     }
 
-    /// Removes the first request; `None` when the queue is empty.
+    /// Removes and returns the first request; `None` if the queue is empty.
     pub(crate) fn try_next(&mut self) -> Option<PendingTake> {
         self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
     }
@@ -124,7 +124,7 @@ impl Queue {
         Err(Some(since))
     }
 
-    /// Puts requests of a call that did not run before all others.
+    /// Puts the requests of a call that did not run back, before all others.
     pub(crate) fn put_back(&mut self, requests: Vec<PendingTake>) {
         for request in requests.into_iter().rev() {
             self.put_back.push_front(request);
@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// Answers the requests that have waited for `most`. Returns the number of those whose answer was still needed, and the
-    /// moment since which the first of the others has waited.
+    /// time since which the first of the remaining ones has waited.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         loop {

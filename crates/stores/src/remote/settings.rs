@@ -5,9 +5,9 @@ use base::time::Micros;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The longest that a decision waits.
+    /// The longest wait for a decision.
     pub timeout: Micros,
     pub breaker: breaker::Settings,
-    /// The least number of gateways that share the limits.
+    /// The smallest number of gateways among which the limits are shared.
     pub gateways: u64,
 }

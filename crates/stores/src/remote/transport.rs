@@ -89,17 +89,18 @@ pub trait Transport: fmt::Debug + Send + Sync + 'static {
 /// The limits of a call, and of the number of calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallLimits {
-    /// The maximum number of charges in one call, with equal requests counted once.
+    /// The maximum number of charges in one call. Equal requests count once.
     pub charges: usize,
-    /// The maximum number of requests in one call: they are answered together.
+    /// The maximum number of requests in one call, which are answered together.
     pub requests: usize,
-    /// How many calls may be under way at once on one connection, each sent after the other and answered in this order.
+    /// The number of calls that may be under way at once on one connection. They are answered in the order in which they were
+    /// sent.
     pub at_once: usize,
-    /// Whether plans differ in [`Transport::part`].
+    /// Whether plans can differ in [`Transport::part`].
     pub parted: bool,
 }
 
-/// The proof that a new connection gives about its server.
+/// What a new connection proves about its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionProof {
     /// The server decides: all commands of a call were tried.
@@ -111,9 +112,9 @@ pub enum ConnectionProof {
 /// A connection on which calls can be made, and the driver that moves its bytes.
 pub struct DrivenLink<L> {
     pub link: L,
-    /// Moves the bytes; completes with the reason when the connection ends or must be closed.
+    /// Moves the bytes of the connection; completes with the reason when the connection ends or must be closed.
     pub driver: Driver,
-    /// The address of the server, for a store on one server.
+    /// The address of the server, if the store has one server.
     pub server: Option<HostPort>,
 }
 
@@ -127,7 +128,7 @@ pub(crate) type CallReply = SmallVec<[PartReply; 1]>;
 pub struct PartReply {
     /// The number of plans in the part.
     pub plans: usize,
-    /// The decisions, by the server's clock; or the reason why nothing was decided although the connection works.
+    /// The decisions, with the time on the server's clock; or the reason why nothing was decided although the connection works.
     pub reply: Result<Reply, Fault>,
 }
 
@@ -135,13 +136,13 @@ pub struct PartReply {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub now: Timestamp,
-    /// The number of *healed* buckets: their value was not a valid state, and was replaced by that of an empty bucket.
+    /// The number of *healed* buckets: their stored value was not a valid state, and was replaced by that of an empty bucket.
     pub healed: u64,
-    /// One settlement for each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of one
+    /// The settlement of each plan, in the order of the plans. `None` for a plan that was left out, because the numbers of one
     /// of its limits are not valid at `now`: nothing was charged.
     pub settlements: Vec<Option<Settlement>>,
     pub left: Vec<BucketAfterCall>,
-    /// Whether plans have no settlement because the server cannot write; refused plans need no memory.
+    /// Whether plans have no settlement because the server has no memory left to write; plans that are refused need none.
     pub out_of_memory: bool,
 }
 
@@ -150,7 +151,7 @@ pub struct Reply {
 pub struct BucketAfterCall {
     pub key: BucketKey,
     pub state: State,
-    /// Whether the bucket is *short*: it could not pay its last charge, or could not pay it again.
+    /// Whether the bucket is *short*: it could not pay its last charge, or could not pay the same charge again.
     pub short: bool,
     pub reset_after: Micros,
 }
@@ -159,7 +160,7 @@ pub struct BucketAfterCall {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     pub alive: u64,
-    /// The other gateways that announced their configuration.
+    /// The other gateways, as far as they have announced their configuration.
     pub others: Vec<RunningGateway>,
 }
 

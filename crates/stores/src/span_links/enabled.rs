@@ -7,7 +7,7 @@ use crate::error::StoreError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanLinks {
     pub decisions: Vec<SpanLink>,
-    /// The error of the call, including an error that ends the connection, which is reported when the connection ends.
+    /// The error of the call. An error that ends the connection is reported when the connection ends.
     pub error: Option<StoreError>,
 }
 

@@ -30,15 +30,15 @@ const MAX_WARNINGS: usize = 20;
 /// The most nodes that are shown; the metrics have all of them.
 const MAX_NODES: usize = 5;
 
-/// The facts about this process that the page shows.
+/// Facts about this process, for the status page.
 #[derive(Debug)]
 pub struct Instance {
     /// The name of this machine.
     pub host: String,
     pub started: Timestamp,
-    /// The start of the process by the wall clock.
+    /// The time of the process's start by the wall clock.
     pub started_at: Timestamp,
-    /// The bound address of the page, with the port that was chosen.
+    /// The address of the admin listener, with the port that was chosen.
     pub admin: Option<SocketAddr>,
 }
 
@@ -137,7 +137,7 @@ struct Issuer {
     fetched: Option<f64>,
 }
 
-/// The whole document, as JSON.
+/// Makes the whole document, as JSON.
 pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());

@@ -18,7 +18,7 @@ pub struct EndpointRow {
     seconds: f64,
 }
 
-/// The first `most` endpoints, in the order of the file, and how many are left out.
+/// The first `most` endpoints, in the order of the file, and the number of those left out.
 pub fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
     let of_upstreams = snapshot.destinations.upstreams().flat_map(|upstream| {
         upstream.endpoint_reports(now).into_iter().map(|report| EndpointRow {

@@ -67,7 +67,7 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The last hour, the oldest point first; the last point is incomplete.
+/// The data of the last hour, the oldest point first; the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct HourDocument {
     /// In seconds since the start of the gateway: the end of each point, and its length.
@@ -91,7 +91,7 @@ impl History {
         History(Mutex::new(HistoryState { started, read: started, before, points, limits: HashMap::new() }))
     }
 
-    /// Adds a point.
+    /// Adds a point to the history.
     pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
         let mut recorded = self.0.lock();
         let totals = Totals::of(readings);
@@ -104,7 +104,7 @@ impl History {
         recorded.add_limits(rules, readings);
     }
 
-    /// The document of the last hour.
+    /// Makes the document about the last hour.
     pub fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
         let recorded = self.0.lock();
         let unfinished = recorded.point(now, &Totals::of(readings));

@@ -45,7 +45,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 /// How long a document is served again, however many clients ask for it.
 const MAX_AGE: Micros = Micros(500_000);
 
-/// The facts and the history that the page shows and no metric has.
+/// The data of the status page that no metric has.
 #[derive(Debug)]
 pub struct Status {
     instance: Instance,
@@ -54,7 +54,7 @@ pub struct Status {
     hour: Mutex<Option<CachedDocument>>,
 }
 
-/// The documents that the page loads.
+/// The documents that the status page loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
     /// The current numbers.
@@ -70,7 +70,7 @@ struct CachedDocument {
 }
 
 impl Status {
-    /// `admin` is the address of the page.
+    /// Makes the status. `admin` is the address of the admin listener.
     pub fn new(clock: &Clock, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
@@ -114,7 +114,7 @@ impl Status {
         json
     }
 
-    /// Returns `None` if the document could not be made.
+    /// Makes a document; `None` if it could not be made.
     pub async fn document(
         self: &Arc<Status>,
         gateway: &Arc<GatewayState>,
@@ -146,7 +146,7 @@ impl Status {
     }
 }
 
-/// Whether a client accepts HTML; others get a list of paths.
+/// Whether a client accepts HTML; other clients get a list of paths.
 pub fn is_browser(fields: &HeaderMap) -> bool {
     let wanted = fields.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     wanted.flat_map(|value| value.split(',')).any(|range| {

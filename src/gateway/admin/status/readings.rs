@@ -13,7 +13,7 @@ use rules::rule_set::CompiledLimit;
 #[derive(Clone, Copy, Debug)]
 pub struct Readings<'r>(pub &'r Registry);
 
-/// The limit or the denier of a series. The mode is empty where the metric does not have it.
+/// The limit or the denier of a series. The mode is empty if the metric has no such label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LimitName {
     pub policy: String,
@@ -32,21 +32,21 @@ impl LimitName {
     }
 }
 
-/// Samples by size, of all series of a metric together.
+/// The samples of all series of a metric, by size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Histogram {
     pub bounds: &'static [f64],
-    /// How many samples were within each bound, and after them how many there were.
+    /// The number of samples within each bound, and then the number of all samples.
     pub counts: Vec<u64>,
 }
 
-/// A moment in seconds since the epoch.
+/// Converts a moment to seconds since the Unix epoch.
 pub fn date(moment: Timestamp) -> f64 {
     moment.since(Timestamp(0)).seconds()
 }
 
 impl Readings<'_> {
-    /// The sum of a counter over all series, including removed ones.
+    /// The sum of a counter over all series, including those that were removed.
     pub fn total(self, name: &str) -> u64 {
         self.0.total(name)
     }
@@ -56,7 +56,7 @@ impl Readings<'_> {
         self.0.gauges(name).iter().map(|reading| reading.value).sum()
     }
 
-    /// A counter, by one of its labels.
+    /// The values of a counter, by one of its labels.
     pub fn by(self, name: &str, label: &str) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for reading in self.0.counters(name) {
@@ -65,20 +65,20 @@ impl Readings<'_> {
         sums
     }
 
-    /// Gauges, by one of their labels.
+    /// The values of a gauge, by one of its labels.
     pub fn levels(self, name: &str, label: &str) -> HashMap<String, f64> {
         let by_label = |reading: &Reading<f64>| (reading.label(label).to_owned(), reading.value);
         self.0.gauges(name).iter().map(by_label).collect()
     }
 
-    /// A counter, over the series in which two labels have these prefixes.
+    /// The sum of a counter over the series in which two labels have these prefixes.
     pub fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));
         self.0.counters(name).iter().filter(has).map(|reading| reading.value).sum()
     }
 
-    /// A counter, by limit.
+    /// The values of a counter, by limit.
     pub fn by_limit(self, name: &str) -> HashMap<LimitName, u64> {
         let mut sums = HashMap::new();
         for reading in self.0.counters(name) {
@@ -88,7 +88,7 @@ impl Readings<'_> {
         sums
     }
 
-    /// A counter without a mode, by limit and one more label; series with counts alone.
+    /// The values of a counter without a mode, by limit and one more label. Series that are 0 are left out.
     pub fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
         let mut sums: HashMap<_, BTreeMap<_, _>> = HashMap::new();
         for reading in self.0.counters(name).into_iter().filter(|reading| reading.value > 0) {
@@ -114,7 +114,7 @@ impl Readings<'_> {
 }
 
 impl Histogram {
-    /// The bound within which 99 of 100 samples since `before` were, at most the last one; `None` without samples.
+    /// The smallest bound below which 99 of 100 samples since `before` were, at most the last bound; `None` without samples.
     pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));

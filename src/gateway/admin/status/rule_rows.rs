@@ -14,7 +14,7 @@ use rules::rule_set::CompiledLimit;
 /// The shortest window whose end is shown: a shorter one ends while the page is read.
 const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 
-/// One limit, a rule without limits, or, without the name of a rule, the `otherwise: deny` of a policy.
+/// A row of the table: one limit, a rule without limits, or the `otherwise: deny` of a policy, which has no name of a rule.
 #[derive(Debug, Serialize)]
 pub struct Row<'d> {
     policy: &'d str,
@@ -77,7 +77,8 @@ struct LimitCounts {
 
 type Counts = HashMap<LimitName, u64>;
 
-/// The busiest rows, in the order of the file, and the number of rows left out. `now` is by the clock of the store.
+/// The rows with the most requests, in the order of the file, and the number of rows left out. `now` is the time by the clock
+/// of the store.
 pub fn busiest<'d>(
     snapshot: &'d Snapshot,
     readings: Readings<'_>,

@@ -25,9 +25,9 @@ pub struct AskedRequest<'m> {
     /// The address of the client, according to the other proxy.
     pub source: IpAddr,
     pub fields: HeaderMap,
-    /// The extensions of the route's context.
+    /// The extensions of the route's context, as a descriptor.
     pub sent: SentDescriptor<'m>,
-    /// The TLS connection between the client and the other proxy, as far as it is described; `None` if it is not.
+    /// The TLS connection between the client and the other proxy; `None` if the call does not describe it.
     pub tls: Option<TlsIdentity>,
 }
 
@@ -42,7 +42,7 @@ pub enum Unusable {
 }
 
 impl Unusable {
-    /// Completes the sentence that reports the fault.
+    /// The end of the sentence that reports the fault.
     pub const fn what(self) -> &'static str {
         match self {
             Unusable::Request => "attributes.request.http is missing",
@@ -81,7 +81,7 @@ fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsId
     Ok(is_known.then_some(TlsIdentity { server_name, certificate }))
 }
 
-/// Checks that a head is as small as the server of HTTP/1 would accept it: the other proxy may accept more.
+/// Checks that a head is not larger than the HTTP/1 server would accept, because the other proxy may accept more.
 ///
 /// # Errors
 /// Returns the refusal of a request that the listener would not accept either.

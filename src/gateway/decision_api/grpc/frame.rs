@@ -3,10 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// The bytes before a message.
+/// The number of bytes before a message.
 pub const PREFIX: usize = 5;
 
-/// The longest message that is read, in bytes. A body that Envoy sends along with a request is in it.
+/// The length of the longest message that is read, in bytes. It contains the body that Envoy may send along with a request.
 pub const LONGEST: usize = 1 << 20;
 
 /// The reason why a call has no message that can be read.
@@ -44,7 +44,7 @@ pub fn read<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
     M::decode(message).map_err(|_| FrameError::Message)
 }
 
-/// A body with only this message.
+/// Makes a body with only this message.
 pub fn write(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(PREFIX + length);

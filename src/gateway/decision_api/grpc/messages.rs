@@ -22,7 +22,7 @@ pub struct RateLimitRequest {
 pub struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<DescriptorEntry>,
-    /// A limit that the caller sends itself.
+    /// A limit that the caller sends with the descriptor.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<PresenceOnly>,
     /// `google.protobuf.UInt64Value`
@@ -136,7 +136,7 @@ pub struct AttributeContext {
     pub request: Option<RequestAttributes>,
     #[prost(btree_map = "string, string", tag = "10")]
     pub context_extensions: BTreeMap<String, String>,
-    /// Sent with `include_tls_session`.
+    /// The TLS session, which is sent with `include_tls_session`.
     #[prost(message, optional, tag = "12")]
     pub tls_session: Option<TlsSession>,
 }
@@ -145,7 +145,8 @@ pub struct AttributeContext {
 pub struct Peer {
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
-    /// With `include_peer_certificate`: as PEM, in which percent-escapes stand for what a URL cannot have.
+    /// The certificate, which is sent with `include_peer_certificate`: PEM, with percent-escapes for characters that a URL
+    /// cannot have.
     #[prost(string, tag = "5")]
     pub certificate: String,
 }
@@ -153,7 +154,7 @@ pub struct Peer {
 /// `envoy.service.auth.v3.AttributeContext.TLSSession`
 #[derive(Clone, PartialEq, Message)]
 pub struct TlsSession {
-    /// The name that a client has asked for, as bytes: it may not be text.
+    /// The name that a client has asked for, as bytes, because it may not be text.
     #[prost(bytes = "vec", tag = "1")]
     pub sni: Vec<u8>,
 }
@@ -181,17 +182,17 @@ pub struct RequestAttributes {
 pub struct HttpRequest {
     #[prost(string, tag = "2")]
     pub method: String,
-    /// The fields; the values of repeated ones are joined by commas.
+    /// The fields. The values of repeated ones are joined by commas.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub headers: BTreeMap<String, Vec<u8>>,
-    /// The path with the query, as bytes that a client has sent: they may not be text.
+    /// The path with the query, as the bytes that a client has sent, which may not be text.
     #[prost(bytes = "vec", tag = "4")]
     pub path: Vec<u8>,
     #[prost(string, tag = "5")]
     pub host: String,
     #[prost(string, tag = "6")]
     pub scheme: String,
-    /// In place of `headers`, with `encode_raw_headers`: each field as it was sent.
+    /// The fields as they were sent, in place of `headers`, with `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
 }

@@ -41,7 +41,7 @@ fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor)
     AskedDescriptor { sent, hits }
 }
 
-/// The status of each descriptor, in order. `payment` is `None` if no limit was asked.
+/// The status of each descriptor, in order. `payment` is `None` if no limit was checked.
 pub fn statuses(
     rules: &RuleSet,
     payment: Option<&Payment>,

@@ -11,7 +11,7 @@ const MOST_RESETS: u32 = 200;
 /// The frames without content in a period. Pings that measure the connection are some tens in a second.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
-/// The frames of the current period.
+/// Counts the frames of the current period, to detect a flood.
 #[derive(Debug)]
 pub struct FloodLimit {
     began: Timestamp,

@@ -19,7 +19,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// The counts of the frames so far, for the loop of the connection. Every count wraps.
+/// The counts of the frames of a connection, for its loop. Every count wraps around.
 #[derive(Debug, Default)]
 pub struct FrameCounts {
     /// Whether a block of header fields is incomplete.
@@ -39,12 +39,12 @@ pub struct FrameCounts {
 }
 
 impl FrameCounts {
-    /// The number of the block of header fields that is incomplete.
+    /// The number of the header block that is incomplete; `None` if none is.
     pub fn open_block(&self) -> Option<u32> {
         self.in_block.load(Ordering::Relaxed).then(|| self.blocks.load(Ordering::Relaxed))
     }
 
-    /// The number of blocks of header fields that have begun.
+    /// The number of header blocks that have begun.
     pub fn blocks(&self) -> u32 {
         self.blocks.load(Ordering::Relaxed)
     }
@@ -59,7 +59,7 @@ impl FrameCounts {
         self.resets.load(Ordering::Relaxed)
     }
 
-    /// The number of parts of bodies that have begun.
+    /// The number of DATA frames that have begun.
     pub fn data(&self) -> u32 {
         self.data.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl FrameCounts {
     }
 }
 
-/// Finds the heads of frames in the bytes that a client sends, however they are split.
+/// Finds the headers of frames in the bytes that a client sends, however the bytes are split.
 #[derive(Debug)]
 pub struct FrameCounter {
     /// The number of missing bytes of the preface.

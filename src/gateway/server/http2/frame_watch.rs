@@ -16,7 +16,7 @@ use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 /// The number of frames that are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
 
-/// The stream of a connection of HTTP/2.
+/// The stream of an HTTP/2 connection, whose frames are counted.
 #[derive(Debug)]
 pub struct FrameWatch {
     inner: Stream,
@@ -29,7 +29,7 @@ pub struct FrameWatch {
 }
 
 impl FrameWatch {
-    /// Watches `inner`, of which `prefix` has been read already.
+    /// Makes a stream of `inner`, of which `prefix` has already been read.
     pub fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
         let counter = FrameCounter::default();
         let counts = Arc::clone(counter.counts());

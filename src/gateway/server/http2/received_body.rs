@@ -23,7 +23,7 @@ const JOINED: usize = 16 << 10;
 #[derive(Debug)]
 pub struct ReceivedBody(Arc<Mutex<State>>);
 
-/// The body of one request, for the loop of its connection. Empty once it has no reader any more.
+/// The body of one request, for the loop of its connection. The reference is dead once the body has no reader.
 #[derive(Debug)]
 pub struct WaitingBody(Weak<Mutex<State>>);
 
@@ -82,18 +82,19 @@ impl ReceivedBody {
         self.0.lock().stream.poll_trailers(cx)
     }
 
-    /// Takes the arrived parts out of the h2 crate, and wakes the task when more arrive. Their window stays used.
+    /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more arrive. Their flow-control window
+    /// stays used.
     pub fn poll_take_out(&self, cx: &mut Context<'_>) {
         self.0.lock().take_out(cx);
     }
 
-    /// The bytes that are held here.
+    /// The number of bytes that are held here.
     pub fn held(&self) -> usize {
         let state = self.0.lock();
         state.small.len() + state.waiting.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether the whole body is known to have been read, without reading on.
+    /// Whether the whole body is known to have been read, without reading further.
     pub fn is_at_end(&self) -> bool {
         let state = self.0.lock();
         state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()
@@ -106,7 +107,7 @@ impl WaitingBody {
         self.0.strong_count() > 0
     }
 
-    /// Takes the arrived parts out of the h2 crate, for the reader.
+    /// Takes the parts that have arrived out of the h2 crate, for the reader.
     pub fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();

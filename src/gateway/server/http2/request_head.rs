@@ -19,7 +19,7 @@ const FIELD_LINE: usize = ": \r\n".len();
 /// The separator of the cookies in one field.
 const COOKIE_SEPARATOR: &str = "; ";
 
-/// Checks a head, whose size is that of the same head in HTTP/1.1, and returns the length of the body, if the head states it.
+/// Checks a head, whose size is that of the same head in HTTP/1.1, and returns the length of the body if the head states it.
 /// `is_extra_method` is called only with a method that is not registered.
 ///
 /// # Errors

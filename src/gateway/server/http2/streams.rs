@@ -61,14 +61,14 @@ impl Streams {
         Timestamp(self.0.ended.load(Ordering::Relaxed))
     }
 
-    /// Wakes the task when the last stream ends. Called only for the few connections that wait for that.
+    /// Wakes the task when the last stream ends. Called only for the few connections that wait for this.
     pub fn wake_at_end(&self, waker: &Waker) {
         *self.0.waker.lock() = Some(waker.clone());
         self.0.is_awaited.store(true, Ordering::Release);
     }
 
-    /// Counts a stream, and counts it as its client's, which may have `most` besides one for each of its connections. `None`:
-    /// any number.
+    /// Counts a stream, also for its client, which may have `most` in addition to one for each of its connections. `None`: any
+    /// number.
     ///
     /// # Errors
     /// When its client already has as many as it may. The stream is counted all the same, for its response.
@@ -105,7 +105,7 @@ impl StreamGuard {
         &self.streams.0.handle
     }
 
-    /// A timer of a stream that has ended, still set, or a new one.
+    /// A timer: one of a stream that has ended, still set, or a new one.
     pub fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

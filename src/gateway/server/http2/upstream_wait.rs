@@ -19,13 +19,13 @@ pub struct UpstreamWait {
 }
 
 impl UpstreamWait {
-    /// Restarts the wait, because the upstream has sent something, or taken something.
+    /// Restarts the wait, because the upstream has sent or accepted something.
     pub fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
-    /// Ready when the upstream has been waited for as long as `timeout`. The first poll after a restart begins the wait.
+    /// Ready when the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
     pub fn poll(&mut self, timeout: Micros, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let clock = stream.clock();
         let since = *self.since.get_or_insert_with(|| clock.now());
@@ -34,7 +34,7 @@ impl UpstreamWait {
         self.grace.poll(cx)
     }
 
-    /// Returns the timer at the end of the stream.
+    /// Gives the timer back at the end of the stream.
     pub fn end(&mut self, stream: &StreamGuard) {
         if let Some(timer) = self.timer.take() {
             stream.return_timer(timer);

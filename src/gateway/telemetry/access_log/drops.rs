@@ -35,7 +35,7 @@ impl DropCounter {
         DropCounter { counter, events, unreported: Mutex::default(), reporting: AtomicBool::new(false) }
     }
 
-    /// Counts lines that were dropped because of this error; 0 if there was nothing to write yet.
+    /// Counts lines that were dropped because of this error. `lines` is 0 if there was nothing to write yet.
     pub fn add(&self, lines: u64, error: &dyn Display) {
         self.counter.increment(lines);
         let mut unreported = self.unreported.lock();

@@ -30,7 +30,7 @@ const MAX_IDLE_BUFFER: usize = 1 << 20;
 /// How long a process that exits waits for unwritten lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The writers of a process.
+/// The access logs of a process.
 #[derive(Debug)]
 pub struct AccessLogs {
     dropped: Arc<DropCounter>,
@@ -39,7 +39,7 @@ pub struct AccessLogs {
 }
 
 impl AccessLogs {
-    /// Makes the access logs; `dropped` counts lines.
+    /// Makes the access logs. `dropped` counts the lines that are not written.
     pub fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
         AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
@@ -52,7 +52,8 @@ impl AccessLogs {
         sink::open(to).map(drop)
     }
 
-    /// A writer to this destination. If it cannot be opened, that is reported, and tried again with every line.
+    /// Makes a writer to this destination. If the destination cannot be opened, this is reported, and opening is tried again
+    /// with every line.
     pub fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
@@ -68,12 +69,12 @@ impl AccessLogs {
         Writer { queue, dropped: Arc::clone(&self.dropped) }
     }
 
-    /// Reopens files at their current paths.
+    /// Reopens the files at their paths, after a rotation.
     pub fn reopen(&self) {
         self.living().iter().for_each(|queue| queue.reopen());
     }
 
-    /// Waits until all lines are written, or for `FLUSH_TIMEOUT`.
+    /// Waits until all lines are written, but not longer than `FLUSH_TIMEOUT`.
     pub fn finish(&self) {
         self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
@@ -109,7 +110,7 @@ fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
     }
 }
 
-/// The part of a writer to which requests write.
+/// The end of a log's queue to which requests write.
 #[derive(Debug)]
 pub struct Writer {
     queue: Arc<Queue>,

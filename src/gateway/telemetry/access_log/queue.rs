@@ -48,8 +48,8 @@ impl Queue {
         true
     }
 
-    /// Moves all lines into `lines`, which is empty, when there are enough to write. Returns whether files must be reopened
-    /// first, or `None` when no more lines will follow. Lines that were taken before count as written.
+    /// Waits until there are enough lines to write, and moves all lines into `lines`, which is empty. Returns whether files
+    /// must be reopened first; `None` if no more lines will follow. The lines that were taken before count as written.
     pub fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
@@ -69,13 +69,13 @@ impl Queue {
         Some(std::mem::take(&mut waiting.reopen))
     }
 
-    /// Makes the writer reopen files before the next line.
+    /// Makes the writer reopen files before it writes the next line.
     pub fn reopen(&self) {
         self.waiting.lock().reopen = true;
         self.work.notify_one();
     }
 
-    /// Waits until everything is written, for `timeout` at most.
+    /// Waits until everything is written, at most for `timeout`.
     pub fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
         waiting.finishing = true;

@@ -10,12 +10,12 @@ use base::time::{Clock, Micros, Timestamp};
 use decision::access_log_line::{Kind, Line, LoggedAttempt, Origin};
 use decision::reason::Reason;
 
-/// The end of a request.
+/// The values of a request that has ended, for its log line.
 #[derive(Debug)]
 pub struct RequestEnd<'a> {
     pub kind: Kind,
     pub request_id: &'a HeaderValue,
-    /// The name of its route.
+    /// The name of the request's route.
     pub route: &'a str,
     pub method: &'a str,
     pub code: u16,
@@ -24,26 +24,27 @@ pub struct RequestEnd<'a> {
     pub upstream: Option<Micros>,
     /// The endpoint of the last attempt.
     pub endpoint: Option<&'a EndpointAddress>,
-    /// The attempts before it.
+    /// The attempts before the last one.
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
     pub response_bytes: usize,
-    /// The reason why the gateway has ended it early, if it has.
+    /// The reason why the gateway ended the request early; `None` if it did not.
     pub detail: Option<&'static str>,
 }
 
 impl<'a> RequestEnd<'a> {
-    /// The arrival of the head of a request that has just ended: by the wall clock, as in other logs of this machine.
+    /// The time at which the request head arrived, for a request that has just ended: by the wall clock, as in other logs of
+    /// this machine.
     pub fn began(&self, clock: &Clock) -> Timestamp {
         Timestamp(clock.wall().0.saturating_sub(self.duration.0))
     }
 
-    /// The line of a request whose head could not be read, and which was not decided.
+    /// The log line of a request whose head could not be read, and about which nothing was decided.
     pub fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
         Line { reason: reason.map(|reason| reason.name().into()), ..self.line(self.began(clock)) }
     }
 
-    /// The fields that every line has.
+    /// The log line with the fields that every line has.
     pub fn line(&self, began: Timestamp) -> Line<'a> {
         Line {
             time: began,

@@ -30,7 +30,7 @@ struct TornLine {
     length: u64,
 }
 
-/// Lines that were not written.
+/// The error with the number of lines that were not written.
 #[derive(Debug)]
 pub struct UnwrittenLines {
     pub lines: u64,
@@ -60,7 +60,7 @@ impl Sink {
         Sink { to, file: None, torn: None }
     }
 
-    /// Opens the destination, or the file that is now at its path.
+    /// Opens the destination again: the file that is now at its path.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -76,7 +76,7 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines, all or as many as fit.
+    /// Writes whole lines, as many as there is room for.
     ///
     /// # Errors
     /// Some lines were not written; the error says how many.

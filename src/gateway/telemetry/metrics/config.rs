@@ -31,7 +31,7 @@ impl ConfigMetrics {
         }
     }
 
-    /// Records which configuration is in force from now on.
+    /// Records that this configuration is in force.
     pub fn loaded(&self, hash: &str, clock: &Clock) {
         self.in_force(File::Config);
         self.loaded.set(clock.wall().since(Timestamp(0)).seconds());
@@ -51,19 +51,19 @@ impl ConfigMetrics {
         self.last_reload.set(0.0);
     }
 
-    /// Notes that one of several such files is still invalid, although another one has come into force.
+    /// Notes that one of several files of this kind is still invalid, although another one has come into force.
     pub fn remains_invalid(&self, file: File) {
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
-    /// Notes that the file is the one in force.
+    /// Notes that the content of the file is in force.
     pub fn in_force(&self, file: File) {
         self.status.set(file, FileState::InForce);
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
-    /// Adds `tollgate_config_info` to the rendered metrics. It has one series, of the configuration in force.
+    /// Adds `tollgate_config_info` to the rendered metrics, with a single series for the configuration in force.
     pub fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }

@@ -7,7 +7,7 @@ use crate::gateway::telemetry::labels::DecisionResult;
 use request::door::Door;
 use stores::{Settings, Source};
 
-/// The decisions at one door.
+/// The counters of the decisions for requests that arrive in one way.
 #[derive(Debug)]
 pub struct DoorDecisions {
     allowed: Counter,
@@ -25,7 +25,7 @@ pub struct DecisionMetrics {
 }
 
 impl DoorDecisions {
-    /// Makes the counters of a door, which exist from now on.
+    /// Makes the counters for requests that arrive in this way. Their series exist from now on.
     pub fn new(door: Door, registry: &Registry) -> DoorDecisions {
         let labels = |result| [("result", result), ("door", door.name())];
         let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
@@ -48,22 +48,22 @@ impl DoorDecisions {
     }
 }
 
-/// The counters of the door `rls`, besides decisions.
+/// The counters of descriptors and hits at the door `rls`, in addition to those of decisions.
 #[derive(Debug)]
 pub struct RateLimitMetrics {
     pub decisions: DoorDecisions,
-    /// Descriptors with a limit, or that a rule denied.
+    /// Descriptors that have a limit, or that a rule denied.
     pub limited: Counter,
     /// Descriptors for which no limit was found.
     pub unlimited: Counter,
-    /// Limits that the caller sends itself, which are ignored.
+    /// Limits that a caller sends with its call, which are ignored.
     pub ignored_limits: Counter,
-    /// Hits that a call gives back, which are ignored.
+    /// Negative hits, with which a call would give back, and which are ignored.
     pub ignored_refunds: Counter,
 }
 
 impl RateLimitMetrics {
-    /// Makes the counters, which exist from now on.
+    /// Makes the counters. Their series exist from now on.
     pub fn new(registry: &Registry) -> RateLimitMetrics {
         let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
         let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);

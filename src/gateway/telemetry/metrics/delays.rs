@@ -6,11 +6,11 @@ use super::registry::Registry;
 
 #[derive(Debug)]
 pub struct DelayMetrics {
-    /// The number of requests that wait now.
+    /// The number of requests that wait at present.
     pub waiting: Gauge,
-    /// How long requests waited that went on.
+    /// The duration of the waits after which requests were forwarded.
     pub waited: Histogram,
-    /// The number of requests whose clients disconnected while they waited.
+    /// The number of requests whose client disconnected during the wait.
     pub left: Counter,
 }
 

@@ -10,7 +10,7 @@ use base::time::Timestamp;
 
 const DURATION: &str = "tollgate_endpoint_request_duration_seconds";
 
-/// Adds the series of the endpoints of these upstreams to the current recorder. Returns the text of metrics for which the
+/// Adds the series of the endpoints of these upstreams to the current recorder. Returns the text of those metrics for which the
 /// recorder has no type.
 pub fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
     let mut durations = String::new();

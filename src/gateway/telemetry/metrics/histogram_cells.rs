@@ -8,7 +8,7 @@ use metrics::{HistogramFn, Key};
 /// The units of a histogram's sum in one unit of its samples: microseconds in a second.
 const SUM_UNITS: f64 = 1e6;
 
-/// The cells of one histogram.
+/// The cells that hold the counts of one histogram.
 #[derive(Debug)]
 pub struct HistogramCells {
     /// The bounds, in ascending order.
@@ -19,7 +19,7 @@ pub struct HistogramCells {
     sum: AtomicU64,
 }
 
-/// The samples of a histogram: its bounds, and the number of samples within each; at the end, the number of all samples.
+/// The samples of a histogram: its bounds, the number of samples within each bound, and the number of all samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     pub bounds: &'static [f64],
@@ -44,7 +44,7 @@ impl HistogramCells {
         Samples { bounds: self.bounds, counts: self.counts.iter().map(&mut cumulative).collect() }
     }
 
-    /// Writes its lines. Labels of histograms are from closed lists or host names, and need no escaping.
+    /// Writes the lines of the histogram. Labels of histograms come from closed lists or are host names, and need no escaping.
     pub fn write(&self, text: &mut String, name: &str, key: &Key) {
         let samples = self.samples();
         let labels: String = key.labels().map(|label| format!("{}=\"{}\",", label.key(), label.value())).collect();

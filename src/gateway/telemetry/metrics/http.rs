@@ -12,16 +12,16 @@ use stores::Settings;
 
 use crate::gateway::runtime::response_buffers::BufferMetrics;
 
-/// The errors of HTTP/2 clients that belong to no request.
+/// The counters of faults by HTTP/2 clients that belong to no request.
 #[derive(Debug)]
 pub struct Http2Errors {
-    /// Streams whose heads HTTP/2 itself forbids, or that exceeded the number of streams.
+    /// Streams with a head that HTTP/2 forbids, or that exceeded the allowed number of streams.
     pub stream: Counter,
     /// Connections that ended because their client violated the protocol.
     pub connection: Counter,
     /// Connections that were closed because of too many frames without requests.
     pub flood: Counter,
-    /// Connections that were closed because a block of header fields was not complete in time.
+    /// Connections that were closed because a header block was not complete in time.
     pub header_timeout: Counter,
 }
 
@@ -46,12 +46,12 @@ impl HttpMetrics {
         self.refused.increment(&reason);
     }
 
-    /// The open connections of a listener that speak this protocol.
+    /// The gauge of open connections of a listener with this protocol.
     pub fn connections(&self, listener: &str, protocol: &str) -> Gauge {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
-    /// The counters for listeners with HTTP/2; without such a listener there are no series.
+    /// The counters for a listener with HTTP/2; without such a listener there are no series.
     pub fn http2_errors(&self, listener: &str) -> Http2Errors {
         let counter =
             |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
@@ -63,7 +63,7 @@ impl HttpMetrics {
         }
     }
 
-    /// Connections of a listener with `decide` that were closed because their peer may not ask.
+    /// The counter of connections to a listener with `decide` that were closed because their peer may not ask.
     pub fn decision_connections_closed(&self, listener: &str) -> Counter {
         self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
     }
@@ -82,7 +82,7 @@ impl HttpMetrics {
         HandshakeMetrics::new(&self.registry)
     }
 
-    /// Connections of a listener that did not begin with a valid PROXY protocol header.
+    /// The counter of connections to a listener that did not begin with a valid PROXY protocol header.
     pub fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
         self.registry.counter("tollgate_proxy_protocol_errors_total", &[("listener", listener), ("kind", kind)])
     }

@@ -14,7 +14,7 @@ use rules::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use rules::rule_set::{CompiledLimit, RuleSet};
 use stores::{Settings, StoreError};
 
-/// The handles of one limit.
+/// The metrics of one limit.
 #[derive(Debug)]
 pub struct LimitMetrics {
     pub requests: Counter,
@@ -24,7 +24,7 @@ pub struct LimitMetrics {
     pub near_limit: Counter,
     /// Requests refused by `on_store_failure: deny` while the store was unavailable.
     pub unavailable: Counter,
-    /// How the numbers of requests were read; empty for a limit whose numbers are all in the file.
+    /// The results of reading numbers from credentials; empty for a limit whose numbers are all in the file.
     pub claimed_numbers: CountersBy<ClaimResult>,
     /// Decisions without the store; empty for a limit that is never decided without it: a shadow, or one whose buckets are in
     /// this process.
@@ -34,8 +34,8 @@ pub struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// The handles of every limit of a rule set, in its order. Every series that can ever count exists from here on, at 0;
-    /// the other handles count nothing.
+    /// Makes the metrics of every limit of a rule set, in its order. Series that can ever count exist from now on, at 0; the
+    /// other handles count nothing.
     pub fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
@@ -61,8 +61,8 @@ impl LimitMetrics {
         metrics
     }
 
-    /// One counter for each policy, in their order, of the requests that matched no rule of it. If a policy denies these, its
-    /// counter is not exported.
+    /// Makes a counter for each policy, in their order, of the requests that none of its rules matched. For a policy that
+    /// denies such requests the counter is not exported.
     pub fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let unmatched = |policy: &Policy| match policy.otherwise {
             Otherwise::Allow => series.counter("rate_limiter_unmatched_total", &[("policy", &*policy.name)]),
@@ -71,7 +71,7 @@ impl LimitMetrics {
         rules.source().policies.iter().map(unmatched).collect()
     }
 
-    /// One counter for each rule or policy that may deny requests, by [`rules::denier::DenierId`].
+    /// Makes a counter for each rule or policy that may deny requests, by [`rules::denier::DenierId`].
     pub fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
@@ -117,7 +117,7 @@ impl LimitMetrics {
         }
     }
 
-    /// The actions taken at the limit without the store since the last call.
+    /// The actions that this limit took without the store, since the last call.
     pub fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
         let done = match self.done_without_store.load(Ordering::Relaxed) {
             0 => 0,
@@ -126,7 +126,7 @@ impl LimitMetrics {
         OnStoreFailure::ALL.into_iter().filter(move |action| done & bit(*action) != 0)
     }
 
-    /// Counts an action taken without the store, with its cause.
+    /// Counts an action that was taken without the store, with its cause.
     pub fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
         // Written once in a second, not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {

@@ -39,7 +39,7 @@ use base::time::Timestamp;
 use registry::Registry;
 use stores::Settings;
 
-/// Every handle of the process.
+/// All metrics of the process.
 pub struct Metrics {
     pub registry: Arc<Registry>,
     pub http: Arc<HttpMetrics>,
@@ -47,9 +47,9 @@ pub struct Metrics {
     pub delays: DelayMetrics,
     pub tokens: TokenMetrics,
     pub config: ConfigMetrics,
-    /// Buckets held in this process.
+    /// The number of buckets that this process holds.
     pub buckets: Gauge,
-    /// Buckets evicted although something was spent.
+    /// The number of buckets that were evicted although something was spent in them.
     pub evicted: Counter,
     pub access_log_dropped: Counter,
     pub admin_connections_closed: Counter,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// The handles of a process whose buckets are in this store. Series of events that it cannot have do not exist.
+    /// Makes the metrics of a process with this store. There are no series for events that cannot happen.
     pub fn new(store: &Settings) -> Metrics {
         let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
@@ -83,7 +83,7 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`, with the state of the endpoints of these upstreams.
+    /// The text of `/metrics`, with the states of the endpoints of these upstreams.
     pub fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
         self.registry.render(|| {
             self.process.describe();

@@ -25,14 +25,14 @@ pub struct Registry {
     series: Mutex<SeriesTable>,
 }
 
-/// Makes the handles of one configuration. Their series are removed when a reload has removed their rule, policy or issuer.
+/// Makes the metrics of one configuration. Their series are removed after a reload has removed their rule, policy or issuer.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigSeries<'r> {
     registry: &'r Registry,
     lifetime: Lifetime,
 }
 
-/// The value of a series, with its labels.
+/// The value of a series at present, with its labels.
 #[derive(Debug)]
 pub struct Reading<V> {
     key: Key,
@@ -40,40 +40,40 @@ pub struct Reading<V> {
 }
 
 impl<V> Reading<V> {
-    /// The value of a label, or an empty string if there is no such label.
+    /// The value of a label; an empty string if there is no such label.
     pub fn label(&self, name: &str) -> &str {
         self.key.labels().find(|label| label.key() == name).map_or("", Label::value)
     }
 }
 
 impl Registry {
-    /// The counter with these labels, which exists from now on.
+    /// The counter with these labels. Its series exists from now on.
     pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.make_counter(Lifetime::Process, name, labels)
     }
 
-    /// The gauge with these labels, which exists from now on.
+    /// The gauge with these labels. Its series exists from now on.
     pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.make_gauge(Lifetime::Process, name, labels)
     }
 
-    /// The histogram with these labels, which exists from now on. Its bounds are in the list of metrics.
+    /// The histogram with these labels. Its series exists from now on. Its bounds are in the list of metrics.
     pub fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.make_histogram(Lifetime::Process, name, labels)
     }
 
-    /// The handles of the configuration with this number. Of two configurations, the later one has the higher number.
+    /// Returns what makes the metrics of the configuration with this number. A later configuration has a higher number.
     pub fn of_config(&self, number: u32) -> ConfigSeries<'_> {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
-    /// Notes that a reload has put the configuration with this number in force: series that only earlier ones have are scraped
-    /// twice more, and then forgotten.
+    /// Notes that a reload has put the configuration with this number in force. Series that only earlier configurations have
+    /// are shown in two more scrapes, and then forgotten.
     pub fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);
     }
 
-    /// Removes the series with this label: counters are scraped twice more, other series are forgotten at once.
+    /// Removes the series with this label: counters are shown in two more scrapes, other series are forgotten at once.
     pub fn forget(&self, label: &str, value: &str) {
         self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
     }
@@ -102,7 +102,7 @@ impl Registry {
         }
     }
 
-    /// Every series of a counter.
+    /// All series of a counter.
     pub fn counters(&self, name: &str) -> Vec<Reading<u64>> {
         self.readings(name, |cells| match cells {
             Cells::Counter(cell) => Some(cell.load(Ordering::Relaxed)),
@@ -120,7 +120,7 @@ impl Registry {
         counts.sum::<u64>() + series.forgotten(name)
     }
 
-    /// Every series of a gauge.
+    /// All series of a gauge.
     pub fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
         self.readings(name, |cells| match cells {
             Cells::Gauge(cell) => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
@@ -128,7 +128,7 @@ impl Registry {
         })
     }
 
-    /// Every series of a histogram.
+    /// All series of a histogram.
     pub fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
         self.readings(name, |cells| match cells {
             Cells::Histogram(cells) => Some(cells.samples()),
@@ -141,8 +141,8 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// Every series in Prometheus' text format, with those that `collect` adds through the `metrics` crate or returns as text.
-    /// This counts as a scrape: removed series are forgotten after two.
+    /// All series in Prometheus' text format, and those that `collect` adds through the `metrics` crate or returns as text.
+    /// This counts as a scrape: removed series are forgotten after two scrapes.
     pub fn render(&self, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
         let scraped = self.series.lock().scrape();
@@ -178,22 +178,22 @@ impl Registry {
 }
 
 impl ConfigSeries<'_> {
-    /// The counter with these labels, which exists from now on.
+    /// The counter with these labels. Its series exists from now on.
     pub fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.registry.make_counter(self.lifetime, name, labels)
     }
 
-    /// The gauge with these labels, which exists from now on.
+    /// The gauge with these labels. Its series exists from now on.
     pub fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.registry.make_gauge(self.lifetime, name, labels)
     }
 
-    /// The histogram with these labels, which exists from now on.
+    /// The histogram with these labels. Its series exists from now on.
     pub fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.registry.make_histogram(self.lifetime, name, labels)
     }
 
-    /// Keeps for this configuration the existing series of a metric whose label has one of these values.
+    /// Keeps the existing series of a metric for this configuration, if their label has one of these values.
     pub fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
         self.registry.series.lock().renew(name, self.lifetime, |key| {
             key.labels().any(|known| known.key() == label && values.contains(known.value()))

@@ -10,8 +10,8 @@ use crate::gateway::telemetry::labels::{METHODS, Origin};
 const CODES: usize = 100;
 const CLASSES: usize = 5;
 
-/// One counter for each method, code and origin, made when it is first needed and found by its index. The counters of one
-/// method, class and origin form one block: most routes have few blocks.
+/// The counters of responses, one for each method, code and origin. Each is made when it is first needed, and found by its
+/// index. The counters of one method, class and origin form one block, because most routes need few blocks.
 #[derive(Debug)]
 pub struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 
@@ -30,7 +30,7 @@ impl Default for ResponseCounts {
 }
 
 impl ResponseCounts {
-    /// The counter of responses with these labels; `new` makes it when it is first needed.
+    /// The counter of responses with these labels. `new` makes it when it is first needed.
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
     pub fn counter(
         &self,

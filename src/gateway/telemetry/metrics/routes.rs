@@ -12,7 +12,7 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 /// The metric of responses, whose series are made when they are first needed.
 pub const RESPONSES: &str = "tollgate_http_requests_total";
 
-/// The handles of one route.
+/// The metrics of one route.
 #[derive(Debug)]
 pub struct RouteMetrics {
     registry: Arc<Registry>,
@@ -65,7 +65,7 @@ impl RouteMetrics {
     }
 }
 
-/// The handles of one upstream.
+/// The metrics of one upstream.
 #[derive(Debug)]
 pub struct UpstreamMetrics {
     /// The duration of requests at the upstream, in seconds.

@@ -16,7 +16,7 @@ const SCRAPES: u8 = 2;
 /// The number of removed series that wait for scrapes even if the configuration has fewer: so an empty one forgets none at once.
 const WAITING: usize = 200;
 
-/// Every series, by the name of its metric and its labels.
+/// All series, by the name of their metric and their labels.
 #[derive(Debug, Default)]
 pub struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
@@ -32,7 +32,7 @@ struct Series {
     lifetime: Lifetime,
 }
 
-/// The cells of a series. Handles count into the same cells, and may do so after the series was forgotten.
+/// The cells that hold the value of a series. Handles count into the same cells, and may do so after the series was forgotten.
 #[derive(Clone, Debug)]
 pub enum Cells {
     Counter(Arc<AtomicU64>),
@@ -54,7 +54,7 @@ pub enum Lifetime {
 }
 
 impl SeriesTable {
-    /// The cells of a series, which exists from now on. A removed series that has not been forgotten continues.
+    /// The cells of a series, which exists from now on. If it was removed but not yet forgotten, its count continues.
     pub fn get_or_add(
         &mut self,
         name: &'static str,
@@ -70,7 +70,7 @@ impl SeriesTable {
         &series.cells
     }
 
-    /// Keeps the series of a metric for which `stays` holds in this configuration too.
+    /// Keeps the series of a metric for which `stays` returns true, for this configuration.
     pub fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
         for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
             if series.lifetime != Lifetime::Process && stays(key) {
@@ -84,12 +84,12 @@ impl SeriesTable {
         self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))
     }
 
-    /// The sum of the forgotten series of a counter.
+    /// The sum of those series of a counter that were forgotten.
     pub fn forgotten(&self, name: &str) -> u64 {
         self.forgotten.get(name).copied().unwrap_or_default()
     }
 
-    /// Every series, those of one metric together. Forgets removed series that have been shown for the last time.
+    /// All series, with those of one metric together. Forgets removed series that have been shown often enough.
     pub fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
         let all = self.by_name.iter().flat_map(|(name, by_labels)| {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
@@ -105,7 +105,10 @@ impl SeriesTable {
         all
     }
 
-    /// Notes that the configuration with this number has come into force: removes the series that it does not have.
+    /// Notes that the configuration with this number has come into force: removes the series that only earlier ones have.
+    ///
+    /// Of the series that earlier reloads removed and that have not been scraped twice since then, the newest are kept: as many
+    /// as there are in force, or [`WAITING`].
     ///
     /// Of the series that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
     /// force, or [`WAITING`].
@@ -134,8 +137,8 @@ impl SeriesTable {
         self.retain(|_, _, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    /// Removes the series for which `goes` holds: counters stay for two scrapes, other series are forgotten at once, since their
-    /// state no longer exists.
+    /// Removes the series for which `goes` returns true. Counters are kept for two scrapes; other series are forgotten at once,
+    /// because the state that they describe no longer exists.
     pub fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
         let by = self.config;
         let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });

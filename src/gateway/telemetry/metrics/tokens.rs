@@ -23,7 +23,7 @@ impl TokenMetrics {
         self.verifications.increment(&result);
     }
 
-    /// The moment at which the keys of an issuer were last fetched, in seconds since the epoch; 0: never.
+    /// The gauge for the time at which the keys of an issuer were last fetched, in seconds since the Unix epoch; 0 if never.
     pub fn keys_fetched(issuer: &str, series: ConfigSeries<'_>) -> Gauge {
         series.gauge("tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)])
     }

@@ -12,12 +12,12 @@ use base::time::{Clock, Timestamp};
 use config::Config;
 use stores::{Caller, Event};
 
-/// The settings of traces from the environment: none, in this build.
+/// The settings of traces: none, in a build without traces.
 #[derive(Debug)]
 pub struct TraceSettings;
 
 impl TraceSettings {
-    /// Warns if the environment names a collector, which will get nothing.
+    /// Warns if the environment names a collector, because nothing will be sent to it.
     ///
     /// # Errors
     /// Never.
@@ -35,7 +35,7 @@ impl TraceSettings {
 pub struct Tracer;
 
 impl Tracer {
-    /// A tracer that traces nothing.
+    /// Makes a tracer that traces nothing.
     ///
     /// # Errors
     /// Never.

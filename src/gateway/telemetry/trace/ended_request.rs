@@ -7,26 +7,26 @@ use std::net::SocketAddr;
 use crate::gateway::telemetry::labels::UpstreamError;
 use decision::access_log_line::Line;
 
-/// A request that has ended.
+/// What spans say about a request that has ended.
 #[derive(Debug)]
 pub struct EndedRequest<'r> {
     pub line: Line<'r>,
-    /// Of its connection: `http` or `https`.
+    /// The scheme of the connection: `http` or `https`.
     pub scheme: &'static str,
-    /// The local address of its connection.
+    /// The local address of the connection.
     pub server: Option<SocketAddr>,
-    /// The call to the upstream; `None`: the request was not let through.
+    /// The call to the upstream. `None`: the request was not forwarded.
     pub upstream: Option<UpstreamCall<'r>>,
 }
 
-/// The call to the upstream of a request that was let through.
+/// The call to the upstream, for a request that was forwarded.
 #[derive(Clone, Debug)]
 pub struct UpstreamCall<'r> {
     /// The host: a name, an address, or the path of a socket.
     pub host: Cow<'r, str>,
-    /// `None` for a socket.
+    /// The port; `None` for a Unix domain socket.
     pub port: Option<u16>,
-    /// The status of the upstream's response, if one has been sent on.
+    /// The status of the upstream's response, if it was forwarded.
     pub status: Option<u16>,
     pub error: Option<UpstreamError>,
 }

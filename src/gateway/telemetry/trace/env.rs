@@ -10,7 +10,7 @@ pub struct Variables<'v> {
     wrong: Vec<String>,
 }
 
-/// A variable that is set.
+/// An environment variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variable {
     pub name: &'static str,
@@ -22,7 +22,7 @@ impl Variables<'_> {
         Variables { read, wrong: Vec::new() }
     }
 
-    /// The first of these variables that is set. An empty one counts as not set, as OpenTelemetry specifies.
+    /// The first of these variables that is set. An empty variable counts as not set, as OpenTelemetry specifies.
     pub fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
@@ -52,7 +52,7 @@ impl Variables<'_> {
         }
     }
 
-    /// A number within bounds, or `otherwise` if the variable is not set.
+    /// Reads a number within bounds; `otherwise` if the variable is not set.
     pub fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
     where
         N: FromStr + PartialOrd + std::fmt::Display,
@@ -62,7 +62,7 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
     }
 
-    /// A duration, which the variable gives in milliseconds.
+    /// Reads a duration, which the variable has in milliseconds.
     pub fn duration(
         &mut self,
         names: &[&'static str],
@@ -78,7 +78,7 @@ impl Variables<'_> {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
-    /// Reports an invalid value that must not be shown, because it may contain a password.
+    /// Reports an invalid value without showing it, because it may contain a password.
     pub fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }

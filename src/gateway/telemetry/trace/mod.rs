@@ -45,5 +45,5 @@ pub use settings::TraceSettings;
 #[cfg(feature = "opentelemetry")]
 pub use tracer::Tracer;
 
-/// How long a process that exits waits at most for its last spans to be sent.
+/// The longest time for which a process that exits waits until its last spans are sent.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

@@ -22,7 +22,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// The exporter decrements `waiting` when spans leave the queue.
+    /// Makes a queue. The exporter decrements `waiting` when spans leave the queue.
     pub fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
@@ -46,13 +46,13 @@ impl Queue {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Sends the queued spans, and blocks until that is done or has failed.
+    /// Sends the queued spans, and blocks until they are sent or sending has failed.
     pub fn flush(&self) {
         // The exporter has counted and logged a failure.
         let _ = self.processor.force_flush();
     }
 
-    /// Sends the queued spans and accepts no more. Returns whether that was completed within `timeout`.
+    /// Sends the queued spans and accepts no more. Returns whether they were sent within `timeout`.
     pub fn finish(&self, timeout: Duration) -> bool {
         self.processor.shutdown_with_timeout(timeout).is_ok()
     }

@@ -10,7 +10,7 @@ use super::traceparent;
 use stores::Caller;
 use stores::span_links::SpanLink;
 
-/// The trace of one request; with `None` inside, the request is not traced.
+/// The trace of one request; it contains `None` if the request is not traced.
 #[derive(Debug)]
 pub struct RequestTrace(Option<Box<SpanIds>>);
 
@@ -27,12 +27,12 @@ impl RequestTrace {
         self.0.is_some()
     }
 
-    /// `None` if the request is not traced.
+    /// The ids of the request's spans; `None` if the request is not traced.
     pub fn span_ids(&self) -> Option<&SpanIds> {
         self.0.as_deref()
     }
 
-    /// The caller, with a link by which the span of a store call can name this request's decision.
+    /// Returns the caller with a link by which the span of a store call can refer to the decision about this request.
     pub fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         match &self.0 {
             None => caller,
@@ -43,7 +43,7 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that an attempt has failed and another one follows, which has a span of its own.
+    /// Notes that an attempt has failed and another one follows, which has its own span.
     pub fn next_attempt(&mut self) {
         if let Some(ids) = &mut self.0 {
             let failed = std::mem::replace(&mut ids.upstream, random_span());
@@ -51,7 +51,7 @@ impl RequestTrace {
         }
     }
 
-    /// Writes the trace context of the upstream's request.
+    /// Sets the trace context in the fields of the request to the upstream.
     pub fn inject(&self, headers: &mut HeaderMap) {
         if let Some(ids) = &self.0 {
             traceparent::write(headers, ids.trace, ids.upstream, ids.parent);

@@ -14,7 +14,7 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 use super::traceparent::{Parent, SampledFlag};
 use base::time::Timestamp;
 
-/// The basis of the decision about a request that has a caller.
+/// The reason for which a request with a caller's trace context is traced or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// The caller's sampled flag.
@@ -27,9 +27,9 @@ pub enum Basis {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingSettings {
     pub basis: Basis,
-    /// The share of traced requests among those without a caller, 0 to 1.
+    /// The share of requests without a caller's trace context that are traced, from 0 to 1.
     pub ratio: f64,
-    /// The most traces per second that may begin with an id from outside.
+    /// The largest number of traces per second that may begin with an id from outside.
     pub from_clients: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Sampling {
     from_outside: AtomicU64,
 }
 
-/// A trace that begins here.
+/// The first ids of a trace that this gateway begins or continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceStart {
     pub trace: u128,
@@ -57,7 +57,7 @@ impl Sampling {
         Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), from_outside: AtomicU64::new(0) }
     }
 
-    /// Decides about a request. `declined` counts the requests that were not traced because there were too many.
+    /// Decides whether to trace a request. `declined` counts the requests that were not traced because there were too many.
     pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<TraceStart> {
         let Some(parent) = Parent::of(headers) else {
             let trace = random();
@@ -100,7 +100,7 @@ fn random() -> u128 {
     fastrand::u128(..).max(1)
 }
 
-/// A random id of a span.
+/// A random id for a span.
 pub fn random_span() -> u64 {
     fastrand::u64(..).max(1)
 }

@@ -26,17 +26,17 @@ const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fro
 pub struct Settings {
     pub endpoint: String,
     pub timeout: Duration,
-    /// The certificate authorities for the collector; `None`: those of the operating system.
+    /// The file of the certificate authorities for the collector. `None`: the authorities of the operating system.
     pub authorities: Option<PathBuf>,
     pub sampling: SamplingSettings,
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
-    /// The default name of the service; `None`: the environment names it.
+    /// The default name of the service. `None`: an environment variable sets it.
     pub service: Option<&'static str>,
 }
 
-/// The settings from the environment; with `None` inside, no traces.
+/// The settings of traces; they contain `None` if the environment names no collector.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings(pub Option<Settings>);
 

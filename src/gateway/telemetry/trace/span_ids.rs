@@ -17,24 +17,24 @@ pub struct SpanIds {
     pub request: u64,
     pub decision: u64,
     pub delay: u64,
-    /// The id of the last attempt's span.
+    /// The id of the span of the last attempt.
     pub upstream: u64,
-    /// The ids of the earlier attempts' spans.
+    /// The ids of the spans of the earlier attempts.
     pub failed_attempts: Vec<u64>,
 }
 
-/// The context of a span of this gateway. A client's `tracestate` is sent on to the upstream, and is not put into spans.
+/// The context of a span of this gateway. A client's `tracestate` is forwarded to the upstream, and not put into spans.
 pub fn context(SpanLink { trace, span }: SpanLink) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
-/// The moment `later` after `start`, which is by the wall clock.
+/// The moment that is `later` after `start`, on the wall clock.
 pub fn time(start: Timestamp, later: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from(Micros(start.0)) + Duration::from(later)
 }
 
-/// A count, as an attribute's value.
+/// Converts a count to the value of an attribute.
 pub fn integer(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -23,7 +23,7 @@ pub struct RequestSpans<'r> {
     pub request: &'r EndedRequest<'r>,
 }
 
-/// The values from which the spans of one request are made.
+/// The values for the span of one attempt.
 pub struct Attempt<'r> {
     /// The number of the attempt, counted from 0.
     number: usize,
@@ -149,7 +149,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    /// The span of a delay, from the decision on.
+    /// The span of a delay, which begins at the decision.
     pub fn delay(&self, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         self.add_limit(&mut attributes);

@@ -22,7 +22,7 @@ use stores::{CallReport, Endpoint, Settings};
 /// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;
 
-/// The server that calls go to.
+/// The server to which calls are made, for the attributes of spans.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// The address; `None` until it is known.
@@ -61,12 +61,12 @@ impl Server {
         Some(Server { address: Arc::new(Mutex::new(address)), database, system })
     }
 
-    /// Sets the server of calls from now on.
+    /// Sets the server for the spans of later calls.
     pub fn set_address(&self, address: &HostPort) {
         *self.address.lock() = Some(address.clone());
     }
 
-    /// The span of a call that has just ended, and served at least one traced decision.
+    /// The span of a call that has just ended and that served at least one traced decision.
     pub fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
         let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![

@@ -22,7 +22,7 @@ use base::time::{Clock, Timestamp};
 use config::Config;
 use stores::Event;
 
-/// The tracer of a process; with `None` inside, no collector is configured.
+/// The tracer of a process; it contains `None` if no collector is configured.
 #[derive(Clone, Debug)]
 pub struct Tracer(Option<Arc<TracerInner>>);
 
@@ -38,7 +38,7 @@ struct TracerInner {
 }
 
 impl Tracer {
-    /// Starts to send spans, if the environment requests it.
+    /// Starts to send spans, if the environment names a collector.
     ///
     /// # Errors
     /// When the certificates for the collector cannot be read or used.
@@ -63,14 +63,14 @@ impl Tracer {
         }))))
     }
 
-    /// Chooses whether to trace a request that arrived at this moment.
+    /// Decides whether to trace a request that arrived at this moment.
     pub fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
         let Some(inner) = &self.0 else { return RequestTrace::NONE };
         let beginning = inner.sampling.begin(headers, at, &inner.declined);
         beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 
-    /// Sends the spans of a request, which is described only if it is traced.
+    /// Sends the spans of a request. `request` is called only if the request is traced.
     pub fn end<'r>(&self, trace: &RequestTrace, request: impl FnOnce() -> EndedRequest<'r>) {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
@@ -91,7 +91,7 @@ impl Tracer {
         self.add(|scope| spans.request(scope));
     }
 
-    /// Sends the span of a store call that served a traced request, and follows the address of the store.
+    /// Sends the span of a store call that served a traced request, and notes a new address of the store.
     pub fn store_event(&self, event: &Event) {
         let Some(server) = self.0.as_ref().and_then(|inner| inner.server.as_ref()) else { return };
         match event {
@@ -110,14 +110,14 @@ impl Tracer {
         }
     }
 
-    /// Starts to send the spans in the queue, without waiting: the process will exit soon.
+    /// Starts to send the spans in the queue, without waiting, because the process will exit soon.
     pub fn flush_soon(&self) {
         if let Some(inner) = self.0.clone() {
             tokio::task::spawn_blocking(move || inner.queue.flush());
         }
     }
 
-    /// Sends the spans in the queue, and waits for that at most `timeout`. To be called last.
+    /// Sends the spans in the queue, and waits for at most `timeout`. To be called last.
     pub async fn finish(&self, timeout: Duration) {
         let Some(inner) = self.0.clone() else { return };
         let spans = inner.queue.waiting();

@@ -25,7 +25,7 @@ pub(crate) struct ServerCertificate {
     pub validity: Validity,
 }
 
-/// The first and the last moment at which a certificate is valid.
+/// The first and the last moment of a certificate's validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub not_before: Timestamp,
@@ -33,7 +33,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Words why the certificate with this title is not valid at this moment; `None` if it is valid.
+    /// The message for a certificate with this title that is not valid at this moment; `None` if it is valid.
     pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
         match self {
             Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
@@ -44,7 +44,7 @@ impl Validity {
         }
     }
 
-    /// Words that the certificate with this title has expired.
+    /// The message that the certificate with this title has expired.
     pub fn has_expired(self, title: &str) -> String {
         format!("has expired: the certificate {title} was valid until {}", format_seconds(self.not_after))
     }
@@ -91,7 +91,7 @@ pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     Ok(ReadChain { chain, names, title, validity })
 }
 
-/// SHA-256 of the content of files; a missing file differs from an empty one.
+/// SHA-256 of the contents of files. A missing file and an empty file have different hashes.
 pub(super) fn content_hash<'c>(contents: impl IntoIterator<Item = Option<&'c [u8]>>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for content in contents {

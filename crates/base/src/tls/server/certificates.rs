@@ -27,7 +27,7 @@ use crate::tls::identity::without_final_dot;
 use crate::tls::names::parent;
 use crate::tls::{certificate_file, pem, timestamp};
 
-/// Certificates that came into force together.
+/// The certificates of a listener that came into force together.
 #[derive(Debug)]
 pub struct Certificates {
     /// The entries in the order of the file, without those whose certificate or key is unknown.
@@ -40,7 +40,7 @@ pub struct Certificates {
     content: [u8; 32],
 }
 
-/// One certificate, with the TLS settings of the connections that get it.
+/// One certificate, with the TLS settings of the connections for which it is chosen.
 #[derive(Debug)]
 pub struct Entry {
     /// Its index in the file.
@@ -59,8 +59,8 @@ pub struct Entry {
 }
 
 impl Certificates {
-    /// Reads every file. Clients can resume the sessions that `before` has begun, unless clients are now verified in another
-    /// way: a resumed session is not verified again.
+    /// Reads every file. Clients can resume the sessions of `before`, unless clients are now verified in another way: a resumed
+    /// session is not verified again.
     ///
     /// # Errors
     /// Returns every file that cannot be used.
@@ -108,7 +108,7 @@ impl Certificates {
         self.content == other.content
     }
 
-    /// The certificates that differ from those of `before`, and are not valid at this moment.
+    /// The certificates that `before` does not have and that are not valid at this moment.
     pub(super) fn invalid_beside(&self, before: &Certificates, now: Timestamp) -> Vec<FileError> {
         let is_known =
             |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
@@ -119,7 +119,7 @@ impl Certificates {
         invalid.collect()
     }
 
-    /// The entry for the name that a client asks for. `None`: the connection is to be closed.
+    /// The entry for the name that a client asks for (SNI). `None`: the connection must be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
         let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {
@@ -128,13 +128,13 @@ impl Certificates {
         }
     }
 
-    /// The entry with a certificate for this name, which is in lower case.
+    /// The entry with a certificate for this name, which must be in lower case.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
         let index = self.exact.get(name).or_else(|| self.wildcard.get(parent(name)?))?;
         self.entries.get(*index)
     }
 
-    /// Whether it has no entry, because no key is known.
+    /// Whether there is no entry, because no private key is known.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -152,12 +152,12 @@ impl Certificates {
         self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
     }
 
-    /// The index of each entry in the file, with its certificate's title and validity.
+    /// The title and validity of each certificate, with the index of its entry in the file.
     pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
         self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
     }
 
-    /// The file of each certificate, with the moment at which it expires.
+    /// The moment at which each certificate expires, with its file.
     pub fn expiries(&self) -> impl Iterator<Item = (&Path, Timestamp)> {
         self.entries.iter().filter_map(|entry| Some((entry.cert_file.as_deref()?, entry.validity().not_after)))
     }
@@ -219,12 +219,12 @@ impl Entry {
         self.certificate.validity
     }
 
-    /// Whether its certificate is for this host.
+    /// Whether the certificate is valid for this host.
     pub(super) fn covers(&self, host: &str) -> bool {
         self.certificate.names.cover(host)
     }
 
-    /// Whether a connection under this entry has authenticated its client as strictly as `other` requires.
+    /// Whether a connection with this entry has authenticated its client as strictly as `other` requires.
     pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
         other.client_auth == ClientAuth::Off
             || (self.client_auth >= other.client_auth && self.authority == other.authority)
@@ -237,7 +237,7 @@ impl Entry {
         self.client_auth == other.client_auth && self.authority == other.authority
     }
 
-    /// Whether a handshake with a client that shows this chain would succeed.
+    /// Whether a handshake with a client that presents this chain would succeed.
     pub(super) fn admits(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let Some(verifier) = &self.verifier else { return true };
         let Some((own, others)) = shown.split_first() else { return self.client_auth != ClientAuth::Required };

@@ -28,7 +28,7 @@ pub use session::Session;
 /// The settings of `tls` for one listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// In the order of the file.
+    /// The entries of `certificates`, in the order of the file.
     pub certificates: Vec<CertificateSettings>,
     pub min_version: MinVersion,
     /// The protocols that are offered to clients (ALPN), the preferred one first.
@@ -39,13 +39,13 @@ pub struct Settings {
 /// One entry of `certificates`.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// PEM: the certificate, with its chain. `None` if it is unknown, in a file that is only examined.
+    /// PEM: the certificate with its chain. `None` if the file was only examined and the certificate is not known.
     pub cert_file: Option<NamedFile>,
-    /// PEM: the key. `None` if it cannot be read, in a file that is only examined.
+    /// PEM: the private key. `None` if the file was only examined and the key cannot be read.
     pub key_file: Option<NamedFile>,
-    /// PEM: the authorities that may have signed a client's certificate.
+    /// PEM: the authorities that verify the certificates of clients.
     pub client_ca_file: Option<NamedFile>,
-    /// PEM: the client certificates that are revoked.
+    /// PEM: the revocation lists for the certificates of clients.
     pub client_crl_file: Option<NamedFile>,
     pub client_auth: ClientAuth,
 }
@@ -66,7 +66,7 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// The treatment of a client that asks for a name for which there is no certificate, or for no name.
+/// The treatment of a client that asks for no name, or for a name without a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNames {
     /// It gets the first certificate.
@@ -107,16 +107,16 @@ impl Unusable {
     }
 }
 
-/// A file that cannot be used, and why.
+/// The error for a file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
-    /// The index of its entry in `certificates`.
+    /// The index in `certificates` of the entry that names the file.
     pub entry: usize,
     pub key: FileKey,
     pub what: String,
 }
 
-/// The certificates of one listener, which follow changes of their files.
+/// The TLS server of one listener: its certificates are replaced when their files change.
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
@@ -142,8 +142,8 @@ impl Server {
         Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
     }
 
-    /// Returns this server as the successor of `before`: clients can resume the sessions that `before` has begun, as far as it
-    /// authenticates clients in the same way. If a new certificate is not valid at this moment, the certificates of `before`
+    /// Returns this server as the successor of `before`. Clients can resume the sessions of `before`, as far as both
+    /// authenticate clients in the same way. If a new certificate is not valid at this moment, the certificates of `before`
     /// stay in force until the files are read again and are valid.
     #[must_use]
     pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
@@ -155,7 +155,7 @@ impl Server {
         Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
-    /// Whether the certificates in force are still those of the former settings, because those of the present settings were not
+    /// Whether the certificates of the former settings are still in force, because those of the present settings were not
     /// valid.
     pub fn keeps_former(&self) -> bool {
         self.is_of_before.load(Ordering::Acquire)
@@ -182,7 +182,7 @@ impl Server {
         })
     }
 
-    /// Whether both servers have the same files and the same settings.
+    /// Whether both servers have the same settings, with the same files.
     pub fn is_set_alike(&self, other: &Server) -> bool {
         let options = |server: &Server| {
             let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();
@@ -194,7 +194,7 @@ impl Server {
         options(self) == options(other) && paths(self) == paths(other)
     }
 
-    /// Reads the files again, and puts their certificates in force if they have changed. May block.
+    /// Reads the files again, and brings their certificates into force if they have changed. May block.
     ///
     /// # Errors
     /// Returns every file that cannot be used, or that has a new certificate which is not valid at this moment. The certificates
@@ -223,7 +223,7 @@ impl Server {
     }
 }
 
-/// The result of reading the files again.
+/// The result of [`Server::reread`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RereadResult {
     Changed,

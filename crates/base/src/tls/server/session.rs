@@ -34,8 +34,8 @@ enum Hosts {
 }
 
 impl Session {
-    /// Makes the session of a client that asked for this name, was given this entry, and has presented this chain, its own
-    /// certificate first.
+    /// Makes the session of a client that asked for this name, for which this entry was chosen, and which has presented this
+    /// chain, its own certificate first.
     pub fn new(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
@@ -62,8 +62,8 @@ impl Session {
         Session { certificates, entry, identity, hosts, shown: Vec::new(), admitted_by }
     }
 
-    /// Whether the certificates that are in force now would admit its client: they may have other authorities or revocation
-    /// lists, or ask for a certificate where the former ones did not.
+    /// Whether the certificates that are in force now would accept this client. They may have other authorities or revocation
+    /// lists than before, or require a certificate for the first time.
     pub fn is_admitted_by(&self, in_force: &Arc<Certificates>, now: Timestamp) -> bool {
         if Arc::ptr_eq(&*self.admitted_by.load(), in_force) {
             return true;
@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// Whether a request for this host, given without a port, may be sent on the connection. It may not if the entry of that
-    /// host authenticates clients more strictly; nor, where unknown names are closed, if this certificate does not cover the
+    /// host authenticates clients more strictly, or if unknown names are rejected and this certificate is not valid for the
     /// host.
     pub fn serves(&self, host: &[u8]) -> bool {
         if self.hosts == Hosts::Any || self.identity.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {

@@ -14,7 +14,7 @@ use identity::api_key_file;
 use identity::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use request::attribute::{Attribute, AttributeError};
 
-/// The path in gateway.yaml under which the number of keys is noted.
+/// The path in gateway.yaml of the file with API keys.
 pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];

@@ -49,7 +49,8 @@ pub(crate) static KEYS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "maxProperties": 1}),
 };
 
-/// Reads the only source of keys. A single key must fit each of `algorithms`; a set must have a key for at least one of them.
+/// Reads the keys from their only source. A single key must be suitable for all of `algorithms`; a set must have a key for at
+/// least one of them.
 pub(crate) fn keys(
     field: &Field<'_>,
     issuer: String,

@@ -19,17 +19,17 @@ use request::door::Door;
 /// The settings of a listener that decides for other proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decide {
-    /// At least one.
+    /// The ways in which other proxies may ask, at least one.
     pub doors: Vec<Door>,
-    /// The peers that may ask. `None`: all those that show a certificate.
+    /// The peers that may ask. `None`: every peer with a verified certificate.
     pub clients: Option<Vec<IpNet>>,
     pub original_request: OriginalRequest,
     pub refuse_with: RefuseWith,
-    /// How long a decision may wait for the store. `None`: for as long as the store may take.
+    /// The longest wait of a decision for the store. `None`: the timeout of the store.
     pub answer_within: Option<Micros>,
 }
 
-/// The fields of a request to `/decide` that describe the original request.
+/// The fields of a request to `/decide` that describe the original request: whose names they have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginalRequest {
     /// In `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`.
@@ -50,24 +50,25 @@ pub enum RefuseWith {
 }
 
 impl Decide {
-    /// Whether one of its doors is asked by gRPC.
+    /// Whether a client of this listener uses gRPC.
     pub fn needs_http2(&self) -> bool {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
     }
 
-    /// Whether a peer with this address may connect. Without `clients` its certificate decides, in [`Decide::admits_call`].
+    /// Whether a peer with this address may connect. Without `clients` every peer may, and [`Decide::admits_call`] checks its
+    /// certificate.
     pub fn admits(&self, peer: IpAddr) -> bool {
         self.clients.is_none() || self.names(peer)
     }
 
-    /// Whether `clients` names a peer with this address.
+    /// Whether `clients` contains this address.
     pub fn names(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.clients.iter().flatten().any(|network| network.contains(&peer))
     }
 
-    /// Whether a peer with this address may ask. It is checked for each call: a connection and the certificates in force may be older
-    /// than these settings.
+    /// Whether a peer with this address may ask. This is checked for each call: a connection and the certificates in force may
+    /// be older than these settings.
     pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
         self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
     }
@@ -125,7 +126,7 @@ pub(crate) const ANSWER_WITHIN: Key = Key::depends(
 /// The keys that have no meaning without `decide`.
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
-/// The constraints of these keys in the schema.
+/// The constraints on these keys in the schema.
 pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let required = Shape::Words(&["required"]).schema();
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
@@ -143,8 +144,8 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     companions.chain([("decide", decide)])
 }
 
-/// Reads the keys in the section of a listener, with its TLS and its trusted senders of PROXY headers. `None` after
-/// a problem has been reported, `Some(None)` for a listener that proxies.
+/// Reads the keys of a listener that decides for other proxies, with its TLS settings and the senders of PROXY headers that it
+/// trusts. `None` after a problem has been reported, `Some(None)` for a listener that proxies.
 pub(crate) fn decide(
     section: &Section<'_>,
     tls: Option<Option<&Server>>,

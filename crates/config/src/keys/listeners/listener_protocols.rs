@@ -19,7 +19,8 @@ pub(crate) const LISTENER_PROTOCOLS: Key = Key::depends(
     "What is spoken, the preferred one first. `h2c`: HTTP/2 without TLS.",
 );
 
-/// The constraints of `protocols` and `tls` in the schema. A name in a reference to the environment is known only when it is read.
+/// The constraints on `protocols` and `tls` in the schema. They leave out a name that refers to the environment, because it is
+/// known only when the file is read.
 pub(crate) fn constraints() -> Value {
     let without = |name: &str| json!({"properties": {"protocols": {"not": {"contains": {"const": name}}}}});
     json!({
@@ -29,7 +30,7 @@ pub(crate) fn constraints() -> Value {
     })
 }
 
-/// Reads the protocols in the section of a listener.
+/// Reads the protocols of a listener.
 pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
     let has_tls = section.has("tls");
     match section.get("protocols") {
@@ -39,7 +40,7 @@ pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtoc
     }
 }
 
-/// The protocols of a listener that needs HTTP/2 for gRPC. `None` after reporting that it has none.
+/// The protocols of a listener that needs HTTP/2 for gRPC. `None` after reporting that HTTP/2 is not among them.
 pub(crate) fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
     if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
         return Some(protocols);

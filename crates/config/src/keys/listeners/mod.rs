@@ -35,22 +35,22 @@ use request::request::ONLY_LISTENER;
 /// An address on which requests arrive.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// The name that the file gives it; else `http`, or its address if there are several listeners.
+    /// The name in the file, or else `http`, or the address if there are several listeners.
     pub name: String,
     pub address: EndpointAddress,
-    /// The permissions of a socket's file. `None`: those that the umask leaves.
+    /// The permissions of the file of a Unix domain socket. `None`: the permissions that the umask leaves.
     pub socket_mode: Option<SocketMode>,
     pub proxy_protocol: HeaderSenders,
     /// `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
-    /// The versions of HTTP that it speaks, the preferred one first; at least one.
+    /// The versions of HTTP that are offered to clients, the preferred one first; at least one.
     pub protocols: Vec<HttpProtocol>,
     /// `None`: requests are proxied.
     pub decide: Option<Decide>,
 }
 
 impl Listener {
-    /// The doors at which it decides for other proxies; empty for one that proxies.
+    /// The ways in which other proxies ask this listener; empty for a listener that proxies.
     pub fn doors(&self) -> &[Door] {
         self.decide.as_ref().map_or(&[], |decide| &decide.doors)
     }
@@ -77,7 +77,7 @@ impl Listener {
         is_accepted_alike && is_open && self.protocols == plain.protocols
     }
 
-    /// Whether a reload can turn `before` into this one: only the certificates and the settings of `decide` differ.
+    /// Whether a reload can replace `before` by this listener: only the certificates and the settings of `decide` differ.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address
@@ -88,9 +88,10 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// The settings of this listener that can replace those of `before` without a restart. Certificates of the same files are kept, since
-    /// their changes are followed anyway. Certificates of other files take effect if they are valid now; otherwise the former
-    /// certificates and `clients` are kept until the next reload.
+    /// The settings of this listener that can replace those of `before` without a restart. If the certificates have the same
+    /// files, those of `before` are kept, because changes of the files are followed anyway. If they have other files, the new
+    /// certificates take effect if they are valid now; otherwise the former certificates and `clients` are kept until the next
+    /// reload.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
@@ -110,7 +111,7 @@ impl Listener {
     }
 }
 
-/// The peers whose connections have to begin with a PROXY protocol header.
+/// The peers whose connections must begin with a PROXY protocol header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderSenders {
     /// No connection begins with a header.
@@ -165,7 +166,7 @@ pub(crate) static LISTENER: Mapping = Mapping {
     },
 };
 
-/// Reads the listeners of a file, and records their addresses.
+/// Reads the listeners of a file, and notes their addresses.
 pub(crate) fn listeners(
     file: &Section<'_>,
     environment: Environment<'_>,

@@ -4,7 +4,7 @@ use http::header::{HeaderName, HeaderValue};
 
 use crate::language::reader::Field;
 
-/// The messages that a field is in.
+/// The kind of message that a field is in: a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Request,
@@ -28,11 +28,11 @@ const OF_THE_CONNECTION: [&str; 9] = [
 const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
-/// The value in place of an unknown one, in a file that is only examined.
+/// The value that stands for an unknown one when the file is only examined.
 pub(crate) const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
 
-/// The name of a field that the file may set in such messages, or remove from them. `None` after reporting, at `field`, that
-/// it may not.
+/// Reads the name of a field that the file may set in such messages, or remove from them. `None` after reporting at `field`
+/// that it may not.
 pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
@@ -54,7 +54,7 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
     None
 }
 
-/// A fixed value of a field.
+/// Reads the fixed value of a field.
 pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     if field.is_unknown() {
         return Some(UNKNOWN_VALUE);

@@ -80,18 +80,18 @@ pub(crate) static ROUTE: Mapping = Mapping {
     },
 };
 
-/// Reads the routes of a file, which refer to other keys of it.
+/// Reads the routes of a file, which refer to other keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteReader<'f> {
     pub ipv6_prefix: u8,
-    /// The names of the upstreams, in the order of the file. `None` where routes cannot name any.
+    /// The names of the upstreams, in the order of the file. `None` if routes cannot name upstreams.
     pub upstreams: Option<&'f [&'f str]>,
     pub attributes: AttributeReader<'f>,
     pub environment: Environment<'f>,
 }
 
 impl RouteReader<'_> {
-    /// The routes of a file.
+    /// Reads the routes of a file.
     pub(crate) fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
         let members = field.list_of_mappings()?;
         if members.is_empty() {

@@ -31,15 +31,15 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
     },
 );
 
-/// How a path is rewritten.
+/// The way in which a path is rewritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathRewrite {
     pub replacement: PrefixReplacement,
-    /// The prefix that is removed, if nothing replaces it.
+    /// The prefix that is removed; `None` if it is replaced instead.
     pub stripped: Option<String>,
 }
 
-/// Reads both keys of a route with these conditions. `None` after a problem, also one of the conditions.
+/// Reads both keys of a route with these conditions. `None` after a problem, also if the conditions have one.
 pub(crate) fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
     let strip = section.optional("strip_prefix", |field| strip_prefix(&field, conditions));
     let replace = section.optional("replace_prefix", |field| replace_prefix(&field, conditions));

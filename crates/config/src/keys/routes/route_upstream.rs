@@ -45,7 +45,7 @@ pub(crate) const SPLIT_BY: Key = Key::optional(
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
-/// Reads both keys of a route. `None` after a problem.
+/// Reads `upstream` and `upstreams` of a route. `None` after a problem.
 pub(crate) fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,

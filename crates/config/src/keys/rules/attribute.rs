@@ -7,7 +7,7 @@ use base::tls::server::ClientAuth;
 use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
 
-/// Reads attributes in a file that verifies these credentials.
+/// Reads attributes, in a file that verifies these kinds of credentials.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeReader<'k> {
     /// Whether the file has `jwt`.
@@ -15,7 +15,7 @@ pub(crate) struct AttributeReader<'k> {
     /// Whether the file has `api_keys`.
     pub api_keys: bool,
     pub tls: TlsAttributes,
-    /// The columns of the key file beyond id and plan. `None` if the key file is invalid.
+    /// The columns of the key file other than id and plan. `None` if the key file is invalid.
     pub columns: Option<&'k [String]>,
 }
 
@@ -59,7 +59,7 @@ impl TlsAttributes {
 }
 
 impl AttributeReader<'_> {
-    /// The attribute with this name. `None` after reporting at `field` that it does not exist.
+    /// The attribute with this name. `None` after reporting at `field` that there is none.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),

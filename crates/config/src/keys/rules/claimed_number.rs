@@ -43,20 +43,20 @@ pub(crate) static CLAIMED: Mapping = Mapping {
     constraints: || json!({}),
 };
 
-/// A number of a limit.
+/// A number of a limit, which may come from credentials.
 #[derive(Clone, Debug)]
 pub(crate) struct Number<'t> {
-    /// The number in the file, or the default of a number from credentials.
+    /// The number in the file, or the default of a number that comes from credentials.
     pub amount: Cost,
-    /// Where problems with it are reported.
+    /// The value at which problems of the number are reported.
     pub field: Field<'t>,
-    /// The largest that a request may have.
+    /// The largest number that a request can have.
     pub largest: Cost,
     pub largest_field: Field<'t>,
     pub claimed: Option<ClaimedNumber>,
 }
 
-/// Reads numbers of a limit.
+/// Reads the numbers of limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumberReader<'k> {
     /// `None` for numbers that cannot come from credentials.
@@ -64,17 +64,17 @@ pub(crate) struct NumberReader<'k> {
 }
 
 impl<'k> NumberReader<'k> {
-    /// For a limit that may take numbers from credentials.
+    /// A reader for a limit whose numbers may come from credentials.
     pub(crate) fn new(attributes: AttributeReader<'k>) -> NumberReader<'k> {
         NumberReader { attributes: Some(attributes) }
     }
 
-    /// For numbers that are those of known clients, such as those of an override.
+    /// A reader for numbers that must be in the file, such as those of an override.
     pub(crate) fn in_file() -> NumberReader<'static> {
         NumberReader { attributes: None }
     }
 
-    /// A number of at most `largest` whole tokens.
+    /// Reads a number of at most `largest` whole tokens.
     pub(crate) fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
         if let Some(attributes) = self.attributes.filter(|_| field.is_map()) {
             return claimed(kind, largest, field, attributes);

@@ -6,7 +6,8 @@ use crate::language::value_kind::{ParseText, ValueKind};
 use base::rfc3339;
 use base::time::Timestamp;
 
-/// A date and a time with an offset from UTC, so that its meaning does not depend on where the gateway runs.
+/// The kind of value of `expires`: a date and a time with an offset from UTC, so that its meaning does not depend on the host
+/// of the gateway.
 pub(crate) const EXPIRES: ValueKind<ParseText<Timestamp>> = ValueKind::new(
     "date and time",
     Shape::Text(Text::new(

@@ -11,7 +11,7 @@ use rules::rule::{Fold, KeyPart, LimitKey};
 
 type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
-/// One attribute, or several with `|` between them: the first that the request has.
+/// The shape of a limit key: one attribute, or several with `|` between them, of which the first that the request has is used.
 pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
     name: "limit_key",
     shape: Shape::text(
@@ -39,7 +39,7 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
     Some(keys)
 }
 
-/// Reads one limit key: `jwt:sub|ip:address`, `lower(query:username)`.
+/// Reads one limit key, such as `jwt:sub|ip:address` or `lower(query:username)`.
 pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {

@@ -31,7 +31,7 @@ pub(crate) static LIST_FILE: Mapping = Mapping {
     constraints: || json!({}),
 };
 
-/// A path, or a mapping with one.
+/// The type of a list in a file: a path, or a mapping with the path.
 pub(crate) const LIST: Type = Type::OwnOr { text: "path, or mapping", shape: value_types::PATH, mapping: &LIST_FILE };
 
 pub(crate) fn in_file(
@@ -104,16 +104,17 @@ fn list_file(
     Some(list)
 }
 
-/// A list as the file names it.
+/// A list in a file, as gateway.yaml names it.
 #[derive(Debug)]
 pub(crate) struct NamedList<'t> {
-    /// The path of its file.
+    /// The path of the list's file.
     pub name: Field<'t>,
-    /// In per cent. `None`: it is wrong, which was reported.
+    /// The part of the list, in per cent, that a change of the file may remove. `None`: the value is invalid, which was
+    /// reported.
     pub max_shrink: Option<u8>,
 }
 
-/// A path, or a mapping with one.
+/// Reads a path, or a mapping with a path.
 pub(crate) fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
     if !field.is_map() {
         return Some(NamedList { name: field.clone(), max_shrink: Some(50) });

@@ -7,7 +7,7 @@ use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
 use rules::rule::{LimitKey, Price};
 
-/// The meters of a file so far.
+/// The meters of a file that have been read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     first: HashMap<String, MeteredLimit>,
@@ -28,10 +28,10 @@ struct MeteredLimit {
 /// The settings that all limits of one meter share.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketSettings {
-    /// As printed, sorted: they are a set.
+    /// The limit keys as they are printed; sorted, because their order does not matter.
     pub keys: Option<Vec<String>>,
     pub algorithm: Option<Algorithm>,
-    /// Where the cost comes from must be the same for all limits. The cost itself may differ.
+    /// The source of the cost, which must be the same for all limits of a meter. The cost itself may differ.
     pub price: Option<Price>,
 }
 
@@ -79,7 +79,7 @@ impl Meters {
         self.rules += 1;
     }
 
-    /// The `meter` of a limit with these settings; `section` is that in which the key stands.
+    /// Reads the `meter` of a limit with these settings; `section` has the key.
     pub(crate) fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
         section.optional("meter", |field| self.join(&field, settings))
     }

@@ -6,8 +6,8 @@ use crate::language::reader::{Field, Section};
 use crate::language::shape::matches;
 use crate::language::value_types::{NAME_MUST, NAME_PATTERN};
 
-/// A name that every place can show alike, which may be the key of `field`. `None` after reporting, at `field`, that it is not
-/// one.
+/// Checks a name, which may be the key of `field`: metrics and logs must be able to show it unchanged. `None` after reporting a
+/// problem at `field`.
 pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     let valid = matches(NAME_PATTERN, name);
     if !valid {
@@ -16,12 +16,12 @@ pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     valid.then_some(name)
 }
 
-/// The `name` of a policy or rule, which must not be among the names that are taken, and then is.
+/// Reads the `name` of a policy or rule, and adds it to `taken`. `None` after reporting a name that is already there.
 pub(crate) fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
     unique_name(&section.need("name")?, taken)
 }
 
-/// A name that must not be among those that are taken, and then is.
+/// Reads a name, and adds it to `taken`. `None` after reporting a name that is already there.
 pub(crate) fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
     let name = checked(field, field.written()?)?;
     if !taken.insert(name.to_owned()) {

@@ -26,28 +26,28 @@ const MOST_FAULTS: usize = 20;
 /// Reads the overrides of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideReader<'k> {
-    /// The rule's limit keys. `None`: they are wrong, which was reported.
+    /// The limit keys of the rule. `None`: they are invalid, which was reported.
     pub keys: Option<&'k [LimitKey]>,
-    /// How many bits of an IPv6 address identify one client.
+    /// The number of bits of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
-    /// Where the file of overrides is read.
+    /// The files that gateway.yaml names, such as the file of overrides.
     pub environment: Environment<'k>,
 }
 
 /// A limit whose numbers are overridden.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverriddenLimit<'t, 'n> {
-    /// Empty for the only limit of a rule.
+    /// The name of the limit; empty for the only limit of a rule.
     pub name: &'t str,
     pub numbers: OtherNumbers<'n>,
-    /// The entries of its mapping.
+    /// The entries of the limit's mapping in the file.
     pub written: &'t [Entry],
 }
 
-/// The numbers that one override gives to limits of its rule, each with the index of the limit.
+/// The numbers that one override sets, each with the index of the limit.
 pub(crate) type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 
-/// Reads the numbers of one override. `None` after reporting what is wrong in them.
+/// Reads the numbers of one override. `None` after reporting a problem.
 pub(crate) type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
 /// The value that an override is for, of the attribute with this index among the limit keys.
@@ -81,13 +81,14 @@ impl Overrides {
 }
 
 impl OverrideReader<'_> {
-    /// Those of a rule with one limit.
+    /// Reads the overrides of a rule with one limit.
     pub(crate) fn overrides(&self, rule: &Section<'_>, limit: OverriddenLimit<'_, '_>) -> Option<Vec<Override>> {
         let read = |field: Field<'_>| Some(smallvec![(0, limit.numbers.read_override(field)?)]);
         self.all(rule, &[limit], &read)?.pop()
     }
 
-    /// Those of a rule with these limits, which an override names: for each limit, in their order.
+    /// Reads the overrides of a rule with several limits, which overrides name. Returns those of each limit, in the order of
+    /// the limits.
     pub(crate) fn of_several(
         &self,
         rule: &Section<'_>,

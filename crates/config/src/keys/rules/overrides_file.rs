@@ -31,7 +31,7 @@ pub(crate) struct Source<'s> {
     pub content: &'s [u8],
     pub limits: &'s [OverriddenLimit<'s, 's>],
     pub read: ReadNumbers<'s>,
-    /// About the file.
+    /// The report about the file.
     pub report: &'s Report,
 }
 
@@ -39,8 +39,8 @@ pub(crate) struct Source<'s> {
 type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -> ControlFlow<()>;
 
 impl Source<'_> {
-    /// Passes every override of the file to `take`, until that breaks. Invalid lines are reported and left out. Returns how many
-    /// there are; `None` after reporting that the file as a whole is invalid.
+    /// Passes every override of the file to `take`, until `take` breaks. Invalid lines are reported and left out. Returns the
+    /// number of overrides; `None` after reporting that the file as a whole is invalid.
     pub(crate) fn each(self, take: TakeEntry<'_>) -> Option<usize> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }

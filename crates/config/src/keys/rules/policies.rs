@@ -37,7 +37,7 @@ fn policy_constraints() -> Value {
     })
 }
 
-/// The policies of a file.
+/// Reads the policies of a file.
 pub(crate) fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Policy>> {
     let mut rules = RuleReader::new(defaults);
     match (file.get("rules"), file.get("policies")) {

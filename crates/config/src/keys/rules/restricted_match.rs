@@ -7,17 +7,18 @@ use crate::language::reader::Field;
 use request::attribute::Attribute;
 use rules::rule::Condition;
 
-/// Reads conditions on a restricted set of attributes.
+/// Reads conditions that may use only some attributes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restriction<'e> {
-    /// How many bits of an IPv6 address identify one client.
+    /// The number of bits of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
     pub tls: TlsAttributes,
     pub environment: Environment<'e>,
 }
 
 impl Restriction<'_> {
-    /// Reads conditions on attributes that `why_not` allows. `None` after reporting its reason against one.
+    /// Reads conditions. `why_not` returns the reason why an attribute may not be used, if there is one; `None` after reporting
+    /// that reason.
     pub(crate) fn conditions(
         self,
         field: &Field<'_>,
@@ -40,7 +41,7 @@ impl Restriction<'_> {
     }
 }
 
-/// Whether the value comes from a token, an API key or a certificate.
+/// Whether the attribute comes from a token, an API key or a certificate.
 pub(crate) fn is_of_credentials(attribute: &Attribute) -> bool {
     matches!(
         attribute,

@@ -19,7 +19,7 @@ pub(crate) struct SharedSettings<'k> {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// The limits of a rule that charges.
+/// Reads the limits of a rule that charges.
 pub(crate) fn rule_limits(
     rule: &Section<'_>,
     shared: SharedSettings<'_>,

@@ -69,23 +69,23 @@ pub(crate) static OPERATORS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1}),
 };
 
-/// Reads conditions. Values are brought into the form that requests have, so that equal ones are equal byte by byte.
+/// Reads conditions. Values are normalised as those of requests are, so that equal values are equal byte by byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionReader<'k> {
     pub attributes: AttributeReader<'k>,
-    /// How many bits of an IPv6 address identify one client.
+    /// The number of bits of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
-    /// Where lists in files are read.
+    /// The files that gateway.yaml names, such as lists.
     pub environment: Environment<'k>,
 }
 
 impl ConditionReader<'_> {
-    /// The `match` of a policy or rule; without it there are no conditions.
+    /// Reads the `match` of a policy or rule. Without it there are no conditions.
     pub(crate) fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
         section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))
     }
 
-    /// A mapping from attributes to expectations.
+    /// Reads a mapping from attributes to expectations.
     pub(crate) fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, position, field): (&str, Position, Field<'_>)| {
             let attribute = self.attributes.attribute(&field.clone().at(position), name);

@@ -5,7 +5,7 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::host_port::HostPort;
 
-/// A host with a port. `must` is what must hold, and `report` says it.
+/// The kind of value of a host with a port. `must` is the message for an invalid value, which `report` reports.
 pub(crate) const fn host_port(
     must: &'static str,
     report: fn(&Field<'_>, &str),
@@ -15,12 +15,12 @@ pub(crate) const fn host_port(
     ValueKind::reporting("`HOST:PORT`", Shape::Text(Text::new(Scalars::Text, patterns, must)), parse, report)
 }
 
-/// Reads the members of a list. In place of an unknown host, there is one that every password may be sent to.
+/// Reads a list of hosts. An unknown host is replaced by one to which any password may be sent.
 pub(crate) fn host_ports(field: &Field<'_>, kind: ValueKind<ParseText<HostPort>>) -> Option<Vec<HostPort>> {
     all(field.list()?, |member| member.known_or("localhost", |field| kind.read(field)))
 }
 
-/// Reports what must hold of a host with a port. `no_database` is the hint if there is a database, as a URL has it.
+/// Reports an invalid host with a port. `no_database` is the hint for a value that has a database, as a URL has.
 pub(crate) fn wrong_host_port(field: &Field<'_>, must: &str, no_database: &str) {
     let text = field.text_if_any().unwrap_or_default();
     let (_, after_scheme) = text.split_once("://").unwrap_or(("", text));

@@ -16,18 +16,18 @@ pub(crate) const PASSWORD: Key = Key::optional("password", TEXT, "The password; 
 pub(crate) const PASSWORD_FILE: Key =
     Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
-/// The `dependencies` of both keys in the schema.
+/// The `dependencies` of both password keys in the schema.
 pub(crate) fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }
 
-/// Reports what must hold of a URL. The URL is not repeated: it may hold a password.
+/// Reports an invalid URL. The message does not repeat the URL, because it may hold a password.
 pub(crate) fn wrong_url(field: &Field<'_>, must: &str) {
     field.wrong(format_args!("must {must}; the value is not shown: it may hold a password"), None);
 }
 
-/// The password in gateway.yaml, in a file of its own, or in the URL. An empty one counts as missing. `None` after reporting
-/// a problem.
+/// Reads the password: in gateway.yaml, in a separate file, or in the URL. An empty one counts as missing. `None` after
+/// reporting a problem.
 pub(crate) fn password(
     section: &Section<'_>,
     environment: Environment<'_>,
@@ -48,8 +48,8 @@ pub(crate) fn password(
     Some(password.filter(|password| *password != SecretSource::Inline(Secret::new(""))))
 }
 
-/// TLS by the key `tls`, towards servers that are known only when they are connected to. `Some(None)` without it; `None` after
-/// reporting a problem.
+/// Reads `tls` for servers that are known only at the time of connecting. `Some(None)` without the key; `None` after reporting
+/// a problem.
 pub(crate) fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
         Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),

@@ -6,7 +6,7 @@ use crate::language::reader::Field;
 use crate::language::shape::{Definition, Shape};
 use request::attribute::Attribute;
 
-/// How the endpoint of a request is chosen.
+/// The way in which the endpoint of a request is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
     RoundRobin,

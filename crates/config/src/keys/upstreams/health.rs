@@ -11,19 +11,19 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 
-/// How the endpoints of an upstream are checked.
+/// The settings for the health checks of an upstream's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub check: HealthCheck,
     pub interval: Micros,
     pub timeout: Micros,
-    /// After so many failed checks in a row an endpoint is down.
+    /// The number of failed checks in a row after which an endpoint is down.
     pub fall: u32,
-    /// After so many passed checks in a row it is up again.
+    /// The number of passed checks in a row after which an endpoint is up again.
     pub rise: u32,
-    /// `Host` of the requests. `None`: as the URL of the endpoint has it.
+    /// The `Host` field of the checks. `None`: the host in the URL of the endpoint.
     pub host: Option<String>,
-    /// `None`: that of the endpoint.
+    /// The port to check. `None`: the port of the endpoint.
     pub port: Option<u16>,
 }
 
@@ -39,7 +39,7 @@ pub enum HealthCheck {
     Grpc { service: String },
 }
 
-/// The statuses of a healthy endpoint.
+/// The statuses that a healthy endpoint may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedStatus(RangeInclusive<u16>);
 

@@ -27,12 +27,12 @@ use base::tls::client::Client;
 
 const PROTOCOLS: [(&str, Protocol); 3] = [("http/1.1", Protocol::Http1), ("h2", Protocol::H2), ("h2c", Protocol::H2c)];
 
-/// How often a request is tried again.
+/// The settings for sending a request again after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Beyond the first attempt.
+    /// The largest number of attempts after the first one.
     pub max: u32,
-    /// Of all requests, in percent.
+    /// The largest share of repeated requests among all requests, in percent.
     pub budget: u8,
 }
 
@@ -40,13 +40,13 @@ impl Retries {
     pub const DEFAULT: Retries = Retries { max: 1, budget: 20 };
 }
 
-/// When an endpoint gets no requests for a while.
+/// The settings for taking an endpoint out of use for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Failures in a row.
+    /// The number of failures in a row after which an endpoint is ejected.
     pub consecutive: u32,
     pub duration: Micros,
-    /// Of the upstream's endpoints, in percent.
+    /// The largest share of ejected endpoints in an upstream, in percent.
     pub max_share: u8,
 }
 
@@ -178,7 +178,7 @@ pub(crate) static UPSTREAM_ENTRY: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// `upstreams`, in the order of the file. `defaults` are the timeouts of those that have none.
+/// Reads `upstreams`, in the order of the file. `defaults` are the timeouts of an upstream that sets none.
 pub(crate) fn upstreams(
     field: &Field<'_>,
     defaults: UpstreamTimeouts,

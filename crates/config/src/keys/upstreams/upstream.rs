@@ -13,14 +13,14 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::tls::client::Client;
 
-/// Where requests go.
+/// An upstream: the servers to which requests are sent, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub name: String,
-    /// At least one.
+    /// The servers of the upstream, at least one.
     pub endpoints: Vec<Endpoint>,
     pub protocol: Protocol,
-    /// `None` if no endpoint has TLS.
+    /// The TLS client; `None` if no endpoint has TLS.
     pub tls: Option<Arc<Client>>,
     pub balance: Balance,
     pub timeouts: UpstreamTimeouts,
@@ -29,14 +29,14 @@ pub struct Upstream {
     pub ejection: Option<Ejection>,
     /// `None`: no endpoint is checked.
     pub health: Option<Health>,
-    /// All endpoints are used if fewer than so many percent of them are available, or none.
+    /// If fewer than this many percent of the endpoints are available, requests are sent to all of them.
     pub panic_below: u8,
-    /// Requests under way at one endpoint. `None`: as many as there are.
+    /// The largest number of requests under way at one endpoint. `None`: any number.
     pub max_connections: Option<u32>,
 }
 
 impl Upstream {
-    /// The upstream that `upstream` names.
+    /// The upstream that the key `upstream` of the file declares, in place of `upstreams`.
     pub fn of_one_name(
         name: &str,
         endpoint: Endpoint,
@@ -63,7 +63,7 @@ impl Upstream {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub scheme: Scheme,
-    /// A name, or an address (IPv6 without brackets). `localhost` for a socket, of which the port is that of the scheme.
+    /// The name, or the address (IPv6 without brackets). `localhost` for a socket; its port is the default port of the scheme.
     pub host: String,
     pub port: u16,
     /// The path of a Unix domain socket.

@@ -10,17 +10,17 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,
-    /// Between bytes.
+    /// The longest pause between bytes that are read.
     pub read: Micros,
-    /// Between bytes.
+    /// The longest pause between bytes that are written.
     pub write: Micros,
-    /// In the pool.
+    /// The time after which an unused connection in the pool is closed.
     pub idle: Micros,
-    /// For a whole request. `None`: as long as the others allow.
+    /// The longest duration of a whole request. `None`: only the other timeouts bound it.
     pub total: Option<Micros>,
 }
 
-/// How long a whole request may take; `None` for `none`.
+/// The kind of value of `total`: the longest duration of a whole request; `None` for `none`.
 pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     "`none` or duration above 0",
     Shape::either(&[Shape::Words(&["none"]), value_types::POSITIVE_DURATION]),

@@ -21,7 +21,7 @@ use crate::language::remarks::ListSize;
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
 use base::position::Position;
 
-/// One value of the file, with its path from the root.
+/// One value of the file, with its path.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'t> {
     node: &'t Node,
@@ -49,7 +49,7 @@ impl<'t> Field<'t> {
         Field { node, position: node.position, path, report, disclosure: Disclosure::Shown }
     }
 
-    /// Where problems are reported.
+    /// The position at which problems of the value are reported.
     pub(crate) fn position(&self) -> Position {
         self.position
     }
@@ -62,22 +62,22 @@ impl<'t> Field<'t> {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Null)
     }
 
-    /// Reports the problems of the value at `position`, such as the position of its key.
+    /// Makes problems of the value be reported at `position`, such as the position of its key.
     pub(crate) fn at(self, position: Position) -> Field<'t> {
         Field { position, ..self }
     }
 
-    /// Keeps the value out of reports: it may be a secret.
+    /// Makes problems not show the value, because it may be a secret.
     pub(crate) fn hidden(self) -> Field<'t> {
         Field { disclosure: Disclosure::Hidden, ..self }
     }
 
-    /// Reports that the value must `hold`, as in "must be text, is 7".
+    /// Reports what the value must be and what it is, as in "must be text, is 7".
     pub(crate) fn must(&self, hold: impl fmt::Display) {
         self.must_hinting(hold, None);
     }
 
-    /// Reports that the value must `hold`, with a hint.
+    /// Reports what the value must be and what it is, with a hint.
     pub(crate) fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
         match (&self.node.value, self.disclosure) {
             (Value::Scalar(_), Disclosure::Hidden) => {
@@ -87,7 +87,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reports a problem. A value whose reference to the environment was reported has no other problem.
+    /// Reports a problem of the value, unless a problem with its reference to the environment was reported.
     pub(crate) fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         match self.style() {
             Some(Style::Unresolved) => return,
@@ -98,33 +98,33 @@ impl<'t> Field<'t> {
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
-    /// Whether the value is unknown and need not be known, in a file that is only examined.
+    /// Whether the configuration is only examined and the value is not known.
     pub(crate) fn is_unknown(&self) -> bool {
         self.style() == Some(Style::Unknown)
     }
 
-    /// Records that the value is unknown, if it need not be known. Returns whether it need not be.
+    /// Records that the value is unknown, if that is allowed. Returns whether it is allowed.
     pub(crate) fn allows_unknown(&self, what: String) -> bool {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
-    /// Records that the value is not known to this check, and is known to the gateway beside it: a secret of its service. Returns
-    /// whether this is such a check.
+    /// Records that the value is hidden from this check, but known to the gateway: a secret of its service. Returns whether
+    /// this is such a check.
     pub(crate) fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }
 
-    /// Reads the value. In place of an unknown one, it reads the text `stand_in`.
+    /// Reads the value; if it is unknown, reads the text `stand_in` in its place.
     pub(crate) fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
 
-    /// Notes that the file at this path holds a secret.
+    /// Records that the file at this path holds a secret.
     pub(crate) fn note_secret_file(&self, path: PathBuf) {
         self.report.note_secret_file(path);
     }
 
-    /// Notes how long the list is in the file that this value names.
+    /// Records the length of the list in the file that this value names.
     pub(crate) fn note_list(&self, file: &str, entries: usize, max_shrink: u8) {
         let (file, path, position) = (file.to_owned(), self.path.clone(), self.position);
         self.report.note_list(ListSize { file, position, path, entries, max_shrink });
@@ -135,12 +135,12 @@ impl<'t> Field<'t> {
         self.report.add_elsewhere(file, position, what);
     }
 
-    /// Reports the first problems of the file that this value names.
+    /// Reports at most `most` problems of the file that this value names.
     pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         self.report.adopt(file, most, of_file);
     }
 
-    /// The list in a file. It is read once, also if several values name the file.
+    /// Returns the list of a file. The file is read once, even if several values name it.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         self.report.list_once(key, read)
     }
@@ -153,7 +153,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A mapping with these keys.
+    /// The value as a mapping with these keys. `None` after reporting that it is not a mapping.
     pub(crate) fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
         match &self.node.value {
             Value::Map(entries) => {
@@ -180,7 +180,7 @@ impl<'t> Field<'t> {
         Some(entries.iter().map(pair).collect())
     }
 
-    /// The members of a list of mappings.
+    /// The members of a list of mappings. `None` after reporting that it is something else.
     pub(crate) fn list_of_mappings(&self) -> Option<Vec<Field<'t>>> {
         if matches!(self.node.value, Value::Scalar(_)) {
             self.must("be a list");
@@ -189,7 +189,7 @@ impl<'t> Field<'t> {
         self.list()
     }
 
-    /// The members of a list.
+    /// The members of a list. `None` after reporting that the value is not a list.
     pub(crate) fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
@@ -200,7 +200,7 @@ impl<'t> Field<'t> {
         Some(self.members_of(list))
     }
 
-    /// The members, if this is a list.
+    /// The members of a list; `None` if the value is not a list.
     pub(crate) fn members_if_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(list) => Some(self.members_of(list)),
@@ -214,7 +214,7 @@ impl<'t> Field<'t> {
         list.iter().enumerate().map(member).collect()
     }
 
-    /// The values, if this is a mapping.
+    /// The values of a mapping; `None` if the value is not a mapping.
     pub(crate) fn values_if_map(&self) -> Option<Vec<Field<'t>>> {
         let value = |entry: &'t Entry| Field::new(&entry.value, join(&self.path, &entry.key), self.report);
         self.is_map().then(|| self.entries().iter().map(value).collect())
@@ -228,14 +228,14 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Whether this is a list with members, all of them mappings, and none has this key.
+    /// Whether this is a list of mappings, at least one, none of which has this key.
     pub(crate) fn is_list_without(&self, key: &str) -> bool {
         let lacks =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().all(|entry| entry.key != key));
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(lacks))
     }
 
-    /// Whether this is a list of mappings, of which every one has this key.
+    /// Whether this is a list of mappings, all of which have this key.
     pub(crate) fn is_list_with(&self, key: &str) -> bool {
         let has =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == key));
@@ -246,7 +246,7 @@ impl<'t> Field<'t> {
         matches!(self.node.value, Value::List(_))
     }
 
-    /// Whether it is written like another value.
+    /// Whether the value is written in the same way as another value.
     pub(crate) fn is_like(&self, other: &Field<'_>) -> bool {
         match (&self.node.value, &other.node.value) {
             (Value::Scalar(one), Value::Scalar(other)) => one.text == other.text && one.kind() == other.kind(),
@@ -258,7 +258,7 @@ impl<'t> Field<'t> {
         matches!(self.node.value, Value::Map(_))
     }
 
-    /// Whether this is a mapping or a list without members.
+    /// Whether this is an empty mapping or an empty list.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.node.value {
             Value::Map(map) => map.is_empty(),
@@ -275,7 +275,7 @@ fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option
     read(Field::root(&node, &report))
 }
 
-/// Reads every member, including those after a wrong one. `None` if any was wrong.
+/// Reads every member, even after an invalid one. `None` if any was invalid.
 pub(crate) fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = members.into_iter().map(read).collect();
     read.into_iter().collect()

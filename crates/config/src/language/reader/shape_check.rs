@@ -3,17 +3,17 @@
 use super::Field;
 use crate::language::shape::{Duration, List, Scalars, Shape, Text};
 
-/// Reports a value that is not what it must be. The text is what must hold: "be a duration like 5m".
+/// Reports a value that does not have its shape. The text is the message: "be a duration like 5m".
 pub(crate) type ReportMismatch = fn(&Field<'_>, &str);
 
 impl Field<'_> {
-    /// Checks a single value, or how many members a list or a mapping has: its reader checks each member by the shape of its own.
-    /// `None` after reporting what must hold.
+    /// Checks a single value, or the number of members of a list or mapping. The members are checked when they are read. `None`
+    /// after reporting a problem.
     pub(crate) fn check(&self, shape: &Shape) -> Option<()> {
         self.check_reporting(shape, |field, must| field.must(must))
     }
 
-    /// Checks the value as [`Field::check`] does, and reports by `report` a text that does not match its pattern.
+    /// Checks the value as [`Field::check`] does, but reports a text that does not match its pattern with `report`.
     pub(crate) fn check_reporting(&self, shape: &Shape, report: ReportMismatch) -> Option<()> {
         match shape {
             Shape::Defined(definition) => self.check_reporting(&definition.shape, report),
@@ -71,7 +71,7 @@ impl Field<'_> {
         }
     }
 
-    /// Whether the value and all of its members have this shape. Which attributes conditions name is not looked at.
+    /// Whether the value and all of its members have this shape. The names of attributes in conditions are not checked.
     pub(crate) fn has_shape(&self, shape: &Shape) -> bool {
         match shape {
             Shape::Defined(definition) => self.has_shape(&definition.shape),

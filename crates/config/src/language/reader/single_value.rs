@@ -16,7 +16,7 @@ use base::time::Micros;
 use ledger::cost::{Cost, ExtraDecimals};
 
 impl<'t> Field<'t> {
-    /// A scalar of any kind but null, as it is written.
+    /// The text of a scalar of any type except null, as it is written.
     pub(crate) fn written(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
@@ -27,7 +27,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Text. Numbers and booleans are rejected: which text `1.10` means would be a guess.
+    /// The value as text. Numbers and booleans are rejected, because the intended text of `1.10` is not clear.
     pub(crate) fn text(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
@@ -38,27 +38,27 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Whether this is text, and not a number, a boolean or empty.
+    /// Whether this is text that is not empty, and not a number or a boolean.
     pub(crate) fn is_text(&self) -> bool {
         self.scalar().is_some_and(|scalar| matches!(scalar.kind(), Kind::Text | Kind::Reference))
     }
 
-    /// Whether this is a number, without quotes.
+    /// Whether this is a number without quotes.
     pub(crate) fn is_number(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Number)
     }
 
-    /// Whether this is a single value of any kind but null.
+    /// Whether this is a single value of any type except null.
     pub(crate) fn is_single(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() != Kind::Null)
     }
 
-    /// The text of a single value, if it is one.
+    /// The text of a single value; `None` for any other value.
     pub(crate) fn text_if_any(&self) -> Option<&'t str> {
         self.scalar().map(|scalar| &*scalar.text)
     }
 
-    /// The hint for a number in quotes, or for a rate in the place of a number.
+    /// The hint for a number in quotes, or for a rate where a number is required.
     pub(crate) fn hint_for_number(&self) -> Option<String> {
         let scalar =
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
@@ -79,7 +79,7 @@ impl<'t> Field<'t> {
         self.scalar().is_some_and(|scalar| scalar.text == text)
     }
 
-    /// The scalar, unless it is unknown.
+    /// The value as a scalar, unless it is unknown.
     pub(crate) fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
             Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
@@ -94,7 +94,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// `true` or `false`.
+    /// The value as `true` or `false`.
     pub(crate) fn boolean(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
@@ -105,7 +105,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// `true` or `false`, of a key that may also have a mapping.
+    /// The value as `true` or `false`, for a key that may also be a mapping.
     pub(crate) fn switch(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
@@ -114,7 +114,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// `true` or `false`, if it is one of them.
+    /// The value as `true` or `false`; `None`, without a report, if it is neither.
     pub(crate) fn truth(&self) -> Option<bool> {
         let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
         match scalar.map(|scalar| &*scalar.text) {
@@ -124,7 +124,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A whole number within `bounds`.
+    /// The value as a whole number within `bounds`.
     pub(crate) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.whole_if_within(&bounds);
         if number.is_none() {
@@ -144,13 +144,13 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// A whole number, if it is one within `bounds`.
+    /// The value as a whole number within `bounds`; `None`, without a report, if it is none.
     pub(crate) fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let digits = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
     }
 
-    /// A decimal above zero with at most three decimals, read from its digits and never through a float.
+    /// The value as a number above zero with at most three decimals, read from its digits and never through a float.
     pub(crate) fn cost(&self) -> Option<Cost> {
         self.check(&AMOUNT)?;
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
@@ -161,13 +161,13 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// The text of a number.
+    /// The text of the value, which must be a number.
     pub(crate) fn number(&self) -> Option<&'t str> {
         let scalar = self.scalar()?;
         matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
     }
 
-    /// A duration: `250ms`, `20s`, `5m`, `1h`, `1d`.
+    /// The value as a duration: `250ms`, `20s`, `5m`, `1h`, `1d`.
     pub(crate) fn duration(&self) -> Option<Micros> {
         let duration = self.text_of(&DURATION).and_then(duration::parse);
         if duration.is_none() {
@@ -176,7 +176,7 @@ impl<'t> Field<'t> {
         duration
     }
 
-    /// A duration above zero.
+    /// The value as a duration above zero.
     pub(crate) fn positive_duration(&self) -> Option<Micros> {
         let duration = self.duration()?;
         if duration == Micros(0) {
@@ -186,7 +186,7 @@ impl<'t> Field<'t> {
         Some(duration)
     }
 
-    /// An IP address with a port.
+    /// The value as an IP address with a port.
     pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
         let address = self.text_of(&SOCKET_ADDRESS).and_then(|text| text.parse().ok());
         if address.is_none() {
@@ -195,7 +195,7 @@ impl<'t> Field<'t> {
         address
     }
 
-    /// A network like `10.0.0.0/8`; a lone address is the network of itself.
+    /// The value as a network like `10.0.0.0/8`; a single address is a network with one address.
     pub(crate) fn network(&self) -> Option<IpNet> {
         let network = self.text_of(&NETWORK).and_then(network::parse);
         match network {
@@ -210,7 +210,7 @@ impl<'t> Field<'t> {
         network
     }
 
-    /// The choice with this name.
+    /// The choice with this name. `None` after reporting that there is none.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)

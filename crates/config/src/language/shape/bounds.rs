@@ -11,11 +11,11 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
     pub least: u64,
-    /// `u64::MAX` is no bound.
+    /// The largest number; `u64::MAX` is no bound.
     pub most: u64,
     /// Numbers within the bounds that are rejected.
     pub except: &'static [u64],
-    /// Why they are rejected: "must not be 502, which …".
+    /// The reason for the rejection: "must not be 502, which …".
     pub why: &'static str,
 }
 
@@ -24,7 +24,7 @@ pub struct Whole {
 pub struct Decimal {
     pub least: Least,
     pub most: Option<u64>,
-    /// The largest number of decimals.
+    /// The largest number of digits after the decimal point.
     pub decimals: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct Duration {
     pub most: DurationBound,
 }
 
-/// A bound of a duration, and the message for one beyond it.
+/// A bound on a duration, and the message for a value that exceeds it.
 #[derive(Clone, Copy, Debug)]
 pub struct DurationBound {
     pub at: Micros,
@@ -88,23 +88,23 @@ impl Decimal {
 }
 
 impl Duration {
-    /// `must` is the message for a longer one.
+    /// Durations up to `most`; `must` is the message for a longer one.
     pub const fn at_most(most: Micros, must: &'static str) -> Duration {
         let least = DurationBound { at: Micros(0), must: DURATION_MUST };
         Duration { must: DURATION_MUST, least, most: DurationBound { at: most, must } }
     }
 
-    /// `must` is the message for every other value.
+    /// Durations from `least` to `most`; `must` is the message for any other value.
     pub const fn within(least: Micros, most: Micros, must: &'static str) -> Duration {
         Duration { must, least: DurationBound { at: least, must }, most: DurationBound { at: most, must } }
     }
 
-    /// The definition whose pattern the schema has for it: a pattern cannot compare durations.
+    /// The schema's definition, a pattern. It leaves out the bounds, because a pattern cannot compare durations.
     pub(super) const fn definition(self) -> Shape {
         if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
     }
 
-    /// The message for a text that is not such a duration. `None` for one that is.
+    /// The message for a text that is not such a duration. `None` if it is one.
     pub fn mismatch(self, text: Option<&str>) -> Option<&'static str> {
         match text.and_then(duration::parse) {
             None => Some(self.must),

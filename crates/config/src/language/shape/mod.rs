@@ -62,24 +62,24 @@ pub enum Shape {
     },
 }
 
-/// A shape that has a name among the schema's definitions.
+/// A shape with a name in the schema's definitions.
 #[derive(Debug)]
 pub struct Definition {
     pub name: &'static str,
     pub shape: Shape,
 }
 
-/// A list. Its reader checks each member by the shape of its own.
+/// The shape of a list. Its members are checked when they are read.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     pub of: &'static Shape,
     pub least: usize,
-    /// The message for a list with fewer members: "have at least one origin".
+    /// The message for a list that is too short: "have at least one origin".
     pub empty: &'static str,
     pub most: usize,
-    /// The word for the members, in the message for a list with more.
+    /// The word for the members, in the message for a list that is too long.
     pub members: &'static str,
-    /// Whether its reader rejects a member that is there twice.
+    /// Whether a member may occur only once.
     pub unique: bool,
 }
 
@@ -104,7 +104,7 @@ impl Shape {
         Shape::Either { of, must: None }
     }
 
-    /// Text, and not a number, that matches one of these patterns.
+    /// Text, not a number, that matches one of these patterns.
     pub const fn text(patterns: &'static [&'static str], must: &'static str) -> Shape {
         Shape::Text(Text::new(Scalars::Text, patterns, must))
     }
@@ -130,7 +130,7 @@ impl Shape {
         }
     }
 
-    /// The message for a list or a mapping in the place of a single value, if it differs from [`Shape::must`].
+    /// The message for a list or a mapping where a single value is required, if it differs from [`Shape::must`].
     pub fn must_be_single(&self) -> Option<&'static str> {
         match self {
             Shape::Defined(definition) => definition.shape.must_be_single(),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Decimal, Definition, Exception, Least, List, Scalars, Shape, Text, Whole};
 
 impl Shape {
-    /// The schema of values that have this shape, or have a reference to the environment in their place.
+    /// The schema of values with this shape. It also accepts a reference to the environment.
     pub fn schema(&self) -> Value {
         let mut alternatives = self.alternatives();
         if self.needs_reference() {
@@ -17,7 +17,7 @@ impl Shape {
         }
     }
 
-    /// The definitions that it names, each after those that its own shape names.
+    /// The definitions that the schema refers to, each after those that its own shape refers to.
     pub fn definitions(&self) -> Vec<&'static Definition> {
         match self {
             Shape::WithMessage { of, .. } => of.definitions(),

@@ -9,23 +9,23 @@ use regex::Regex;
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     pub scalars: Scalars,
-    /// Regular expressions that mean the same in ECMAScript, for the schema, and in Rust. One of them must match.
+    /// Regular expressions with the same meaning in ECMAScript, for the schema, and in Rust. One of them must match.
     pub patterns: &'static [&'static str],
-    /// Texts that are rejected although they match.
+    /// Texts that match a pattern but are rejected.
     pub except: Option<Exception>,
-    /// The message for another value: "be a duration like 5m". Editors show it too, from the schema.
+    /// The message for any other value: "be a duration like 5m". Editors show it too, from the schema.
     pub must: &'static str,
 }
 
-/// Texts that are rejected although they match.
+/// Texts that match a pattern but are rejected.
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
     pub pattern: &'static str,
-    /// The message, as in [`Text::must`].
+    /// The message for such a text, in the form of [`Text::must`].
     pub must: &'static str,
 }
 
-/// The single values that may be a [`Text`].
+/// The types of single values that can be a [`Text`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalars {
     /// Text alone. What text a number means, such as `1.10`, would be a guess.
@@ -41,7 +41,7 @@ impl Text {
         Text { scalars, patterns, except: None, must }
     }
 
-    /// Whether a text matches, and is not excepted.
+    /// Whether a text matches a pattern and is not an exception.
     pub fn accepts(&self, text: &str) -> bool {
         let is_excepted = self.except.is_some_and(|except| matches(except.pattern, text));
         !is_excepted && self.patterns.iter().any(|pattern| matches(pattern, text))
@@ -54,7 +54,7 @@ impl Text {
     }
 }
 
-/// Whether a text matches a pattern, which is compiled once.
+/// Whether a text matches a pattern. Each pattern is compiled once.
 pub(crate) fn matches(pattern: &'static str, text: &str) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<&str, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let regex = {

@@ -29,21 +29,21 @@ pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 /// length of a period, counts in the present period: so nobody is locked out for longer than two periods.
 const HOUR: Micros = Micros(3_600_000_000);
 
-/// The shortest and the longest window that is a duration.
+/// The shortest window that is a duration.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
 /// The largest limit, in whole units, that can be kept exactly.
 pub const MAX_LIMIT: u64 = EXACT / 1000;
 
-/// The numbers of one fixed window.
+/// The numbers of one fixed window: its limit and its periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: Cost,
     window: Window,
 }
 
-/// The rule for the beginning and the end of periods.
+/// The definition of the periods of a fixed window: a duration or a calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
     /// Periods of this length, aligned to the Unix epoch.
@@ -65,7 +65,7 @@ struct Bucket {
 }
 
 impl Window {
-    /// The length of a period, or of the shortest: a day that lacks an hour.
+    /// The length of a period; of the shortest one, if they differ (a day may lack an hour).
     pub fn shortest(&self) -> Micros {
         match self {
             Window::Epoch(length) | Window::FirstRequest(length) => *length,
@@ -80,16 +80,16 @@ impl FixedWindow {
         FixedWindow::new(limit, self.window)
     }
 
-    /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
-    /// of 0 nothing fits.
+    /// The window for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of
+    /// 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
         FixedWindow { limit, ..*self }
     }
 
-    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and a duration between [`SHORTEST`] and
-    /// [`LONGEST`].
+    /// Makes a fixed window. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and a duration between
+    /// [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
@@ -106,7 +106,7 @@ impl FixedWindow {
         self.window
     }
 
-    /// The key of gateway.yaml that makes the periods of the two windows differ; `None` if they are equal.
+    /// The key of gateway.yaml that makes the periods of two windows differ; `None` if the periods are equal.
     pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
         match (self.window, other.window) {
             (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
@@ -120,19 +120,19 @@ impl FixedWindow {
         }
     }
 
-    /// The quota at `now`: the periods of a calendar differ in length.
+    /// The quota at `now`: calendar periods differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }
     }
 
-    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
-    /// cannot be kept exactly is cut.
+    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
+    /// kept exactly becomes the largest one that can.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// The numbers of this limit for its Lua twin, for a call at about `near`.
+    /// The numbers of this limit for its Lua twin, for a call at about the time `near`.
     pub fn numbers(&self, near: Timestamp) -> Numbers {
         let limit = self.limit.thousandths();
         match self.window {
@@ -145,7 +145,7 @@ impl FixedWindow {
         }
     }
 
-    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
     /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let bucket = self.read(state, now);
@@ -162,13 +162,13 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| bucket.entry())
     }
 
-    /// The period that runs at `now`; `None` if the first grant has yet to begin one.
+    /// The period that contains `now`; `None` if the next grant begins one.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         let Bucket { spent, begin, end, .. } = self.read(state, now);
         (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })

@@ -25,10 +25,10 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "leaky_bucket";
 pub(crate) const EXCEEDED: &str = "leaky_bucket_exceeded";
 
-/// The longest `max_wait`.
+/// The largest accepted `max_wait`.
 pub const LONGEST_WAIT: Micros = Micros(3_600_000_000);
 
-/// The numbers of one leaky bucket.
+/// The numbers of one leaky bucket: its rate, its queue and its longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     /// Holds `1 + delay_after + queue` places.
@@ -45,23 +45,25 @@ pub struct LeakyBucket {
 pub struct Settings {
     pub rate: Rate,
     pub queue: u32,
-    /// In whole milliseconds, at most [`LONGEST_WAIT`].
+    /// The longest wait, in whole milliseconds; at most [`LONGEST_WAIT`].
     pub max_wait: Micros,
     pub delay_after: u32,
 }
 
 impl LeakyBucket {
+    /// Makes a leaky bucket.
+    ///
     /// # Errors
     ///
-    /// When the rate is zero, or the places cannot be kept exactly in 53 bits at this rate: then with the largest number of
-    /// places that can.
+    /// When the rate is zero, or when the places of the queue cannot be kept exactly in 53 bits at this rate: the error has the
+    /// largest number of places that can be.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
     }
 
-    /// Makes a bucket for requests that each have a rate of their own, at most `fastest` per second. Its numbers are those for
-    /// the rate `fastest`; the rate of the settings is not used.
+    /// Makes a bucket whose requests each have their own rate, at most `fastest` per second. Its numbers are those for the rate
+    /// `fastest`; the rate in the settings is not used.
     ///
     /// # Errors
     ///
@@ -77,17 +79,17 @@ impl LeakyBucket {
         LeakyBucket { places, delay_after, max_wait, patience: max_wait }
     }
 
-    /// The schedule for a request that may have a rate of its own; with a rate of 0 no request fits.
+    /// The leaky bucket for a request that may have its own rate; with a rate of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers) -> LeakyBucket {
         LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
     }
 
-    /// The schedule for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
+    /// The leaky bucket for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
     pub fn within(&self, most: Micros) -> LeakyBucket {
         LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
     }
 
-    /// The number of places: the largest cost.
+    /// The number of places in the queue, which is the largest cost.
     pub fn places(&self) -> Cost {
         self.places.burst()
     }
@@ -104,40 +106,41 @@ impl LeakyBucket {
         micros(self.max_wait)
     }
 
-    /// The most requests of cost 1 that can wait, the last of them for no longer than `max_wait`.
+    /// The number of requests of cost 1 that can wait without the last one waiting longer than `max_wait`.
     pub fn reachable_queue(&self) -> u64 {
         let reach = self.reach(self.max_wait) / self.places.one();
         reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
     }
 
-    /// The quota: all places, and the time in which all waiting requests go on.
+    /// The quota: the number of places, and the time in which all waiting requests leave the queue.
     pub fn quota(&self) -> Quota {
         self.places.quota()
     }
 
-    /// Returns this schedule with the cost multiplied by `of`, so that the moments of one share are that much further apart.
+    /// Returns this limit with the cost multiplied by `of`, which makes the pauses between the requests of one share longer by
+    /// that factor.
     pub fn share(&self, cost: Cost, of: u64) -> (LeakyBucket, Cost) {
         let (places, cost) = self.places.share(cost, of);
         (LeakyBucket { places, ..*self }, cost)
     }
 
-    /// The places that are taken at `now`.
+    /// The number of places that are taken at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         self.places.spent(state, now)
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         self.places.correction(state, now)
     }
 
-    /// Returns these numbers for a bucket that both limits may charge: places may also become free at the rate of `other`.
+    /// Returns these numbers for a bucket that both limits may charge: the faster of the two rates empties it.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
     }
 
-    /// Returns this bucket with the fastest rate of all requests that may charge it.
+    /// Returns these numbers with the fastest rate of all requests that may charge the bucket.
     pub fn at_fastest(&self) -> LeakyBucket {
         LeakyBucket { places: self.places.at_fastest(), ..*self }
     }
@@ -149,7 +152,8 @@ impl LeakyBucket {
         numbers
     }
 
-    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as a bucket without a free place.
+    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as a bucket without a free
+    /// place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
         // The last charge is in the future if the clock has stepped back; until then no place is left.

@@ -28,11 +28,11 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "sliding_log";
 pub(crate) const EXCEEDED: &str = "sliding_log_exceeded";
 
-/// The shortest and the longest window.
+/// The shortest window.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
-/// The largest limit in whole units; also how many grants a window may hold.
+/// The largest limit in whole units, and the largest number of grants in a window.
 pub const MAX_LIMIT: u64 = 10_000;
 
 /// Running totals are kept modulo this: the sum of two is exact in a double.
@@ -49,7 +49,7 @@ const MOST_PAIRS: usize = 20_000;
 /// How many of the first pairs an excerpt has at least.
 const EXCERPT: usize = 16;
 
-/// The numbers of one sliding log.
+/// The numbers of one sliding log: its limit and its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     limit: Cost,
@@ -76,8 +76,8 @@ enum Pairs<'s> {
 }
 
 impl SlidingLog {
-    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and the window between [`SHORTEST`] and
-    /// [`LONGEST`].
+    /// Makes a sliding log. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and the window between
+    /// [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Micros) -> Option<SlidingLog> {
         let fits = (1..=MAX_LIMIT).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
         fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
@@ -88,8 +88,8 @@ impl SlidingLog {
         SlidingLog::new(limit, self.window)
     }
 
-    /// The log for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit of 0
-    /// nothing fits.
+    /// The log for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of 0
+    /// every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingLog {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -104,18 +104,18 @@ impl SlidingLog {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// The most grants of at least `least` in a window.
+    /// The largest number of grants in a window, if each costs at least `least`.
     pub fn grants(&self, least: Cost) -> u64 {
         self.limit.thousandths() / least.thousandths().max(1)
     }
 
-    /// The size in bytes of the state of a bucket with so many grants.
+    /// The size in bytes of the state of a bucket with this many grants.
     pub fn state_bytes(grants: u64) -> u64 {
         8 * (HEAD as u64 + 2 * grants)
     }
 
-    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
-    /// cannot be kept exactly is cut.
+    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
+    /// kept exactly becomes the largest one that can.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
         (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)
@@ -126,7 +126,7 @@ impl SlidingLog {
         smallvec![self.limit.thousandths(), self.window.0]
     }
 
-    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
     /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
@@ -151,14 +151,14 @@ impl SlidingLog {
         Step { untouched, charge }
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let log = self.read(state, now);
         log.is_corrected.then(|| self.granted(&log, 0, 0, now))
     }
 
-    /// Whether the state still determines the level of the bucket at this moment: an excerpt does until all its exact pairs have
-    /// left.
+    /// Whether the state still determines the level of the bucket at this moment. An excerpt does so until all grants in it
+    /// have left the window.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         let Some(log) = Log::parse(state) else { return true };
         let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
@@ -171,7 +171,7 @@ impl SlidingLog {
         Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
     }
 
-    /// An excerpt of the state, with no more pairs than are worth remembering.
+    /// An excerpt of the state, with only as many grants as are worth remembering.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
         let exact = log.exact.min(EXCERPT);
@@ -179,8 +179,8 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
-    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole: each grant leaves the share
-    /// when it leaves the whole. For a long log it is an excerpt, whose last pair has everything granted after the exact pairs.
+    /// The first entry of a share of the limit, made from the state `seen` of the whole limit: each grant leaves the share when
+    /// it leaves the whole. A long log becomes an excerpt, whose last pair is the sum of all later grants.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let log = self.read(Some(seen), now);
         let gone = log.gone(self.window, log.last().max(now));
@@ -311,8 +311,8 @@ impl<'s> Log<'s> {
     }
 }
 
-/// Gives back up to `amount`, the last grants first, since they would count longest. The rest of a grant keeps its moment.
-/// `None` also for an excerpt, which stands for a longer log.
+/// Gives back up to `amount`, from the latest grants first, since they would count longest. The rest of a grant keeps its
+/// moment. `None` also for an excerpt, which lacks grants.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let log = Log::parse(state).filter(Log::is_whole)?;
     let (given, total) = (amount.thousandths().min(log.sum), log.total());

@@ -17,32 +17,32 @@ const LONGEST_STEP: u64 = 31 * 86_400_000_000 / 2;
 /// The bytes of steps before their numbers.
 const HEADER: usize = 14;
 
-/// The amounts granted in consecutive steps of one length.
+/// The amounts granted in consecutive steps of equal length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GrantedSteps {
-    /// The length of a step in microseconds; above 0.
+    /// The length of a step in microseconds, above 0.
     pub length: u64,
-    /// How many steps there were before the latest one.
+    /// The index of the latest step, counted from the Unix epoch.
     pub latest: u64,
     /// The amounts in thousandths, the latest step first. Not more than there were steps since the epoch.
     amounts: SmallVec<[u64; 12]>,
 }
 
-/// The steps of a bucket: of at most two lengths, first those that were charged last.
+/// The granted steps of a bucket, of at most two lengths; those charged last come first.
 pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
-    /// An amount granted in a single step.
+    /// Makes the steps of a single grant.
     pub fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
         GrantedSteps { length, latest, amounts: smallvec![amount] }
     }
 
-    /// When the latest step begins.
+    /// The moment at which the latest step begins.
     pub(crate) fn latest_begin(&self) -> u64 {
         self.latest * self.length
     }
 
-    /// When the latest step ends.
+    /// The moment at which the latest step ends.
     pub(crate) fn latest_end(&self) -> u64 {
         (self.latest + 1) * self.length
     }
@@ -51,7 +51,7 @@ impl GrantedSteps {
         self.amounts.iter().sum()
     }
 
-    /// The end of each step, and what was granted in it; the oldest first.
+    /// The end of each step and the amount granted in it, the oldest first.
     pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
         let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();
@@ -73,7 +73,7 @@ impl GrantedSteps {
         self.amounts.is_empty()
     }
 
-    /// Adds an amount to this step, or to the latest one if that is later.
+    /// Adds an amount to this step, or to the latest one if the latest one is later.
     pub fn add(&mut self, step: u64, amount: u64) {
         let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
         if later > 0 {
@@ -201,7 +201,7 @@ pub fn pack(granted: &BucketSteps) -> State {
     bytes.words()
 }
 
-/// `None` for a state that [`pack`] cannot have made.
+/// Unpacks the state of a bucket. `None` for a state that [`pack`] cannot have made.
 pub fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
     let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
@@ -213,7 +213,7 @@ pub fn unpack(state: &[u64]) -> Option<BucketSteps> {
     (bytes.left() < 8 && total <= EXACT).then_some(granted)
 }
 
-/// Makes room for steps of a third length: adds the amounts of the older of the two lengths to those of the newer.
+/// Makes room for steps of a third length: merges the steps of the older of the two lengths into those of the newer one.
 pub fn fold(granted: &mut BucketSteps) {
     if granted.len() > 1
         && let Some(mut newer) = granted.pop()
@@ -227,7 +227,7 @@ pub fn fold(granted: &mut BucketSteps) {
     }
 }
 
-/// Gives back up to so many thousandths: from the steps that end last; of two that end together, from those of the first length.
+/// Gives back up to this many thousandths, from the steps that end last; if two end together, from those of the first length.
 pub fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);

@@ -25,18 +25,18 @@ use granted_steps::{BucketSteps, GrantedSteps, fold, pack, take_back, unpack};
 pub const NAME: &str = "sliding_window";
 pub(crate) const EXCEEDED: &str = "sliding_window_exceeded";
 
-/// The shortest and the longest window.
+/// The shortest window.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(31 * 86_400_000_000);
 
-/// The least and the most steps into which a window is cut.
+/// The smallest number of steps of a window.
 pub const LEAST_STEPS: u64 = 2;
 pub const MOST_STEPS: u64 = 60;
 
 /// The largest limit, in whole units, that can be kept exactly.
 pub const MAX_LIMIT: u64 = EXACT / 1000;
 
-/// The numbers of one sliding window.
+/// The numbers of one sliding window: its limit, its length and its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: Cost,
@@ -57,8 +57,8 @@ struct Bucket {
 }
 
 impl SlidingWindow {
-    /// `limit` in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], the window between [`SHORTEST`] and
-    /// [`LONGEST`], and the steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
+    /// Makes a sliding window. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], the window between
+    /// [`SHORTEST`] and [`LONGEST`], and the steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
     pub fn new(limit: u64, window: Micros, steps: u64) -> Option<SlidingWindow> {
         let fits = (1..=MAX_LIMIT).contains(&limit)
             && (SHORTEST..=LONGEST).contains(&window)
@@ -72,8 +72,8 @@ impl SlidingWindow {
         (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
 
-    /// The window for a request with these numbers. The limit is at least `least`, rounded up to whole units; with a limit
-    /// of 0 nothing fits.
+    /// The window for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of
+    /// 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -97,8 +97,8 @@ impl SlidingWindow {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
-    /// cannot be kept exactly is cut.
+    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
+    /// kept exactly becomes the largest one that can.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (SlidingWindow { limit: self.limit.max(cost), ..*self }, cost)
@@ -109,7 +109,7 @@ impl SlidingWindow {
         smallvec![self.limit.thousandths(), self.window.0, self.step.0]
     }
 
-    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
     /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut bucket = self.read(state, now);
@@ -134,14 +134,14 @@ impl SlidingWindow {
         Cost::from_thousandths(self.read(state, now).spent)
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| self.entry(&bucket))
     }
 
-    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole: the share becomes free when
-    /// the whole does.
+    /// The first entry of a share of the limit, made from the state `seen` of the whole limit: the share becomes free when the
+    /// whole does.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let bucket = self.read(Some(seen), now);
         (bucket.spent > 0).then(|| self.entry(&bucket))

@@ -29,7 +29,7 @@ pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 /// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
 
-/// The numbers of one token bucket.
+/// The numbers of one token bucket: its rate and its burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     burst: Cost,
@@ -42,7 +42,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// `burst` in whole tokens.
+    /// Makes a token bucket. `burst` is in whole tokens.
     ///
     /// # Errors
     /// When the burst or the rate cannot be kept exactly.
@@ -60,8 +60,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
     }
 
-    /// Makes a bucket for requests that each have a rate of their own, at most `fastest` per second. Its numbers are those for
-    /// the rate `fastest`.
+    /// Makes a bucket whose requests each have their own rate, at most `fastest` per second. Its numbers are those for the rate
+    /// `fastest`.
     ///
     /// # Errors
     ///
@@ -77,8 +77,8 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
     }
 
-    /// The bucket for a request with these numbers. The burst is at least one second's refill and at least `least`, both
-    /// rounded up to whole tokens; with a number that is 0 nothing fits.
+    /// The bucket for a request with its own numbers. The burst is at least the refill of one second and at least `least`, both
+    /// rounded up to whole tokens; if a number is 0, every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
         let bucket = self.at_rate(numbers.rate);
         let burst = numbers.ceiling.unwrap_or(self.burst);
@@ -88,7 +88,7 @@ impl TokenBucket {
         TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
     }
 
-    /// The bucket for a request that may have a rate of its own, in tokens per second; with a rate of 0 no request fits.
+    /// The bucket for a request that may have its own rate, in tokens per second; with a rate of 0 every request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
         // Exact: a rate is only given where the unit is the common one.
@@ -99,7 +99,7 @@ impl TokenBucket {
         }
     }
 
-    /// The amount that comes back in a second, rounded up to thousandths.
+    /// The amount that is refilled in a second, rounded up to thousandths.
     pub fn per_second(&self) -> Cost {
         let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
@@ -113,7 +113,7 @@ impl TokenBucket {
         TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// Returns this bucket with the fastest refill of all requests that may charge it.
+    /// Returns these numbers with the fastest refill of all requests that may charge the bucket.
     pub fn at_fastest(&self) -> TokenBucket {
         TokenBucket { refill: self.fastest, ..*self }
     }
@@ -127,8 +127,8 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
-    /// Returns this limit, with the cost multiplied by `of`: as if each of `of` shares had its part of the limit. A cost that
-    /// cannot be kept exactly is cut: it would take a lifetime to refill.
+    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
+    /// kept exactly becomes the largest one that can: it would take a lifetime to refill.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
@@ -139,7 +139,7 @@ impl TokenBucket {
         smallvec![self.capacity(), self.unit, self.refill]
     }
 
-    /// Charges `cost` to a bucket. `state` is a former [`Entry::state`]; anything else counts as an empty bucket, never as a
+    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
     /// full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
@@ -172,8 +172,9 @@ impl TokenBucket {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket, if any: otherwise a state from too
-    /// far ahead would count as of now at every look, and never refill.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one. It replaces a
+    /// state whose moment is too far ahead: otherwise that moment would count as the present one at every reading, and the
+    /// bucket would never refill.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
             return None;
@@ -183,8 +184,8 @@ impl TokenBucket {
         Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
     }
 
-    /// The amount still spent, in this bucket's units, and the moment for which it holds. Time does not run backwards: before
-    /// the moment of the last charge nothing is refilled, and that moment stays, unless it is too far ahead.
+    /// The amount spent, in this bucket's units, and the moment for which it is given. Time does not run backwards: before the
+    /// moment of the last charge nothing is refilled, and that moment is returned, unless it is too far ahead.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -216,7 +217,7 @@ impl TokenBucket {
         Level { remaining: Cost::from_thousandths(left / self.unit), reset_after }
     }
 
-    /// The burst, in units.
+    /// The burst, in the bucket's units.
     pub(super) fn capacity(&self) -> u64 {
         self.burst.thousandths() * self.unit
     }
@@ -225,7 +226,7 @@ impl TokenBucket {
         self.unit
     }
 
-    /// A whole token, in units.
+    /// One token, in the bucket's units.
     pub(super) fn one(&self) -> u64 {
         1000 * self.unit
     }
@@ -246,8 +247,8 @@ fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
     valid.then_some((spent, unit, Timestamp(since)))
 }
 
-/// Subtracts up to `amount` from what is spent, and keeps the moment: so from now on the bucket holds that much more, or is
-/// full.
+/// Subtracts up to `amount` from what is spent, and keeps the moment of the last charge. The bucket then holds as much more, or
+/// is full.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let (spent, unit, since) = valid(state)?;
     Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])

@@ -213,6 +213,8 @@ impl SplitTake<'_> {
 }
 
 impl Cluster {
+    /// Decides a plan whose buckets are under several hash tags, in one call for each.
+    ///
     /// # Errors
     ///
     /// When there is no answer for some groups, which count as spent. The charges of the other groups are given back unless the

@@ -15,7 +15,7 @@ const NUMBERS: u16 = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TagIndex(pub u16);
 
-/// The hash tags of a store.
+/// The hash tags that a store uses.
 #[derive(Debug)]
 pub(crate) struct HashTags {
     tags: Box<[HashTag]>,

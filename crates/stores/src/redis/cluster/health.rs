@@ -65,7 +65,7 @@ impl Health {
         Health { workers, events, reports: Mutex::new(reports) }
     }
 
-    /// Passes on the events of a node. A worker is up when it is connected to all nodes.
+    /// Reports the events of a node. A worker is up when it is connected to all nodes.
     pub(crate) fn events_of(
         health: &Arc<Health>,
         node: NodeId,
@@ -134,14 +134,14 @@ impl Health {
         }
     }
 
-    /// Sets the nodes whose state counts.
+    /// Sets the nodes that the store needs to be up.
     pub fn require(&self, nodes: &[NodeId]) {
         let mut reports = self.reports.lock();
         nodes.clone_into(&mut reports.required);
         self.report(&mut reports);
     }
 
-    /// Notes why some hash tags are on no node, or that none is.
+    /// Notes why no node has some hash tags; `None`: every hash tag has a node.
     pub fn cover(&self, uncovered: Option<Fault>) {
         let mut reports = self.reports.lock();
         if reports.uncovered != uncovered {
@@ -150,7 +150,7 @@ impl Health {
         }
     }
 
-    /// Whether a node that has a hash tag is lost, or some hash tag is on no node.
+    /// Whether a node with a hash tag is lost, or a hash tag has no node.
     pub(crate) fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
         reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())

@@ -99,7 +99,7 @@ impl Inspector {
         self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number visited so far.
+    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
     ///
     /// # Errors
     ///

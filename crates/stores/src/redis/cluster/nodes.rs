@@ -42,7 +42,7 @@ const UNUSED: Micros = Micros(3_000_000);
 /// How long requests wait for the first connection to a node, within their own deadlines.
 const NEW: Micros = Micros(1_000_000);
 
-/// A node and the connections to it.
+/// A node, with the connections to it.
 #[derive(Debug)]
 pub struct Node {
     pub remote: Remote<NodeServer>,
@@ -57,7 +57,7 @@ impl Node {
     }
 }
 
-/// All nodes.
+/// All nodes of a cluster.
 #[derive(Debug)]
 pub struct Nodes {
     pub directory: Arc<Directory>,
@@ -66,7 +66,7 @@ pub struct Nodes {
     /// The settings of every node, except for its address.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// The state that all nodes share; each has a breaker and a clock of its own.
+    /// The state that all nodes share. Each node has its own breaker and clock.
     pub state: StoreState,
     pub clock: Clock,
     workers: usize,

@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
 
-/// The address in a redirection: `host:port`, in which an IPv6 address has no brackets. `None` for a node that should be named
-/// by its host name and has none.
+/// The address in a redirection: `host:port`, with an IPv6 address without brackets. `None` for a node without a host name in a
+/// cluster that names nodes by host name.
 pub fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
@@ -49,7 +49,7 @@ impl Directory {
 }
 
 impl Cluster {
-    /// Charges buckets under one hash tag, in one call. Follows redirections, which prove that nothing ran.
+    /// Charges buckets under one hash tag, in one call. Redirections are followed, because they prove that nothing ran.
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
@@ -113,7 +113,7 @@ impl Cluster {
         tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
     }
 
-    /// The time that the request may still wait.
+    /// The time for which the request may still wait.
     pub(super) fn left(&self, take: &Take<'_>) -> Micros {
         let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
         let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));

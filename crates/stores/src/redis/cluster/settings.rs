@@ -6,12 +6,12 @@ use base::host_port::HostPort;
 
 /// The port of a node whose address has none.
 pub const DEFAULT_PORT: u16 = 6379;
-/// The most hash tags. Each needs a call of its own: with more, calls would carry few requests.
+/// The largest number of hash tags. Each needs a separate call: with more, each call would carry few requests.
 pub const MOST_HASH_TAGS: u64 = 1_024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Nodes that are asked for all others. One is enough, as long as it is up.
+    /// The nodes that are asked for the list of all nodes. One is enough, as long as it is up.
     pub nodes: Vec<HostPort>,
     pub place: Place,
 }
@@ -28,7 +28,7 @@ impl Settings {
     }
 }
 
-/// The distribution of buckets over hash tags.
+/// The distribution of buckets over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Each bucket is under one of this many hash tags, by its key.

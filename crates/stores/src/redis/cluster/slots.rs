@@ -4,7 +4,7 @@ use redis::Value;
 
 use base::host_port::HostPort;
 
-/// The slots of one master.
+/// A range of slots, with the master that has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRange {
     pub first: u16,
@@ -12,8 +12,8 @@ pub(crate) struct SlotRange {
     pub master: HostPort,
 }
 
-/// Parses a reply; `None` if it is invalid. A node that does not know its own name is at the address at which it was `asked`; a
-/// range whose node has no known address is left out.
+/// Parses the slots in a reply; `None` if it is invalid. A node that does not know its own name is at the address at which it
+/// was `asked`. A range whose node has no known address is left out.
 pub(crate) fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     let mut read = Vec::with_capacity(ranges.len());

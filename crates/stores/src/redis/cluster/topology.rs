@@ -13,13 +13,13 @@ use crate::redis::settings::Settings;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The masters that a node names.
+/// The masters of a cluster, as one node names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
-    /// The node that named them.
+    /// The node from which the list comes.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
-    /// The slots of hash tags without a master.
+    /// The slots of hash tags for which there is no master.
     pub uncovered: Vec<u16>,
 }
 
@@ -32,8 +32,8 @@ pub(crate) enum Occasion {
     Doubt,
 }
 
-/// The order in which nodes are asked: from the source of the last topology on, or from the node after it if that source is in
-/// doubt. `lost` nodes come last, because their answers may be outdated.
+/// The order in which nodes are asked: starting with the source of the last topology, or with the node after it if that source
+/// is in doubt. `lost` nodes come last, because their answers may be outdated.
 pub fn order(
     candidates: impl IntoIterator<Item = HostPort>,
     lost: &[HostPort],

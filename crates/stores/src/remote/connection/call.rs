@@ -32,8 +32,8 @@ struct Period {
 }
 
 impl<T: Transport> Connection<T> {
-    /// Makes one call, from the queued requests to their answers. Leaves in `batch` the requests that must be asked again: the
-    /// server's time is outside of the periods that this call named, or the server accepts no writes any more.
+    /// Makes one call, from the queued requests to their answers. Leaves the requests in `batch` that must be sent again: the
+    /// server's time is outside of the periods that this call named, or the server no longer accepts writes.
     ///
     /// # Errors
     ///

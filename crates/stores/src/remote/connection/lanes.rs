@@ -17,7 +17,7 @@ use crate::error::Fault;
 use crate::remote::queue::PendingTake;
 use base::time::Timestamp;
 
-/// State that the calls on one connection share.
+/// The state that all calls on one connection share.
 #[derive(Debug)]
 pub struct Session {
     /// A batch for the next lane that is free; empty if no batch waits.
@@ -27,9 +27,9 @@ pub struct Session {
     /// When the last call was sent, as a [`Timestamp`].
     last_sent: AtomicU64,
     pub round_trip: RoundTrip,
-    /// Whether any call was answered.
+    /// Whether any call on the connection was answered.
     pub answered: AtomicBool,
-    /// The requests to ask on the next connection, in the order of their calls, which did not run.
+    /// The requests of calls that did not run, in the order of the calls: they are sent on the next connection.
     pub returned: Mutex<Vec<PendingTake>>,
 }
 
@@ -55,7 +55,7 @@ impl Session {
         poll_fn(|_| if self.under_way() == under_way { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
-    /// When the last call was sent.
+    /// The time at which the last call was sent.
     pub(crate) fn last_sent(&self) -> Timestamp {
         Timestamp(self.last_sent.load(Ordering::Relaxed))
     }
@@ -64,7 +64,7 @@ impl Session {
         self.last_sent.store(at.0, Ordering::Relaxed);
     }
 
-    /// Hands a batch to the first free lane, and returns when that has taken it. `batch` is empty then.
+    /// Hands a batch to the first free lane, and returns when the lane has taken it, which leaves `batch` empty.
     pub async fn hand(&self, batch: &mut Vec<PendingTake>) {
         std::mem::swap(&mut *self.handed.lock(), batch);
         poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// The lanes of one connection. A lane ends only with a fault that ends the connection, and is then removed.
+/// The lanes of one connection: each makes one call at a time. A lane that meets a fault which ends the connection is removed.
 pub(crate) struct Lanes<'s, F> {
     session: &'s Session,
     lanes: Vec<Option<Pin<Box<F>>>>,
@@ -109,7 +109,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         Lanes { session, lanes: lanes.map(|lane| Some(Box::pin(lane))).collect() }
     }
 
-    /// Makes the calls for which `feed` hands over batches, until one of them ends the connection.
+    /// Makes the calls for which `feed` hands over batches, until a call ends the connection.
     pub async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
         poll_fn(|context| {
             // Replies first: they make room for the next call.

@@ -44,7 +44,7 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
-    /// The random name of this gateway in heartbeats, so that no operator has to choose one.
+    /// The random name of this gateway in heartbeats; no operator has to choose one.
     pub gateway_name: [u8; 8],
     pub hooks: Hooks,
 }
@@ -125,14 +125,16 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// Whether requests can be sent on the connection.
+    ///
     /// # Errors
     ///
-    /// Whether the connection is up; otherwise the reason why not.
+    /// The reason why the connection is not up.
     pub fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 
-    /// The moment of the last connection.
+    /// The time at which the connection was last made.
     pub(crate) fn connected_at(&self) -> Timestamp {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
     }

@@ -19,7 +19,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<T: Transport> Connection<T> {
-    /// Drives the connection, forever; `tried` gets a permit after the first attempt.
+    /// Connects again and again, and makes the calls, forever. `tried` gets a permit after the first attempt.
     pub async fn run(&self, tried: &Semaphore) {
         // A second driver would have nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };

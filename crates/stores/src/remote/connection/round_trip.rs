@@ -24,12 +24,12 @@ pub(crate) struct RoundTrip {
     fastest: AtomicU64,
 }
 
-/// Calls take too long for `timeout`.
+/// The warning that calls take longer than `timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong {
-    /// The fastest of the last calls.
+    /// The shortest duration of the last calls.
     pub fastest: Micros,
-    /// The `timeout` that such calls need.
+    /// The value of `timeout` that such calls need.
     pub needed: Micros,
 }
 
@@ -55,13 +55,13 @@ impl RoundTrip {
         self.usual.load(Ordering::Relaxed).min(self.most())
     }
 
-    /// How long after one call a further one may leave, while the first is under way.
+    /// The time after which a further call may be sent while one is under way.
     pub fn gap(&self) -> Micros {
         let (_, calls) = self.parts();
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
-    /// Whether calls take so long that a further one leaves before they are answered.
+    /// Whether calls take so long that the next one is sent before they are answered.
     pub fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }

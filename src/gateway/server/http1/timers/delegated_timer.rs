@@ -34,7 +34,7 @@ impl DelegatedTimer {
         self.grace.poll(cx)
     }
 
-    /// Ready at `deadline`.
+    /// Ready at this deadline.
     pub fn poll_deadline(&mut self, deadline: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(deadline, &self.clock, cx)
     }

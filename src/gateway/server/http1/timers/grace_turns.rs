@@ -18,7 +18,7 @@ pub struct GraceTurns {
 }
 
 impl GraceTurns {
-    /// Ready once all turns have been taken. Wakes the task for each.
+    /// Ready when the task has been woken for all turns.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.taken < TURNS {
             // The runtime looks at its sockets before it wakes the task.
@@ -30,7 +30,7 @@ impl GraceTurns {
         Poll::Ready(())
     }
 
-    /// Begins another wait.
+    /// Begins the turns again.
     pub fn restart(&mut self) {
         *self = GraceTurns::default();
     }

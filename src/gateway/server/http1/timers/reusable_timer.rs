@@ -28,7 +28,7 @@ pub struct ReusableTimer {
 pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl ReusableTimer {
-    /// A timer of Pingora's timer thread, as [`time::sleep`] is: cheap, and late by up to 20 ms.
+    /// Makes a timer of Pingora's timer thread, like [`time::sleep`]: cheap, and up to 20 ms late.
     pub fn coarse() -> ReusableTimer {
         ReusableTimer::with(|left| Box::pin(time::sleep(left)))
     }
@@ -37,7 +37,7 @@ impl ReusableTimer {
         ReusableTimer { set: None, woken: PollOnWake::default(), timer }
     }
 
-    /// Ready at `deadline`, which may be another one with each poll.
+    /// Ready at `deadline`, which may differ from poll to poll.
     pub fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.set {

@@ -27,7 +27,7 @@ pub struct SpanClient {
     failure: Failure,
 }
 
-/// The reason of the last failure, of which the SDK reports less.
+/// The reason of the last failure, because the SDK does not report all of it.
 #[derive(Clone, Debug, Default)]
 pub struct Failure(Arc<Mutex<Option<String>>>);
 
@@ -44,7 +44,7 @@ impl fmt::Debug for SpanClient {
 }
 
 impl SpanClient {
-    /// A client for the collector of these settings.
+    /// Makes a client for the collector of these settings.
     ///
     /// # Errors
     /// When its certificates cannot be read or used.

@@ -35,7 +35,7 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    /// An exporter to the collector of these settings.
+    /// Makes an exporter to the collector of these settings.
     ///
     /// # Errors
     /// When its certificates cannot be read or used.

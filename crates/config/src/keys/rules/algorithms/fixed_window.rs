@@ -80,7 +80,7 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("fixed_window_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the numbers in a mapping that may have other keys as well.
+/// Reads the numbers of a fixed window from a mapping, which may have other keys as well.
 pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| window(section, &field));
@@ -88,7 +88,7 @@ pub(super) fn fixed_window(section: &Section<'_>, reader: NumberReader<'_>) -> O
     numbers(limit, |limit| FixedWindow::new(limit, window).map(Algorithm::FixedWindow))
 }
 
-/// Reads another limit for the same window. `None` for a window that is wrong.
+/// Reads another limit for the same window. `None` if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&FixedWindow>,

@@ -65,13 +65,13 @@ pub(super) static NUMBERS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads the numbers in a mapping that may have other keys as well.
+/// Reads the numbers of a leaky bucket from a mapping, which may have other keys as well.
 pub(super) fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let delay_after = section.whole("delay_after");
     numbers(section, delay_after, reader)
 }
 
-/// Reads other numbers for the same schedule. `None` for one that is wrong.
+/// Reads other numbers for the same leaky bucket. `None` if they are invalid.
 pub(super) fn other_numbers(
     section: &Section<'_>,
     own: Option<&LeakyBucket>,
@@ -80,7 +80,8 @@ pub(super) fn other_numbers(
     numbers(section, own.map(|own| own.delay_after().into()), reader)
 }
 
-/// Reports costs below 1: each request waits in a place of its own, so more would wait than places were taken.
+/// Reports costs below 1. Each waiting request takes a whole place of the queue, so with smaller costs more requests would wait
+/// than the queue has places.
 pub(super) fn check_costs(section: &Section<'_>) -> Option<()> {
     let mut right = Some(());
     for field in ["fixed_cost", "default_cost", "min_cost"].into_iter().filter_map(|key| section.get(key)) {

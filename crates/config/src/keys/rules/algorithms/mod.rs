@@ -34,7 +34,7 @@ const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
-/// The algorithm of a rule.
+/// The key for the algorithm of a rule.
 pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
 
 /// The algorithm of one of several limits.
@@ -44,10 +44,10 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rul
 const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
-/// The mappings that one limit of a rule may be.
+/// The mappings that a limit of a rule can be, one for each algorithm.
 pub(crate) const LIMIT: &[&Mapping] =
     &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
-/// The mappings that the numbers of an override may be.
+/// The mappings that the numbers of an override can be, one for each algorithm.
 pub(crate) const NUMBERS: &[&Mapping] = &[
     &token_bucket::NUMBERS,
     &fixed_window::NUMBERS,
@@ -86,22 +86,23 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     }
 }
 
-/// The numbers of a limit as the file gives them.
+/// The numbers of a limit, as the file gives them.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitNumbers {
-    /// With the largest of those that come from requests.
+    /// The limit with the largest numbers that a request can have.
     pub base: Algorithm,
-    /// Those that come from requests.
+    /// The numbers that credentials supply.
     pub claimed: Vec<ClaimedNumber>,
 }
 
 impl LimitNumbers {
-    /// The limit of a request that has the most of each.
+    /// The limit for a request that has the largest possible numbers.
     pub(crate) fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
     }
 
-    /// The limit of a request that brings no number, and what others bring. No request pays less than `least`.
+    /// The limit for a request whose credentials supply no number, and the numbers that credentials supply. `least` is the
+    /// smallest cost of a request.
     pub(crate) fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
         let base = self.base;
         let claimed = self.claimed(least);
@@ -114,7 +115,7 @@ impl LimitNumbers {
     }
 }
 
-/// Reads the numbers in the mapping of a limit, which has other keys as well.
+/// Reads the numbers from the mapping of a limit, which has other keys as well.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
@@ -125,7 +126,7 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
     }
 }
 
-/// The most that a request can pay at a limit with these numbers.
+/// The highest cost that a limit with these numbers can charge.
 pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
@@ -144,16 +145,16 @@ pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &
     }
 }
 
-/// The algorithm of a rule or of one of its limits, and whether the file is right about it.
+/// The algorithm of a rule or of one of its limits, and whether its name in the file is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedAlgorithm {
     pub kind: AlgorithmKind,
-    /// `None`: the name is wrong, which was reported. Keys are checked as those of the algorithm with a similar name.
+    /// `None`: the name is invalid, which was reported. Keys are then checked as those of the algorithm with a similar name.
     pub valid: Option<()>,
 }
 
 impl NamedAlgorithm {
-    /// The algorithm that a rule names, or the default. `None` after reporting a name that resembles none.
+    /// The algorithm that a rule names, or the default. `None` after reporting a name that is not similar to any.
     pub(crate) fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
         match rule.get("algorithm") {
             Some(field) => named(&field),
@@ -161,8 +162,8 @@ impl NamedAlgorithm {
         }
     }
 
-    /// The algorithm that one of several limits names, or that of the rule. `None` after reporting a name that resembles
-    /// none, or that the limit is no mapping.
+    /// The algorithm that one of several limits names, or else that of the rule. `None` after reporting a name that is not
+    /// similar to any, or that the limit is not a mapping.
     pub(crate) fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
         let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
         match limit.clone().section(keys)?.get("algorithm") {
@@ -171,30 +172,30 @@ impl NamedAlgorithm {
         }
     }
 
-    /// The mapping of a limit.
+    /// The mapping of a limit with this algorithm.
     pub(crate) fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
         field.section(limit_keys(self.kind))
     }
 }
 
-/// Reads other numbers of a limit: those of an override, or of a shadow.
+/// Reads other numbers of a limit: those of an override or of a shadow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
     pub numbers: NumberReader<'k>,
-    /// The limit's own. `None`: they are wrong, which was reported.
+    /// The numbers of the limit itself. `None`: they are invalid, which was reported.
     pub own: Option<Algorithm>,
-    /// The least that a request pays: a bucket that cannot hold it would refuse every request for ever.
+    /// The smallest cost of a request: a bucket that cannot hold it would refuse every request for ever.
     pub cheapest: Option<Cost>,
 }
 
 impl OtherNumbers<'_> {
-    /// The keys of such numbers.
+    /// The keys of such numbers in the file.
     pub(crate) fn keys(&self) -> Vec<&'static str> {
         number_keys(self.kind).names()
     }
 
-    /// The numbers of an override, which may be `limit: unlimited`.
+    /// Reads the numbers of an override, which may be `limit: unlimited`.
     pub(crate) fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
         if field.is_written(UNLIMITED_LIMIT) {
             field.must_hinting("be a mapping", Some("write {limit: unlimited}".to_owned()));
@@ -273,7 +274,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
     }
 }
 
-/// The constraints of a rule in the schema: the keys of its limits depend on the algorithm.
+/// The constraints on a rule in the schema: the keys of its limits depend on the algorithm.
 pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
     // Without the key it is the default of `otherwise`.

@@ -59,7 +59,7 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the numbers in a mapping that may have other keys as well.
+/// Reads the numbers of a sliding log from a mapping, which may have other keys as well.
 pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -67,7 +67,7 @@ pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Op
     numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
 }
 
-/// Reads another limit for the same window. `None` for a window that is wrong.
+/// Reads another limit for the same window. `None` if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     own: Option<&SlidingLog>,
@@ -77,12 +77,12 @@ pub(super) fn other_limit(
     numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
 }
 
-/// The least that a request may cost: a window holds at most [`MAX_LIMIT`] grants.
+/// The smallest cost of a request: a window can hold at most [`MAX_LIMIT`] grants.
 pub(super) fn least_cost(log: &SlidingLog) -> Cost {
     Cost::from_thousandths(log.limit().thousandths().div_ceil(MAX_LIMIT))
 }
 
-/// Reports costs below the least.
+/// Reports costs below [`least_cost`].
 pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
     let least = least_cost(log);
     let costs = match price {

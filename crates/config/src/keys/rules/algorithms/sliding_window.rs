@@ -52,7 +52,7 @@ pub(super) static NUMBERS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads the numbers in a mapping that may have other keys as well.
+/// Reads the numbers of a sliding window from a mapping, which may have other keys as well.
 pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -61,7 +61,7 @@ pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) ->
     numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
 }
 
-/// Reads another limit for the same window. `None` for a window that is wrong.
+/// Reads another limit for the same window. `None` if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&SlidingWindow>,

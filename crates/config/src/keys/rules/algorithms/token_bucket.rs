@@ -87,7 +87,7 @@ struct LocatedRate<'t> {
     claimed: Option<ClaimedNumber>,
 }
 
-/// Reads the numbers in a mapping that may have other keys as well.
+/// Reads the numbers of a token bucket from a mapping, which may have other keys as well.
 pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
     let rate = rate(section, reader)?;
@@ -107,7 +107,7 @@ pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> O
     Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
 }
 
-/// Reads the numbers of a bucket that are the same for all requests.
+/// Reads the numbers of a token bucket that are the same for all requests.
 pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
@@ -183,7 +183,7 @@ fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
     Some(())
 }
 
-/// A value of `rate`.
+/// Reads a value of `rate`.
 pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
     RATE_VALUE.read(field.clone())
 }
@@ -216,7 +216,7 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
-/// `10000/day`: whole tokens in a unit of time, or in any duration.
+/// Parses a rate, such as `10000/day`: whole tokens in a unit of time or in a duration.
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;

@@ -11,13 +11,13 @@ use rules::claimed_numbers::NumberKind;
 
 const WINDOW_LIMIT: Shape = Shape::Defined(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
-/// The key of a limit that is any amount which can be kept exactly.
+/// The key `limit`, for an algorithm that can count fractions.
 pub(super) const fn limit_key(doc: &'static str) -> Key {
     let text = "1 to 9007199254740, or from a credential";
     Key::required("limit", Type::OwnOr { text, shape: WINDOW_LIMIT, mapping: &CLAIMED }, doc)
 }
 
-/// The key of other numbers that are tried.
+/// The key `shadow`: numbers that are tried next to those in force.
 pub(super) const fn shadow(numbers: &'static Mapping) -> Key {
     let doc = "Numbers to try: counted, never refusing or delaying.";
     Key::optional("shadow", Type::Mapping(numbers), doc)
@@ -28,7 +28,7 @@ pub(super) fn limit<'t>(section: &Section<'t>, largest: u64, reader: NumberReade
     reader.number(NumberKind::Limit, largest, section.need("limit")?)
 }
 
-/// The numbers of a limit that `algorithm` makes of the largest amount.
+/// The numbers of a limit. `algorithm` makes a limit with a given amount.
 pub(super) fn numbers(limit: Number<'_>, algorithm: impl FnOnce(u64) -> Option<Algorithm>) -> Option<LimitNumbers> {
     let base = algorithm(limit.largest.whole())?;
     Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })
