@@ -21,9 +21,8 @@
 //!
 //! The text becomes a [`language::tree`] in which every value has its position. The [`language::reader`] reads typed values from it, by the
 //! declarations of [`language::key`]s, and [`document`] makes a [`Config`] of them, or reports every problem at once. One file for
-//! each key of the YAML, named after it, declares and reads that key. This is the only room that reads YAML, and the only one
-//! that makes a `Config`. Settings of a room to the left of this one are defined there; those of the gateway are defined
-//! here.
+//! each key of the YAML, named after it, declares and reads that key. No other crate reads YAML or makes a `Config`. Settings of
+//! the crates that this one uses are defined there; those of the gateway are defined here.
 
 mod config;
 pub mod diff;
