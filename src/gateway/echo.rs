@@ -25,7 +25,8 @@ pub struct Echo {
 impl Echo {
     /// Binds the socket.
     ///
-    /// # Errors If the address cannot be bound.
+    /// # Errors
+    /// If the address cannot be bound.
     pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
         Ok(Echo { sockets: ListeningSockets::bind(address.into(), None, 1, Vec::new())? })
     }

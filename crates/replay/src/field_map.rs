@@ -28,7 +28,8 @@ pub struct FieldMap {
 impl FieldMapping {
     /// Parses an entry.
     ///
-    /// # Errors Says what is wrong with the text.
+    /// # Errors
+    /// Says what is wrong with the text.
     pub fn parse(text: &str) -> Result<FieldMapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {
@@ -74,7 +75,8 @@ impl FieldMapping {
 impl FieldMap {
     /// Makes a map of these entries.
     ///
-    /// # Errors Says which entry is missing or repeated.
+    /// # Errors
+    /// Says which entry is missing or repeated.
     pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
         let mut time = None;
         let mut attributes: Vec<(Attribute, String)> = Vec::new();

@@ -11,7 +11,8 @@ pub struct Share(Cost);
 impl Share {
     /// Parses `1%` or `0.5 %`.
     ///
-    /// # Errors Says what a share must be.
+    /// # Errors
+    /// Says what a share must be.
     pub fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);

@@ -30,7 +30,8 @@ pub struct Authenticator<'s> {
 impl Authenticator<'_> {
     /// Verifies the credentials of a request.
     ///
-    /// # Errors Returns the refusal of credentials that do not verify, or that are missing where they are required.
+    /// # Errors
+    /// Returns the refusal of credentials that do not verify, or that are missing where they are required.
     pub async fn authenticate(&self, request: &Request<'_>, observer: &impl Observer) -> Result<Identity, Refusal> {
         let mut identity = Identity::default();
         if let Some(tokens) = self.tokens {

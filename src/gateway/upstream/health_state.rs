@@ -1,4 +1,4 @@
-//! Whether an endpoint is up, by the results of its health checks.
+//! Holds whether an endpoint is up, by the results of its health checks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -60,7 +60,7 @@ const WEEKDAYS: [(&str, Weekday); 7] = [
 impl CalendarUnit {
     pub const ALL: [CalendarUnit; 4] = [CalendarUnit::Day, CalendarUnit::Week, CalendarUnit::Month, CalendarUnit::Year];
 
-    /// Parses the name of a unit; `None` if there is none with this name.
+    /// Parses the name of a unit; `None` if the name is unknown.
     pub fn parse(text: &str) -> Option<CalendarUnit> {
         CalendarUnit::ALL.into_iter().find(|unit| unit.name() == text)
     }

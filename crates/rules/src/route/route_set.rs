@@ -26,7 +26,7 @@ pub struct Route {
     /// The conditions, all of which a request must meet. They do not depend on credentials.
     pub conditions: Vec<Condition>,
     pub target: Target,
-    /// The changes to requests and responses; `None` if there are none.
+    /// The changes to requests and responses; `None` if the route changes nothing.
     pub forwarding: Option<Arc<Forwarding>>,
     pub position: Position,
 }
@@ -154,7 +154,7 @@ impl RouteSet {
         self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
     }
 
-    /// The first route whose conditions the request meets; `None` if there is none. If requests are split at random, `draw`
+    /// The first route whose conditions the request meets; `None` if no route matches. If requests are split at random, `draw`
     /// returns a random number below its argument.
     pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
         let chosen = self.matched(request)?;

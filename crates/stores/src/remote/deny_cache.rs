@@ -88,8 +88,7 @@ impl DenyCache {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// Removes the entry of a bucket of which a charge was undone: the bucket holds more than any call sent before `now` has
-    /// shown.
+    /// Removes the entry of a bucket of which a charge was undone: it holds more than calls sent before `now` have shown.
     pub fn forget(&self, key: BucketKey, now: Timestamp) {
         self.undone.add(key, now);
         self.short.remove(&key);
@@ -123,8 +122,7 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that the store would refuse; `None` if the store must be asked. `now` is the time on this process's
-    /// clock.
+    /// Refuses a plan that the store would refuse; `None` if the store must be asked. `now` is on this process's clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;

@@ -26,7 +26,7 @@ pub struct Login {
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub username: Option<String>,
-    /// The password; `None` if there is none. It is never empty.
+    /// The password; `None` without a password. It is never empty.
     pub password: Option<Secret>,
     pub tls: Option<Tls>,
 }

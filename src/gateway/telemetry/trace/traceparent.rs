@@ -25,7 +25,7 @@ pub enum SampledFlag {
 }
 
 impl Parent {
-    /// The parent in the request's `traceparent` field. `None` if there is none, or if the field is invalid.
+    /// The parent in the request's `traceparent` field. `None` if the field is missing or invalid.
     pub fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;

@@ -59,7 +59,7 @@ impl TlsAttributes {
 }
 
 impl AttributeReader<'_> {
-    /// The attribute with this name. `None` after reporting at `field` that there is none.
+    /// The attribute with this name. `None` after reporting at `field` that it does not exist.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),

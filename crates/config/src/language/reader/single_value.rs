@@ -144,7 +144,7 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// The value as a whole number within `bounds`; `None`, without a report, if it is none.
+    /// The value as a whole number within `bounds`; `None`, without a report, for any other value.
     pub(crate) fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let digits = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
@@ -210,7 +210,7 @@ impl<'t> Field<'t> {
         network
     }
 
-    /// The choice with this name. `None` after reporting that there is none.
+    /// The choice with this name. `None` after reporting that the name is unknown.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)
