@@ -64,15 +64,14 @@ fn logger(log: Log, lines: &NonblockingStderr) -> Logger {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(log.level).target(Target::Pipe(Box::new(lines.clone())));
     if log.level < LevelFilter::Debug {
-        // Pingora logs disconnected clients as errors, and each of its own steps as info.
-        for (module, level) in [("pingora_proxy", LevelFilter::Off), ("pingora_core", LevelFilter::Error)] {
-            builder.filter_module(module, level.min(log.level));
+        // Pingora logs each of its own steps as info.
+        for module in ["pingora_core", "pingora"] {
+            builder.filter_module(module, LevelFilter::Error.min(log.level));
         }
-        builder.filter_module("pingora", LevelFilter::Error.min(log.level));
     }
     if log.level >= LevelFilter::Debug {
         // These modules would log whole requests and answers, with their credentials.
-        for module in ["pingora_proxy", "pingora_core::protocols::http", "pingora_core::apps"] {
+        for module in ["pingora_core::protocols::http", "pingora_core::apps"] {
             builder.filter_module(module, LevelFilter::Info);
         }
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use metrics::Gauge;
 use parking_lot::Mutex;
-use pingora::proxy::{HttpProxy, http_proxy};
 use pingora::server::configuration::ServerConf;
 use pingora::server::{RunArgs, Server};
 use pingora::services::background::background_service;
@@ -24,7 +23,6 @@ use super::server::connection::{ConnectionServer, Http2Stage};
 use super::server::connection_limits::ConnectionLimits;
 use super::server::decision_clients::DecisionClients;
 use super::server::http1::Http1Server;
-use super::server::http1::application::SessionApplication;
 use super::server::http2::Http2Server;
 use super::server::listener::{FileFilter, ListeningSockets, Thread};
 use super::server::proxy_protocol_stage::ProxyProtocol;
@@ -36,9 +34,6 @@ use super::telemetry::metrics::{Http2Errors, HttpMetrics};
 use base::http_protocol::HttpProtocol;
 use config::Listener;
 use stores::Worker;
-
-/// Idle connections kept to the upstream, for each thread.
-const UPSTREAM_POOL: usize = 256;
 
 impl BoundGateway {
     /// The addresses listened on, in the order in which they are announced.
@@ -54,7 +49,7 @@ impl BoundGateway {
 
     /// Runs until the process exits. `ready` is called when signals are listened for and requests are answered.
     pub fn run(self, ready: impl FnOnce() + Send + 'static) {
-        let mut server = Server::new_with_opt_and_conf(None, server_conf(self.threads));
+        let mut server = Server::new_with_opt_and_conf(None, server_conf());
         server.bootstrap();
 
         let (limits, accepting) = (Arc::new(ConnectionLimits::new(self.fd_budget)), AcceptingSockets::default());
@@ -130,7 +125,7 @@ fn http_threads(
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());
     let handshakes = has_tls.then(|| Arc::new(state.metrics.handshakes()));
     let decides = listeners.iter().any(|(_, listener)| listener.decide.is_some());
-    let decision_apis = if decides { decision_apis(gateway, count, conf) } else { Vec::new() };
+    let decision_apis = if decides { decision_apis(gateway, count) } else { Vec::new() };
     for (index, (bound, listener)) in listeners.into_iter().enumerate() {
         // A listener without a name has that of its address, whose port may have been chosen here.
         let is_named = listener.name != listener.address.to_string();
@@ -154,9 +149,7 @@ fn http_threads(
         let life = &gateway.lifecycle;
         // There are more sockets than threads if they were inherited from a process with more threads.
         if listener.decide.is_some() {
-            let server = |number: usize| {
-                stages.before(&Arc::new(SessionApplication(Arc::clone(&decision_apis[number % count]))))
-            };
+            let server = |number: usize| stages.before(&decision_apis[number % count]);
             for (number, socket) in (0..).zip(bound.services_of(life, "http", accepting, Some(&files), server)) {
                 threads[number % count].listen(socket);
             }
@@ -171,15 +164,11 @@ fn http_threads(
 }
 
 /// Makes the decision API of each thread.
-fn decision_apis(
-    gateway: &Arc<GatewayState>,
-    count: usize,
-    conf: &Arc<ServerConf>,
-) -> Vec<Arc<HttpProxy<DecisionApi>>> {
+fn decision_apis(gateway: &Arc<GatewayState>, count: usize) -> Vec<Arc<DecisionApi>> {
     let shared = Arc::new(SharedParts::new(&gateway.metrics.registry));
     let api = |thread| {
         let (gateway, shared) = (Arc::clone(gateway), Arc::clone(&shared));
-        Arc::new(http_proxy(conf, DecisionApi { gateway, worker: Worker(thread), shared }))
+        Arc::new(DecisionApi { gateway, worker: Worker(thread), shared })
     };
     (0..count).map(api).collect()
 }
@@ -201,7 +190,7 @@ struct Stages {
 
 impl Stages {
     /// These stages before an application.
-    fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A, A> {
+    fn before<A>(&self, app: &Arc<A>) -> ConnectionServer<A> {
         let (state, write_backpressure) = (&self.state, &self.write_backpressure);
         ConnectionServer {
             state: state.clone(),
@@ -253,15 +242,10 @@ impl ProtocolGauges {
     }
 }
 
-fn server_conf(threads: usize) -> ServerConf {
+fn server_conf() -> ServerConf {
     ServerConf {
         threads: 1,
         work_stealing: false,
-        // One pool serves all threads.
-        upstream_keepalive_pool_size: UPSTREAM_POOL * threads,
-        // A failed connection is retried at the next address, and an idempotent request if the upstream has closed the
-        // pooled connection that it was sent on.
-        max_retries: 8,
         // Authorities are those of each upstream. Pingora would read the system's for every thread, and panic at one that it
         // cannot use. This file holds none, and is there without a /dev as well.
         ca_file: Some("/proc/self/comm".to_owned()),

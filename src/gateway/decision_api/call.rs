@@ -1,18 +1,20 @@
-//! Holds the state of one call and its answer, which Pingora passes from phase to phase, and reports the call at its end.
+//! Holds the state of one call and its answer, and reports the call at its end.
+//!
+//! Dropping a [`Call`], wherever that happens, is its end: there it is counted and logged, and nowhere else.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
-use pingora::Error;
-use pingora::proxy::Session as ProxySession;
 
 use super::DecisionApi;
+use super::grpc::Reply;
 use crate::gateway::enforcement::request_record::RequestRecord;
-use crate::gateway::response::pending_fields::PendingFields;
+use crate::gateway::response::own_response::OwnResponse;
+use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::session;
+use crate::gateway::server::request_client::{AnsweredRequest, RequestClient, Rest, Reuse};
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
@@ -24,67 +26,71 @@ use request::door::Door;
 use request::identity::Identity;
 use request::request::ClientAddress;
 use request::scheme::{Scheme, SchemeSource};
+use stores::Caller;
 
 /// The code that nginx logs for a client that has disconnected.
 const GONE: u16 = 499;
 
-#[derive(Debug)]
-pub struct Call {
+/// What is known and reported of one call.
+pub struct Call<'a> {
+    pub api: &'a DecisionApi,
+    pub head: Parts,
     pub started: Timestamp,
     pub request_id: HeaderValue,
-    /// The connection; `None` for a session whose server passes none.
-    pub connection: Option<ConnectionHandle>,
+    pub connection: ConnectionHandle,
+    pub peer: Option<IpAddr>,
     /// The destination whose metrics count the call.
-    pub destination: Option<Arc<Destination>>,
-    /// Whether a whole answer has been sent.
+    destination: Arc<Destination>,
+    /// Whether its answer is a decision.
     pub answered: bool,
     /// The head of the request about which it asks, once that was read.
-    pub head: Option<Box<Parts>>,
+    pub described: Option<Box<Parts>>,
     /// `None` for a call that is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
+    /// Of the answer that was begun.
+    code: Option<u16>,
+    pub request_bytes: usize,
+    response_bytes: usize,
 }
 
-impl Call {
-    pub fn new(started: Timestamp) -> Call {
+impl<'a> Call<'a> {
+    pub fn begin(api: &'a DecisionApi, head: Parts, connection: ConnectionHandle, snapshot: &Snapshot) -> Call<'a> {
         Call {
-            started,
-            request_id: HeaderValue::from_static(""),
-            connection: None,
-            destination: None,
+            api,
+            started: connection.accepted().unwrap_or_else(|| api.gateway.clock.now()),
+            request_id: request_id::keep_or_make(head.headers.get(request_id::NAME)),
+            peer: connection.socket().and_then(|socket| socket.peer()),
+            head,
+            connection,
+            destination: Arc::clone(snapshot.destinations.decided()),
             answered: false,
-            head: None,
+            described: None,
             record: None,
             trace: RequestTrace::NONE,
+            code: None,
+            request_bytes: 0,
+            response_bytes: 0,
         }
     }
 
-    /// Ends the connection of the call after it: in HTTP/1 with the answer, in HTTP/2 with the calls beside it.
-    pub fn close_when_done(&self, session: &mut ProxySession) {
-        session.set_keepalive(None);
-        if let Some(connection) = &self.connection {
-            connection.close_when_done();
-        }
-    }
-
-    /// The fields that the connection writes as text; `None` if they go into the answer's header.
-    pub fn pending_fields(&self) -> Option<&PendingFields> {
-        self.connection.as_ref().and_then(ConnectionHandle::pending_fields)
-    }
-
-    /// The index in the configuration of the listener on which it arrived.
-    pub fn listener(&self) -> usize {
-        self.connection.as_ref().map_or(0, ConnectionHandle::listener)
+    /// Whether the certificates in force now would admit its connection, which may be older than the present authorities or their
+    /// revocation list.
+    pub fn admits_connection(&self, snapshot: &Snapshot) -> bool {
+        let Some(session) = self.connection.tls() else { return true };
+        let listener = snapshot.config.listeners.get(self.connection.listener());
+        let server = listener.and_then(|listener| listener.tls.as_ref());
+        server.is_none_or(|server| session.is_admitted_by(&server.in_force(), self.api.gateway.clock.wall()))
     }
 
     /// Whether the peer of its connection has presented a certificate that was verified.
     pub fn has_verified_certificate(&self) -> bool {
-        self.tls().is_some_and(|tls| tls.identity().certificate.is_some())
+        self.connection.tls().is_some_and(|tls: &Arc<Session>| tls.identity().certificate.is_some())
     }
 
-    /// The TLS session of its connection; `None` without encryption.
-    pub fn tls(&self) -> Option<&Session> {
-        self.connection.as_ref().and_then(ConnectionHandle::tls).map(|tls| &**tls)
+    /// The asking proxy, as a store can ask whether it is still connected.
+    pub fn caller(&self) -> Option<Arc<dyn Caller>> {
+        self.trace.link(self.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>))
     }
 
     /// Whether it is logged or traced.
@@ -96,30 +102,73 @@ impl Call {
     pub fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());
-            let scheme = self.connection.as_ref().map_or(Scheme::Http, ConnectionHandle::scheme);
-            let record = new_record(snapshot, self, door, client, SchemeSource::Connection(scheme));
+            let record = self.new_record(snapshot, door, client, SchemeSource::Connection(self.scheme()));
             self.record = Some(Box::new(record));
         }
     }
 
     /// The scheme of its own connection.
-    pub fn scheme(&self, session: &ProxySession) -> Scheme {
-        self.connection.as_ref().map_or_else(|| session::scheme(session), ConnectionHandle::scheme)
+    pub fn scheme(&self) -> Scheme {
+        self.connection.scheme()
     }
 
-    /// Counts, logs and traces it.
-    pub fn end(&self, api: &DecisionApi, session: &ProxySession, error: Option<&Error>) {
-        let Some(destination) = &self.destination else { return };
-        let (clock, route) = (&api.gateway.clock, &destination.route);
-        let duration = clock.now().since(self.started);
-        let code = session::response_code(session).unwrap_or(GONE);
-        let head: &Parts = self.head.as_deref().unwrap_or(session.req_header());
+    /// The response with this reply.
+    pub fn reply(&mut self, reply: Reply) -> OwnResponse {
+        self.answered = matches!(reply, Reply::Message(_));
+        reply.into()
+    }
+
+    /// Writes the answer. Returns whether another call may follow on the connection.
+    pub async fn write<C: RequestClient>(&mut self, client: &mut C, response: OwnResponse) -> Reuse {
+        self.code = Some(response.status);
+        let reuse = if self.api.gateway.is_draining() { Reuse::Closed } else { Reuse::Kept };
+        let request = AnsweredRequest { head: &self.head, request_id: &self.request_id, reuse };
+        let written = client.write_own(request, response, Rest::Drained).await;
+        self.response_bytes = written.body_bytes;
+        self.answered &= written.fault.is_none();
+        written.reuse
+    }
+
+    /// The record of a call before anything was decided.
+    pub fn new_record(
+        &self,
+        snapshot: &Arc<Snapshot>,
+        door: Door,
+        client: ClientAddress,
+        scheme: SchemeSource,
+    ) -> RequestRecord {
+        RequestRecord {
+            snapshot: Arc::clone(snapshot),
+            destination: Arc::clone(snapshot.destinations.decided()),
+            client,
+            scheme,
+            listener: self.connection.listener(),
+            door,
+            tls: None,
+            descriptors: Vec::new(),
+            identity: Identity::default(),
+            payment: None,
+            decision: None,
+            waited: None,
+            refusal: None,
+            invalid_token: None,
+            denied_by: None,
+        }
+    }
+}
+
+/// The end of every call.
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let (gateway, route) = (&self.api.gateway, &self.destination.route);
+        let duration = gateway.clock.now().since(self.started);
+        let code = self.code.unwrap_or(GONE);
+        let head: &Parts = self.described.as_deref().unwrap_or(&self.head);
         route.count_response(head.method.as_str(), code, Origin::Gateway);
         route.duration(Origin::Gateway).record(duration.seconds());
         let Some(record) = &self.record else { return };
-        let whole = error.is_none() && self.answered;
         let end = RequestEnd {
-            kind: record.kind(if whole { Kind::Allowed } else { Kind::Error }),
+            kind: record.kind(if self.answered { Kind::Allowed } else { Kind::Error }),
             request_id: &self.request_id,
             route: route.route(),
             method: head.method.as_str(),
@@ -129,43 +178,16 @@ impl Call {
             upstream: None,
             endpoint: None,
             failed_attempts: Vec::new(),
-            request_bytes: session.body_bytes_read(),
-            response_bytes: session.body_bytes_sent(),
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
             detail: None,
         };
-        record.write(&end, head, clock);
-        api.gateway.tracer.end(&self.trace, || EndedRequest {
-            line: record.line(&end, head, end.began(clock)),
-            scheme: self.scheme(session).name(),
-            server: session.as_downstream().server_addr().and_then(|address| address.as_inet()).copied(),
+        record.write(&end, head, &gateway.clock);
+        gateway.tracer.end(&self.trace, || EndedRequest {
+            line: record.line(&end, head, end.began(&gateway.clock)),
+            scheme: self.scheme().name(),
+            server: self.connection.socket().and_then(|socket| socket.local()),
             upstream: None,
         });
-    }
-}
-
-/// The record of a call before anything was decided.
-pub fn new_record(
-    snapshot: &Arc<Snapshot>,
-    call: &Call,
-    door: Door,
-    client: ClientAddress,
-    scheme: SchemeSource,
-) -> RequestRecord {
-    RequestRecord {
-        snapshot: Arc::clone(snapshot),
-        destination: Arc::clone(snapshot.destinations.decided()),
-        client,
-        scheme,
-        listener: call.listener(),
-        door,
-        tls: None,
-        descriptors: Vec::new(),
-        identity: Identity::default(),
-        payment: None,
-        decision: None,
-        waited: None,
-        refusal: None,
-        invalid_token: None,
-        denied_by: None,
     }
 }

@@ -1,6 +1,6 @@
 //! Lists the doors for other proxies, and tells which of them a call is for.
 
-use pingora::proxy::Session;
+use http::request::Parts;
 
 use super::{grpc, http_door};
 use config::Decide;
@@ -30,10 +30,10 @@ pub enum CallTarget {
 
 impl CallTarget {
     /// The subject of a call to a listener with these settings.
-    pub fn of(session: &Session, settings: &Decide) -> CallTarget {
-        let path = session.req_header().uri.path();
+    pub fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
+        let path = head.uri.path();
         // A call of `/decide` has the content type of the client, from which nothing may follow.
-        if !http_door::is_path(path) && settings.needs_http2() && grpc::is_call(session) {
+        if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
             return CallTarget::of_method(path, settings);
         }
         if settings.doors.contains(&Door::Http) { CallTarget::Http } else { CallTarget::NotFound }
@@ -42,6 +42,11 @@ impl CallTarget {
     /// Whether it is a call of gRPC.
     pub fn is_grpc(self) -> bool {
         !matches!(self, CallTarget::Http | CallTarget::NotFound)
+    }
+
+    /// Whether its door reads a message.
+    pub fn has_message(self) -> bool {
+        matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
     }
 
     /// The door under which the call is recorded: for one that asks for no decision, that of its service or the listener's

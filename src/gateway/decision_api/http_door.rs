@@ -3,19 +3,16 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pingora::proxy::Session;
-use pingora::{Error, ErrorType, Result};
-
-use super::DecisionApi;
-use super::call::{Call, new_record};
+use super::call::Call;
 use super::original_request::{CallError, DECIDE, DescribedRequest, read};
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide_for_edge,
 };
 use crate::gateway::response::allowed;
+use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
-use crate::gateway::server::session;
+use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::state::snapshot::Snapshot;
 use config::{Decide, RefuseWith};
 use decision::cors::CorsAnswer;
@@ -34,33 +31,31 @@ pub fn is_path(path: &str) -> bool {
 /// # Errors
 /// When the peer has disconnected.
 pub async fn answer(
-    api: &DecisionApi,
-    session: &mut Session,
-    call: &mut Call,
+    call: &mut Call<'_>,
     snapshot: &Arc<Snapshot>,
     (peer, settings): (IpAddr, &Decide),
-) -> Result<()> {
-    let config = &snapshot.config;
-    let client = config.client_ip.client_of_trusted(peer, &session.req_header().headers);
-    call.trace = api.gateway.tracer.begin(&session.req_header().headers, call.started);
-    let recorded = snapshot.access_log.is_some() || call.trace.is_sampled();
-    let DescribedRequest { head, scheme } = match read(session.req_header(), settings.original_request, config) {
+) -> Result<OwnResponse, ClientFault> {
+    let (api, config) = (call.api, &snapshot.config);
+    let client = config.client_ip.client_of_trusted(peer, &call.head.headers);
+    call.trace = api.gateway.tracer.begin(&call.head.headers, call.started);
+    let recorded = call.is_recorded(snapshot);
+    let DescribedRequest { head, scheme } = match read(&call.head, settings.original_request, config) {
         Ok(described) => described,
         Err(error) => {
-            let scheme = SchemeSource::Connection(call.scheme(session));
-            call.record = recorded.then(|| Box::new(new_record(snapshot, call, Door::Http, client, scheme)));
-            return answer_unread(api, session, call, settings, error).await;
+            let scheme = SchemeSource::Connection(call.scheme());
+            call.record = recorded.then(|| Box::new(call.new_record(snapshot, Door::Http, client, scheme)));
+            return Ok(answer_unread(call, settings, error));
         }
     };
     let (head, scheme) = (Box::new(head), SchemeSource::Connection(scheme));
     let request = Request::new(&head, client).with_scheme(scheme).with_door(Door::Http);
-    let request = request.with_listener(config.listener_name(call.listener()));
+    let request = request.with_listener(config.listener_name(call.connection.listener()));
     let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
     let purpose = match &cors {
         Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
         _ => RequestPurpose::Ordinary,
     };
-    let caller = call.trace.link(session::caller(session, call.connection.as_ref()));
+    let caller = call.caller();
     let patience = Patience::AtOnce { answer_within: settings.answer_within };
     // Whose certificate the connection was made for says nothing about the host of the request.
     let (at, direction) = (call.started, Direction::Right);
@@ -70,7 +65,7 @@ pub async fn answer(
     let DecisionFindings { decision, identity, payment, .. } = findings;
     if recorded {
         let decided = api.gateway.clock.now().since(call.started);
-        let record = new_record(snapshot, call, Door::Http, client, scheme);
+        let record = call.new_record(snapshot, Door::Http, client, scheme);
         call.record = Some(Box::new(RequestRecord { identity, payment, decision: Some(decided), ..record }));
     }
     if let Decision::Refuse(response) = &decision {
@@ -79,65 +74,60 @@ pub async fn answer(
             record.refuse(&response.refusal, response.denied_by);
         }
     }
-    let (id, pending) = (&call.request_id, call.pending_fields());
-    let written = match decision {
-        Decision::Pass(fields) => allowed::write(session, fields.as_deref(), id, pending, api.reuse()).await,
+    let id = &call.request_id;
+    let response = match decision {
+        Decision::Pass(fields) => allowed::response(fields.as_deref(), id),
         // It would have been refused: no limit lets a request of this door wait.
-        Decision::Delay(delayed) => allowed::write(session, Some(&delayed.fields), id, pending, api.reuse()).await,
+        Decision::Delay(delayed) => allowed::response(Some(&delayed.fields), id),
         Decision::Refuse(response) => {
             let pages = config.error_pages.as_deref();
             let page =
                 pages.and_then(|pages| pages.find(Some(&request), response.refusal.status)).map(|(_, page)| page);
             let recipient = Recipient::Edge(settings.refuse_with);
             let problem = ProblemResponse { page, cors: cors.as_ref(), recipient, ..response.problem() };
-            problem.write(session, id, pending, api.reuse()).await
+            problem.response(&call.head, id)
         }
         // No preflight is answered here.
-        Decision::Preflight | Decision::Gone => Err(Error::new_down(ErrorType::ConnectionClosed)),
+        Decision::Preflight | Decision::Gone => {
+            call.described = Some(head);
+            return Err(ClientFault::Gone);
+        }
     };
-    call.head = Some(head);
-    call.answered = written.is_ok();
-    written
+    call.described = Some(head);
+    call.answered = true;
+    Ok(response)
 }
 
 /// Answers a call that does not describe a request.
-async fn answer_unread(
-    api: &DecisionApi,
-    session: &mut Session,
-    call: &mut Call,
-    settings: &Decide,
-    error: CallError,
-) -> Result<()> {
+fn answer_unread(call: &mut Call<'_>, settings: &Decide, error: CallError) -> OwnResponse {
     let (refusal, refuse_with) = match error {
         CallError::NotFound => {
             let problem =
                 ProblemResponse { recipient: Recipient::Edge(RefuseWith::Decided), ..ProblemResponse::fault(404) };
-            return problem.write(session, &call.request_id, call.pending_fields(), api.reuse()).await;
+            return problem.response(&call.head, &call.request_id);
         }
         CallError::PathMissing => {
-            api.report_unusable(call, "the path after /decide");
+            report_unusable(call, "the path after /decide");
             (Refusal::bad_request(400), RefuseWith::Decided)
         }
         // As it is: that of a refusal would hide that the other proxy is wrong.
         CallError::Unusable(field) => {
-            api.report_unusable(call, field.as_str());
+            report_unusable(call, field.as_str());
             (Refusal::bad_request(400), RefuseWith::Decided)
         }
         CallError::Refused(refusal) => (refusal, settings.refuse_with),
     };
-    api.gateway.metrics.http.count_refusal(refusal.reason);
+    call.api.gateway.metrics.http.count_refusal(refusal.reason);
     if let Some(record) = &mut call.record {
         record.refuse(&refusal, None);
     }
     let problem = ProblemResponse { recipient: Recipient::Edge(refuse_with), ..ProblemResponse::refusal(&refusal) };
-    problem.write(session, &call.request_id, call.pending_fields(), api.reuse()).await
+    problem.response(&call.head, &call.request_id)
 }
 
-impl DecisionApi {
-    /// Logs the part of a call that is missing, ambiguous or invalid, which an operator of the other proxy has to correct.
-    fn report_unusable(&self, call: &Call, part: &str) {
-        let Some(calls) = self.shared.unusable_calls.admit(self.gateway.clock.now()) else { return };
-        let request_id = call.request_id.to_str().unwrap_or_default();
-        log::warn!(part, calls, request_id; "call of /decide answered 400: a part is missing, repeated or unusable");
-    }
+/// Logs the part of a call that is missing, ambiguous or invalid, which an operator of the other proxy has to correct.
+fn report_unusable(call: &Call<'_>, part: &str) {
+    let Some(calls) = call.api.shared.unusable_calls.admit(call.api.gateway.clock.now()) else { return };
+    let request_id = call.request_id.to_str().unwrap_or_default();
+    log::warn!(part, calls, request_id; "call of /decide answered 400: a part is missing, repeated or unusable");
 }

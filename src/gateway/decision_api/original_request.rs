@@ -5,8 +5,8 @@
 
 use http::header::{HOST, HeaderName};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
-use pingora::http::RequestHeader;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method};
 
 use crate::gateway::server::http1::syntax::{is_authority, is_target};
 use base::http_method;
@@ -64,7 +64,7 @@ struct Description<'c> {
 ///
 /// # Errors
 /// Says what is missing, unusable or invalid.
-pub fn read(call: &RequestHeader, from: OriginalRequest, config: &Config) -> Result<DescribedRequest, CallError> {
+pub fn read(call: &Parts, from: OriginalRequest, config: &Config) -> Result<DescribedRequest, CallError> {
     let is_decide = call.uri.path() == DECIDE;
     let description = match from {
         OriginalRequest::Path => by_path(call)?,
@@ -120,7 +120,7 @@ fn split_authority(rest: &[u8]) -> (&[u8], &[u8]) {
     end.and_then(|end| rest.split_at_checked(end)).unwrap_or((rest, b"/"))
 }
 
-fn by_path(call: &RequestHeader) -> Result<Description<'_>, CallError> {
+fn by_path(call: &Parts) -> Result<Description<'_>, CallError> {
     if call.uri.path() == DECIDE {
         return Err(CallError::PathMissing);
     }
@@ -150,12 +150,13 @@ impl Description<'_> {
     fn request(self, mut fields: HeaderMap, config: &Config) -> Result<DescribedRequest, Refusal> {
         self.check(config)?;
         let Description { method, authority, target, scheme } = self;
-        let head = RequestHeader::build_no_case(method, target, None).map_err(|_| Refusal::bad_request(400))?;
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.method = Method::from_bytes(method).map_err(|_| Refusal::bad_request(400))?;
+        head.uri = PathAndQuery::try_from(target).map_err(|_| Refusal::bad_request(400))?.into();
         for name in DESCRIPTIONS {
             fields.remove(name);
         }
         fields.insert(HOST, authority);
-        let mut head = Parts::from(head);
         head.headers = fields;
         Ok(DescribedRequest { head, scheme })
     }
@@ -189,6 +190,7 @@ mod tests {
     use std::io;
     use std::path::Path;
 
+    use pingora::http::RequestHeader;
     use proptest::prelude::*;
 
     use super::*;

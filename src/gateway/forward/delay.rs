@@ -6,9 +6,9 @@ use metrics::Gauge;
 
 use super::exchange::Exchange;
 use super::fault::Fault;
-use super::request_client::RequestClient;
 use crate::gateway::enforcement::DelayedPass;
 use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::server::request_client::RequestClient;
 use base::time::{sleep, sleep_precisely};
 use stores::Caller;
 
@@ -56,7 +56,7 @@ async fn client_leaves<C: RequestClient>(client: &mut C, exchange: &Exchange<'_>
     let asked = async {
         loop {
             sleep(CHECK).await;
-            if exchange.socket.as_ref().is_some_and(|socket| socket.has_left()) {
+            if exchange.connection.socket().is_some_and(|socket| socket.has_left()) {
                 return ClientFault::Gone;
             }
         }

@@ -3,10 +3,10 @@
 use bytes::{Buf, BytesMut};
 
 use super::chunked::{Coding, chunk};
-use super::client::BUFFER;
 use super::fault::{Stage, UpstreamFault};
 use super::http1_response_head::ResponseHeadParser;
 use super::trailers;
+use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::{BodyFraming, Chunks, PartKind};
 use crate::gateway::telemetry::labels::UpstreamError;
 

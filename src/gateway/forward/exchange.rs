@@ -16,7 +16,6 @@ use super::own_response_settings::OwnResponses;
 use crate::gateway::enforcement::RequestPurpose;
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
-use crate::gateway::server::client_socket::ClientSocket;
 use crate::gateway::server::connection_guard::CountGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::state::destinations::{Destination, UpstreamOfRoute};
@@ -45,7 +44,6 @@ pub struct Exchange<'f> {
     /// Whether what the peer says of the client is believed.
     pub trusted_peer: bool,
     pub connection: ConnectionHandle,
-    pub socket: Option<Arc<ClientSocket>>,
     /// Where the request goes, once that has been decided.
     pub destination: Option<Arc<Destination>>,
     /// For the response.
@@ -283,7 +281,7 @@ impl Drop for Exchange<'_> {
         gateway.tracer.end(&self.trace, || EndedRequest {
             line: record.line(&end, &self.head, end.began(&gateway.clock)),
             scheme: self.scheme().name(),
-            server: self.socket.as_ref().and_then(|socket| socket.0.local_addr()?.as_inet().copied()),
+            server: self.connection.socket().and_then(|socket| socket.local()),
             upstream: self.server().filter(|_| self.report.passed).map(|(host, port)| UpstreamCall {
                 host,
                 port,

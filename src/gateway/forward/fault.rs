@@ -135,14 +135,7 @@ impl Fault {
         match self {
             Fault::Upstream(fault) => &fault.detail,
             Fault::Own(_, detail) => detail,
-            Fault::Client(fault) => match fault {
-                ClientFault::Gone => "client closed the connection",
-                ClientFault::Stalled => "client does not read",
-                ClientFault::BuffersFull => "client does not read, and too much is held",
-                ClientFault::Body(error) => error.detail(),
-                ClientFault::Expired => "request took too long",
-                ClientFault::Cut => "the process exits",
-            },
+            Fault::Client(fault) => fault.detail(),
         }
     }
 

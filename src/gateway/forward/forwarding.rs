@@ -7,25 +7,24 @@ use http::{HeaderValue, Method};
 
 use super::attempts::{Attempts, Connected, Repeatable, UpstreamConnection, answered};
 use super::chunked::Coding;
-use super::client::Client;
 use super::download::{Download, ResponseFraming};
 use super::exchange::Exchange;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_client::Http1Client;
 use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
-use super::http2_client::Http2Client;
 use super::own_response::is_http11;
-use super::relay_sides::ClientSide;
 use super::relayed_exchange::{RelayedRequest, over_http1, over_http2};
-use super::request_client::RequestClient;
 use super::request_head::{self, ReceivedHead};
 use super::response_head::{self, ClientFraming, FinalHead, Reuse};
 use super::trailers::changed_fields;
 use super::transfer::{Timeouts, Transfer};
 use super::upload::Upload;
+use crate::gateway::server::http1::client::Client;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::{Body, Size};
+use crate::gateway::server::http2::client::Http2Client;
+use crate::gateway::server::request_client::RequestClient;
 use crate::gateway::server::websocket;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use base::time::Micros;
@@ -310,9 +309,7 @@ fn begin_response(
 /// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
 fn open_tunnel(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) {
     transfer.upload.open_tunnel();
-    if let Some(deadline) = exchange.connection.deadline() {
-        deadline.clear();
-    }
+    transfer.client.stream.clear_deadline();
     if let Some(one) = exchange.upstream() {
         transfer.timeouts = Timeouts { read: one.stream_idle_timeout, write: one.stream_idle_timeout };
         transfer.client.stream.set_client_timeout(one.stream_idle_timeout.into());

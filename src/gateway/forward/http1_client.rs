@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::body_part::{BodyPart, TrailerLines};
 use super::chunked::{Coding, chunk};
-use super::client::{BUFFER, Client};
 use super::exchange::Exchange;
 use super::fault::Fault;
 use super::relay_sides::{ClientSide, HasBody, InterimHead};
 use super::response_head::{self, ClientFraming, FinalHead};
 use super::trailers::LAST_CHUNK;
+use crate::gateway::server::body_part::{BodyPart, TrailerLines};
+use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 
 /// A client of HTTP/1.x, with what is to be written to it.

@@ -7,15 +7,15 @@ use bytes::{Bytes, BytesMut};
 use pingora::protocols::Stream;
 use tokio::io::AsyncWrite;
 
-use super::body_part::BodyPart;
 use super::chunked::{Coding, chunk};
-use super::client::BUFFER;
 use super::download::{Download, ResponseFraming};
 use super::fault::{Stage, UpstreamFault};
 use super::http1_response_head::{ResponseBody, ResponseHead};
 use super::relay_sides::{HasBody, UpstreamSide};
 use super::trailers::LAST_CHUNK;
 use super::transfer::{FIRST_READ, poll_fill};
+use crate::gateway::server::body_part::BodyPart;
+use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::Size;
 

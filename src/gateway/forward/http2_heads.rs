@@ -1,4 +1,4 @@
-//! Converts heads and trailers between the form of HTTP/1.1, in which they are edited, and that of the h2 crate.
+//! Converts heads between the form of HTTP/1.1, in which they are edited, and that of the h2 crate.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST};
@@ -126,23 +126,4 @@ pub fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Op
     }
     keep_out_of_table(&mut head.headers, exchange);
     Some(Response::from_parts(head, ()))
-}
-
-/// The lines of trailers, with the empty line after them.
-pub fn trailer_lines(trailers: &HeaderMap) -> Vec<u8> {
-    let mut lines = Vec::new();
-    trailers.iter().for_each(|(name, value)| put_line(&mut lines, name, value));
-    if !lines.is_empty() {
-        lines.extend_from_slice(b"\r\n");
-    }
-    lines
-}
-
-/// The fields in lines of trailers; `None` without any.
-pub fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
-    let mut trailers = HeaderMap::new();
-    for (name, value) in HeadEdit::new(&[FIRST_LINE, lines].concat()).fields() {
-        append(&mut trailers, name, value)?;
-    }
-    (!trailers.is_empty()).then_some(trailers)
 }

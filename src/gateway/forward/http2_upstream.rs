@@ -8,14 +8,14 @@ use h2::client::ResponseFuture;
 use h2::{Reason, SendStream};
 use http::{Request, Response};
 
-use super::body_part::BodyPart;
 use super::fault::{Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
-use super::http2_body::{self, SendEnd, poll_part};
 use super::http2_heads::received_response;
 use super::http2_pool::Http2Stream;
 use super::relay_sides::{HasBody, UpstreamSide};
+use crate::gateway::server::body_part::BodyPart;
 use crate::gateway::server::http1::request_head::Size;
+use crate::gateway::server::http2::message_body::{self, SendEnd, poll_part};
 use crate::gateway::server::http2::received_body::ReceivedBody;
 use crate::gateway::telemetry::labels::UpstreamError;
 
@@ -60,7 +60,7 @@ impl Http2Upstream {
 
 impl UpstreamSide for Http2Upstream {
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        http2_body::poll_send(&mut self.request, part, cx).map_err(|end| match end {
+        message_body::poll_send(&mut self.request, part, cx).map_err(|end| match end {
             SendEnd::Failed(error) => error.to_string(),
             SendEnd::Closed => "stream closed".to_owned(),
         })

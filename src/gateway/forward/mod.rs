@@ -5,9 +5,7 @@
 //! protocols a [`relay`].
 
 mod attempts;
-mod body_part;
 pub mod chunked;
-mod client;
 mod client_certificate;
 mod connect_error;
 mod delay;
@@ -21,7 +19,6 @@ mod head_edit;
 mod http1_client;
 pub mod http1_response_head;
 mod http1_upstream;
-mod http2_body;
 mod http2_client;
 mod http2_heads;
 pub mod http2_pool;
@@ -32,7 +29,6 @@ mod received;
 mod relay;
 mod relay_sides;
 mod relayed_exchange;
-mod request_client;
 mod request_head;
 mod request_target;
 mod response_head;
@@ -44,28 +40,19 @@ pub mod upstream_pool;
 
 pub use forwarder::{ForwardLogs, Forwarder};
 
-use pingora::server::ShutdownWatch;
-
 use super::server::http1::application::{Http1Application, ReceivedRequest};
 use super::server::http1::downstream_stream::DownstreamStream;
 use super::server::http2::application::{Http2Application, Http2Request};
 
 impl Http1Application for Forwarder {
-    async fn serve(
-        &self,
-        stream: Box<DownstreamStream>,
-        request: ReceivedRequest,
-        _: &ShutdownWatch,
-    ) -> Option<Box<DownstreamStream>> {
+    async fn serve(&self, stream: Box<DownstreamStream>, request: ReceivedRequest) -> Option<Box<DownstreamStream>> {
         let snapshot = self.gateway.snapshot.load();
         Box::pin(received::serve(self, stream, request, snapshot)).await
     }
-
-    async fn cleanup(&self) {}
 }
 
 impl Http2Application for Forwarder {
-    async fn serve(&self, request: Http2Request, _: &ShutdownWatch) {
+    async fn serve(&self, request: Http2Request) {
         received::serve_http2(self, request).await;
     }
 }

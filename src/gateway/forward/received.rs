@@ -3,35 +3,34 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::client::Client;
 use super::delay::delay;
 use super::exchange::{Exchange, Report};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
 use super::forwarding::{Bounds, forward, forward_http2};
-use super::head_edit::HeadEdit;
-use super::http2_client::Http2Client;
 use super::http2_heads;
-use super::own_response::{OwnResponse, Rest};
+use super::own_response;
 use super::own_response_settings::OwnResponses;
-use super::request_client::RequestClient;
-use super::request_head::{ReceivedHead, target};
+use super::request_head::ReceivedHead;
 use super::response_head::Reuse;
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
     Arrival, Decision, DecisionFindings, Direction, Patience, PaymentRecord, RequestPurpose, decide,
 };
+use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::problem::ProblemResponse;
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::supervise;
-use crate::gateway::server::client_socket::ClientSocket;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::http1::application::ReceivedRequest;
+use crate::gateway::server::http1::client::{Client, ClientRequest};
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::http1::exchange_io::ClientFault;
-use crate::gateway::server::http1::request_body::BodyFraming;
+use crate::gateway::server::http1::head_parts::{InvalidHead, target};
 use crate::gateway::server::http1::request_head::Body;
 use crate::gateway::server::http2::application::Http2Request;
+use crate::gateway::server::http2::client::Http2Client;
+use crate::gateway::server::request_client::{RequestClient, Rest};
 use crate::gateway::state::destinations::Destination;
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::labels::Origin;
@@ -39,10 +38,8 @@ use crate::gateway::telemetry::trace::RequestTrace;
 use crate::gateway::upstream::BalanceKey;
 use arc_swap::Guard;
 use base::tls::server::Session as TlsSession;
-use bytes::Bytes;
-use http::header::CONNECTION;
+use http::Version;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Uri, Version};
 use request::door::Door;
 use request::identity::Identity;
 use request::request::Request;
@@ -58,28 +55,18 @@ enum Decided {
 /// Serves one request under the configuration that it came in. Returns its connection if another may follow on it.
 pub async fn serve(
     forwarder: &Forwarder,
-    mut stream: Box<DownstreamStream>,
-    ReceivedRequest { head, framing, client_timeout }: ReceivedRequest,
+    stream: Box<DownstreamStream>,
+    request: ReceivedRequest,
     snapshot: Guard<Arc<Snapshot>>,
 ) -> Option<Box<DownstreamStream>> {
-    let bytes = stream.begin_exchange(head.length, framing, client_timeout).freeze();
-    let parts = parts(&bytes);
-    let connection = stream.handle();
-    if let Some(cut) = connection.connection_cut() {
-        cut.begin(|| forwarder.gateway.lifecycle.tunnel());
-    }
-    let draining = forwarder.gateway.is_draining();
-    let kept = parts.as_ref().is_ok_and(wants_connection_kept) && !draining;
-    let reuse = if kept { Reuse::Kept } else { Reuse::Closed };
-    let mut client = Client { stream, reuse, is_tunnel: framing == BodyFraming::Tunnel };
+    let ClientRequest { mut client, bytes, head: parts } = Client::begin(stream, request, &forwarder.gateway.lifecycle);
+    let connection = client.stream.handle();
     let (parts, invalid) = match parts {
         Ok(parts) => (parts, None),
-        Err(fault) => (http::Request::new(()).into_parts().0, Some(fault)),
+        Err(InvalidHead) => (http::Request::new(()).into_parts().0, Some(Fault::Own(400, "head cannot be read"))),
     };
-    let made = || client.stream.socket_digest().map(|socket| Arc::new(ClientSocket(socket)));
-    let socket = connection.client_socket(made);
-    let mut exchange = begin(forwarder, parts, socket, connection);
-    let received = ReceivedHead { bytes: &bytes, body: head.body };
+    let mut exchange = begin(forwarder, parts, connection);
+    let received = ReceivedHead { bytes: &bytes, body: request.head.body };
     let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
     let decided = match invalid {
         Some(fault) => Decided::Fault(fault),
@@ -90,7 +77,9 @@ pub async fn serve(
             bounds.body = let_pass(&mut exchange);
             forward(&mut client, &mut exchange, received, bounds).await
         }
-        Decided::Answer(response) => Ok(client.write_own(&mut exchange, *response, Rest::Drained).await),
+        Decided::Answer(response) => {
+            Ok(own_response::write(&mut client, &mut exchange, *response, Rest::Drained).await)
+        }
         Decided::Fault(fault) => Err(fault),
     };
     let reuse = match ended {
@@ -102,13 +91,12 @@ pub async fn serve(
         }
     };
     drop(exchange);
-    let Client { stream, .. } = client;
-    (reuse == Reuse::Kept && stream.is_between_requests()).then_some(stream)
+    client.end(reuse)
 }
 
 /// Serves one request of HTTP/2.
 pub async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
-    let Http2Request { mut head, length, stream, handle, digest } = request;
+    let Http2Request { mut head, length, stream, handle } = request;
     let snapshot = forwarder.gateway.snapshot.load();
     if forwarder.gateway.is_draining() {
         handle.close_when_done();
@@ -122,16 +110,16 @@ pub async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     let bytes = http2_heads::request_bytes(&head);
     let received = ReceivedHead { bytes: &bytes, body };
     let mut client = Http2Client::new(stream, &forwarder.gateway.lifecycle);
-    let made = || digest.socket_digest.clone().map(|socket| Arc::new(ClientSocket(socket)));
-    let socket = handle.client_socket(made);
-    let mut exchange = begin(forwarder, head, socket, handle);
+    let mut exchange = begin(forwarder, head, handle);
     let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
     let ended = match decide_about(&mut client, &mut exchange, received, snapshot).await {
         Decided::Forward => {
             bounds.body = let_pass(&mut exchange);
             Box::pin(forward_http2(&mut client, &mut exchange, received, bounds)).await
         }
-        Decided::Answer(response) => Ok(client.write_own(&mut exchange, *response, Rest::Drained).await),
+        Decided::Answer(response) => {
+            Ok(own_response::write(&mut client, &mut exchange, *response, Rest::Drained).await)
+        }
         Decided::Fault(fault) => Err(fault),
     };
     if let Err(fault) = ended {
@@ -145,42 +133,8 @@ fn let_pass(exchange: &mut Exchange<'_>) -> Option<u64> {
     exchange.overrides().and_then(|overrides| overrides.body_bytes)
 }
 
-/// Parses a head, which is valid, for those who read it.
-fn parts(head: &Bytes) -> Result<Parts, Fault> {
-    let invalid = |_| Fault::Own(400, "head cannot be read");
-    let (mut parts, ()) = http::Request::new(()).into_parts();
-    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
-    let method = line.split(|byte| *byte == b' ').next().unwrap_or_default();
-    parts.method = Method::from_bytes(method).map_err(|_| invalid(()))?;
-    let target = target(head);
-    let uri = if target.is_ascii() { Uri::from_maybe_shared(head.slice_ref(target)) } else { Uri::try_from(target) };
-    parts.uri = uri.map_err(|_| invalid(()))?;
-    parts.version = if line.ends_with(b"HTTP/1.0") { Version::HTTP_10 } else { Version::HTTP_11 };
-    for (name, value) in HeadEdit::new(head).fields() {
-        let name = HeaderName::from_bytes(name).map_err(|_| invalid(()))?;
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(value)).map_err(|_| invalid(()))?;
-        parts.headers.try_append(name, value).map_err(|_| invalid(()))?;
-    }
-    Ok(parts)
-}
-
-/// HTTP/1.1 keeps a connection unless its client says otherwise, HTTP/1.0 only if it asks for that.
-fn wants_connection_kept(head: &Parts) -> bool {
-    let has = |wanted: &[u8]| {
-        let values = head.headers.get_all(CONNECTION).iter();
-        let mut options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        options.any(|option| option.trim_ascii().eq_ignore_ascii_case(wanted))
-    };
-    if head.version == Version::HTTP_11 { !has(b"close") } else { has(b"keep-alive") && !has(b"close") }
-}
-
-fn begin(
-    forwarder: &Forwarder,
-    head: Parts,
-    socket: Option<Arc<ClientSocket>>,
-    connection: ConnectionHandle,
-) -> Exchange<'_> {
-    let peer = socket.as_ref().and_then(|socket| Some(socket.0.peer_addr()?.as_inet()?.ip().to_canonical()));
+fn begin(forwarder: &Forwarder, head: Parts, connection: ConnectionHandle) -> Exchange<'_> {
+    let peer = connection.socket().and_then(|socket| socket.peer()).map(|peer| peer.to_canonical());
     let mut request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
     let started = connection.accepted().unwrap_or_else(|| forwarder.gateway.clock.now());
     if connection.keeps_request_id(started) {
@@ -194,7 +148,6 @@ fn begin(
         peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         trusted_peer: false,
         connection,
-        socket,
         destination: None,
         rate_limits: None,
         own_responses: None,
@@ -234,7 +187,7 @@ async fn decide_about<C: RequestClient>(
     let request = request.with_tls(tls.as_deref().map(TlsSession::identity));
     let request = request.with_listener(snapshot.config.listener_name(listener));
     exchange.own_responses = OwnResponses::of(&snapshot.config, &request);
-    let caller = exchange.socket.clone().map(|socket| socket as Arc<dyn Caller>);
+    let caller = exchange.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>);
     let serves = tls.as_ref().is_none_or(|tls| tls.serves(request.host()));
     let purpose = exchange.purpose();
     let arrival = Arrival {
@@ -293,9 +246,9 @@ async fn decide_about<C: RequestClient>(
         },
         Decision::Preflight => {
             exchange.report.answered = true;
-            match OwnResponse::preflight(exchange) {
-                Some(Ok(response)) => Decided::Answer(Box::new(response)),
-                Some(Err(_)) | None => Decided::Fault(Fault::Own(500, "response not made")),
+            match own_response::preflight(exchange) {
+                Some(response) => Decided::Answer(Box::new(response)),
+                None => Decided::Fault(Fault::Own(500, "response not made")),
             }
         }
         Decision::Refuse(response) => {
@@ -306,10 +259,7 @@ async fn decide_about<C: RequestClient>(
             }
             let page = exchange.page(refusal.status);
             let problem = ProblemResponse { page, cors: exchange.cors(), ..response.problem() };
-            match OwnResponse::problem(&problem, exchange) {
-                Ok(response) => Decided::Answer(Box::new(response)),
-                Err(_) => Decided::Fault(Fault::Own(500, "response not made")),
-            }
+            Decided::Answer(Box::new(own_response::problem(&problem, exchange)))
         }
         Decision::Gone => Decided::Fault(ClientFault::Gone.into()),
     }
@@ -321,7 +271,7 @@ fn let_through(exchange: &mut Exchange<'_>, received: ReceivedHead<'_>) -> Decid
     let Some(answer) = destination.answer.as_ref().filter(|_| destination.upstream.is_none()) else {
         return Decided::Forward;
     };
-    match OwnResponse::of_route(answer, exchange, target(received.bytes), exchange.scheme_source()) {
+    match own_response::of_route(answer, exchange, target(received.bytes), exchange.scheme_source()) {
         Ok(response) => {
             exchange.report.answered = true;
             Decided::Answer(Box::new(response))
@@ -361,9 +311,8 @@ async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fau
         let page = exchange.page(response.status());
         let fields = exchange.rate_limits.as_deref();
         let response = ProblemResponse { fields, page, cors: exchange.cors(), ..response };
-        if let Ok(response) = OwnResponse::problem(&response, exchange) {
-            client.write_own(exchange, response, Rest::Unread).await;
-        }
+        let response = own_response::problem(&response, exchange);
+        own_response::write(client, exchange, response, Rest::Unread).await;
     }
     exchange.report.fault = Some(fault);
 }

@@ -12,7 +12,6 @@ use bytes::BytesMut;
 use tokio::time::Sleep;
 
 use super::attempts::Repeatable;
-use super::body_part::BodyPart;
 use super::exchange::Exchange;
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
@@ -20,6 +19,7 @@ use super::relay_sides::{ClientSide, HasBody, UpstreamSide};
 use super::trailers;
 use super::transfer::Timeouts;
 use super::upload::WaitsFor;
+use crate::gateway::server::body_part::BodyPart;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 

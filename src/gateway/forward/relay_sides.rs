@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 
-use super::body_part::BodyPart;
 use super::exchange::Exchange;
 use super::fault::{Fault, UpstreamFault};
 use super::http1_response_head::ResponseHead;
 use super::response_head::FinalHead;
+use crate::gateway::server::body_part::BodyPart;
+pub use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 
 /// The client's side: reads the body of the request and writes the response.
@@ -78,13 +79,6 @@ pub struct InterimHead<'h> {
     pub bytes: &'h [u8],
     pub status: u16,
     pub reason: &'h [u8],
-}
-
-/// Whether a body follows a head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HasBody {
-    Yes,
-    No,
 }
 
 /// The upstream's side: writes the request, whose head it has already, and reads the response.

@@ -9,6 +9,7 @@ use super::fault::Fault;
 use super::field_names::{Forgery, forgery, is_hop_by_hop, options};
 use super::head_edit::{HeadEdit, Keep};
 use super::request_target::RequestTarget;
+use crate::gateway::server::http1::head_parts::target;
 use crate::gateway::server::http1::request_head::Body;
 use request::attribute::is_alias;
 use request::request::address_text;
@@ -58,11 +59,6 @@ pub fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut V
     }
     out.extend_from_slice(target.query);
     Ok(())
-}
-
-/// The target in the request line of a valid head.
-pub fn target(head: &[u8]) -> &[u8] {
-    head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
 }
 
 /// The fields of the head, with the gateway's own.

@@ -1,9 +1,7 @@
 //! Writes the head of an upstream's response for a client of HTTP/1.x: what the upstream sent, less what ends here, and with the
 //! gateway's own fields.
 
-use std::convert::Infallible;
-
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use pingora::protocols::http::date::get_cached_date;
 
 use super::exchange::Exchange;
@@ -13,6 +11,8 @@ use super::request_head::Wire;
 use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
 use crate::gateway::response::response_fields::ResponseFields;
+use crate::gateway::server::http1::response_head::{connection, status_line};
+pub use crate::gateway::server::request_client::Reuse;
 
 /// How the body is written for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,6 @@ pub enum ClientFraming {
     Nothing,
     /// The connection is a tunnel.
     Tunnel,
-}
-
-/// Whether another request may follow on the client's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    Kept,
-    Closed,
 }
 
 /// The head of a final response.
@@ -104,7 +97,7 @@ pub fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> H
     let rate_limits = exchange.rate_limits.as_deref().map(|fields| fields.merge_with(&mut edit));
     let cors = exchange.cors().map(|answer| CorsFields::beside(answer, &edit));
     let fields = ResponseFields { request_id: &exchange.request_id, problem: None, rate_limits, cors };
-    let Ok(()) = fields.write(&mut edit);
+    fields.write(&mut edit);
     edit
 }
 
@@ -127,34 +120,13 @@ pub fn edited_interim(bytes: &[u8]) -> HeadEdit<'_> {
     edit
 }
 
-pub fn connection(reuse: Reuse) -> &'static [u8] {
-    match reuse {
-        Reuse::Kept => b"keep-alive",
-        Reuse::Closed => b"close",
-    }
-}
-
-/// Writes a status line; a reason that is missing is the usual one.
-pub fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
-    out.push(b' ');
-    let usual = || StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
-    out.extend_from_slice(if reason.is_empty() { usual().as_bytes() } else { reason });
-    out.extend_from_slice(b"\r\n");
-}
-
 impl FieldWriter for HeadEdit<'_> {
-    type Error = Infallible;
-
-    fn field(&mut self, name: &'static str, value: &HeaderValue) -> Result<(), Infallible> {
+    fn field(&mut self, name: &'static str, value: &HeaderValue) {
         self.add(name, value.as_bytes());
-        Ok(())
     }
 
-    fn number(&mut self, name: &'static str, number: u64) -> Result<(), Infallible> {
+    fn number(&mut self, name: &'static str, number: u64) {
         self.add(name, itoa::Buffer::new().format(number).as_bytes());
-        Ok(())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use http::HeaderName;
 
-use super::body_part::TrailerLines;
 use super::exchange::Exchange;
 use super::field_names::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
+use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
 
 /// Fields that say who a client is, or what it may do: an upstream that merges trailers must not find them there.

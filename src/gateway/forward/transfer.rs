@@ -9,11 +9,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, BytesMut};
 use pingora::protocols::Stream;
 
-use super::client::{BUFFER, Client};
 use super::download::{Download, ResponseFraming};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
 use super::upload::{Upload, UploadPhase, UploadState, WaitsFor};
+use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{ClientFault, poll_read_some};
 use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::telemetry::labels::UpstreamError;

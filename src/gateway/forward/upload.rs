@@ -11,9 +11,9 @@ use tokio::time::Sleep;
 
 use super::attempts::Repeatable;
 use super::chunked::{Coding, chunk};
-use super::client::{BUFFER, Client};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::trailers;
+use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;

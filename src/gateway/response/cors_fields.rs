@@ -44,27 +44,27 @@ impl<'a> CorsFields<'a> {
         CorsFields { answer, origin, credentials, vary: Presence::of(varies_by_origin(fields)) }
     }
 
-    pub(super) fn write<W: FieldWriter>(&self, writer: &mut W) -> Result<(), W::Error> {
+    pub(super) fn write(&self, writer: &mut impl FieldWriter) {
         let CorsAnswer { origin, credentials, exposed, preflight, .. } = self.answer;
         if self.vary == Presence::Missing {
-            writer.field("Vary", &HeaderValue::from_static("Origin"))?;
+            writer.field("Vary", &HeaderValue::from_static("Origin"));
         }
-        let Some(origin) = origin else { return Ok(()) };
+        let Some(origin) = origin else { return };
         if self.origin == Presence::Missing {
-            writer.field("Access-Control-Allow-Origin", origin)?;
+            writer.field("Access-Control-Allow-Origin", origin);
         }
         if *credentials && self.credentials == Presence::Missing {
-            writer.field("Access-Control-Allow-Credentials", &HeaderValue::from_static("true"))?;
+            writer.field("Access-Control-Allow-Credentials", &HeaderValue::from_static("true"));
         }
         let Some(PreflightFields { methods, headers, max_age }) = preflight else {
             // A list, to which that of the upstream adds.
             return writer.field("Access-Control-Expose-Headers", exposed);
         };
-        writer.field("Access-Control-Allow-Methods", methods)?;
+        writer.field("Access-Control-Allow-Methods", methods);
         if let Some(headers) = headers {
-            writer.field("Access-Control-Allow-Headers", headers)?;
+            writer.field("Access-Control-Allow-Headers", headers);
         }
-        writer.field("Access-Control-Max-Age", max_age)
+        writer.field("Access-Control-Max-Age", max_age);
     }
 }
 
@@ -77,10 +77,8 @@ fn varies_by_origin(fields: &impl UpstreamFields) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderMap;
-
     use super::*;
-    use crate::gateway::response::pending_fields::RawFields;
+    use crate::gateway::response::field_lines::FieldLines;
 
     fn written(credentials: bool, there: &[(&'static str, &'static str)]) -> Vec<String> {
         let value = HeaderValue::from_static;
@@ -91,12 +89,12 @@ mod tests {
             exposed: value("RateLimit"),
             preflight: None,
         };
-        let mut fields = HeaderMap::new();
+        let mut fields = FieldLines::default();
         for (name, text) in there {
-            fields.append(*name, value(text));
+            fields.add(name, text.as_bytes());
         }
-        let mut text = RawFields::default();
-        let Ok(()) = CorsFields::beside(&answer, &fields).write(&mut text);
+        let mut text = FieldLines::default();
+        CorsFields::beside(&answer, &fields).write(&mut text);
         let text = String::from_utf8(text.as_bytes().to_vec()).unwrap();
         text.lines().map(|line| line.replace("Access-Control-", "")).collect()
     }

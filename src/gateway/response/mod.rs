@@ -2,9 +2,9 @@
 
 pub mod allowed;
 pub mod cors_fields;
+pub mod field_lines;
 pub mod field_writer;
-pub mod header_changes;
-pub mod pending_fields;
+pub mod own_response;
 pub mod preflight;
 pub mod problem;
 pub mod ratelimit_fields;

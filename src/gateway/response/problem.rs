@@ -1,22 +1,14 @@
-//! Writes every response of the gateway itself: refusals, faults of the upstream, faults of the request.
+//! Makes the responses with which the gateway refuses or fails: refusals, faults of the upstream, faults of the request.
 //!
 //! All have one shape: problem+json (RFC 9457) with the request's id and a stable reason, and nothing about our internals,
 //! unless the operator has a text of their own.
 //! gRPC requests are refused in gRPC's way. The connection stays usable wherever HTTP allows.
 
-use std::io;
-use std::time::Duration;
-
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT};
+use http::HeaderValue;
 use http::request::Parts;
-use http::{HeaderValue, Method};
-use pingora::http::ResponseHeader;
-use pingora::protocols::http::date::get_cached_date;
-use pingora::proxy::Session;
 
 use super::cors_fields::CorsFields;
-use super::field_writer::FieldWriter;
-use super::pending_fields::PendingFields;
+use super::own_response::OwnResponse;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::{ProblemFields, ResponseFields};
 use config::{Config, RefuseWith};
@@ -84,7 +76,7 @@ impl<'a> ProblemResponse<'a> {
     }
 
     /// The status as it is sent.
-    pub fn sent_status(&self) -> u16 {
+    fn sent_status(&self) -> u16 {
         match (self.recipient, self.cause) {
             (Recipient::Edge(RefuseWith::Forbidden), Cause::Refusal(refusal)) if refusal.status != 401 => 403,
             _ => self.status(),
@@ -111,104 +103,56 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// Responds to the request. The fields that every response has are `pending` for its head, or go into its header where
-    /// nothing is pending.
-    ///
-    /// # Errors
-    /// If the client has gone, or the fields cannot be written.
-    pub async fn write(
-        &self,
-        session: &mut Session,
-        request_id: &HeaderValue,
-        pending: Option<&PendingFields>,
-        reuse: Reuse,
-    ) -> pingora::Result<()> {
-        prepare_connection(session, reuse);
-        let (header, body) = self.header(session.req_header(), request_id, pending)?;
-        let empty = body.is_empty() || session.req_header().method == Method::HEAD;
-        session.write_response_header(Box::new(header), empty).await?;
-        if !empty {
-            session.write_response_body(Some(body.into()), true).await?;
-        }
-        Ok(())
-    }
-
-    /// The header of the response, and its body, for a stream of HTTP/2 whose request reaches no session.
-    ///
-    /// # Errors
-    /// If the fields cannot be written.
-    pub fn to_header(self, head: &Parts, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
-        let (mut header, body) = self.header(head, request_id, None)?;
-        header.insert_header(DATE, get_cached_date())?;
-        Ok((header, body))
-    }
-
-    /// The header of the response, and its body, without the fields of the connection.
-    ///
-    /// # Errors
-    /// If the fields cannot be written.
-    pub fn header(
-        &self,
-        head: &Parts,
-        request_id: &HeaderValue,
-        pending: Option<&PendingFields>,
-    ) -> pingora::Result<(ResponseHeader, String)> {
-        let (mut header, body) = match self.recipient {
-            Recipient::Client if is_grpc(head) => (self.grpc_header()?, String::new()),
+    /// The response to the request with this head.
+    pub fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
+        match self.recipient {
+            Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
             // Its client shows no page, and the other proxy may make a text of the status of it.
-            Recipient::Edge(_) if is_grpc(head) => ProblemResponse { page: None, ..*self }.plain(request_id)?,
-            Recipient::Client | Recipient::Edge(_) => self.plain(request_id)?,
-        };
-        self.response_fields(request_id).add(&mut header, pending)?;
-        Ok((header, body))
-    }
-
-    /// The response as HTTP/1 text, for a connection on which no request could be read, and which is closed after it.
-    ///
-    /// # Errors
-    /// If the status is not one of HTTP.
-    pub fn to_http1(self, method: &str, request_id: &HeaderValue) -> io::Result<Vec<u8>> {
-        let (header, body) = self.plain(request_id).map_err(io::Error::other)?;
-        let mut fields = self.response_fields(request_id).to_http1();
-        let (Ok(()), Ok(())) =
-            (fields.field("Date", &get_cached_date()), fields.field("Connection", &HeaderValue::from_static("close")));
-        let mut bytes =
-            format!("HTTP/1.1 {} {}\r\n", header.status.as_u16(), title(header.status.as_u16())).into_bytes();
-        header.header_to_h1_wire(&mut bytes);
-        bytes.extend_from_slice(fields.as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        if method != "HEAD" {
-            bytes.extend_from_slice(body.as_bytes());
+            Recipient::Edge(_) if is_grpc(head) => {
+                ProblemResponse { page: None, ..*self }.response_to_unread(request_id)
+            }
+            Recipient::Client | Recipient::Edge(_) => self.response_to_unread(request_id),
         }
-        Ok(bytes)
     }
 
-    /// The fields that every response of the gateway has, whatever its body.
+    /// The response to a request whose head could not be read.
+    pub fn response_to_unread(&self, request_id: &HeaderValue) -> OwnResponse {
+        self.with_fields(self.plain(request_id), request_id)
+    }
+
+    /// Adds the fields that every response of the gateway has, whatever its body.
+    fn with_fields(&self, mut response: OwnResponse, request_id: &HeaderValue) -> OwnResponse {
+        self.response_fields(request_id).write(&mut response.fields);
+        response
+    }
+
     fn response_fields<'f>(&'f self, request_id: &'f HeaderValue) -> ResponseFields<'f> {
         let problem = ProblemFields { status: self.status(), reason: self.reason(), retry_after: self.retry_after() };
         let rate_limits = self.fields.map(RateLimitFields::unmerged);
         ResponseFields { request_id, problem: Some(problem), rate_limits, cors: self.cors.map(CorsFields::all) }
     }
 
-    fn plain(&self, request_id: &HeaderValue) -> pingora::Result<(ResponseHeader, String)> {
-        let mut header = ResponseHeader::build(self.sent_status(), Some(4))?;
+    fn plain(&self, request_id: &HeaderValue) -> OwnResponse {
+        let mut response = OwnResponse::new(self.sent_status());
         let (content_type, body) = match self.page {
-            Some(page) => (page.content_type.clone(), page.body.fill(self.placeholder_values(request_id))),
-            None => (HeaderValue::from_static("application/problem+json"), self.body(request_id)),
+            Some(page) => (page.content_type.as_bytes(), page.body.fill(self.placeholder_values(request_id))),
+            None => (&b"application/problem+json"[..], self.body(request_id)),
         };
-        header.insert_header(CONTENT_TYPE, content_type)?;
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+        let fields = &mut response.fields;
+        fields.add("Content-Type", content_type);
+        fields.add("Content-Length", itoa::Buffer::new().format(body.len()).as_bytes());
         if self.recipient == Recipient::Edge(RefuseWith::Forbidden) {
-            header.insert_header("X-Tollgate-Status", HeaderValue::from(self.status()))?;
+            fields.add("X-Tollgate-Status", itoa::Buffer::new().format(self.status()).as_bytes());
         }
         for (name, value) in self.page.iter().flat_map(|page| &page.headers) {
-            header.append_header(name.clone(), value.clone())?;
+            fields.add(name.as_str(), value.as_bytes());
         }
-        Ok((header, body))
+        response.body = body.into();
+        response
     }
 
     /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>: a response of trailers only, always HTTP 200.
-    fn grpc_header(&self) -> pingora::Result<ResponseHeader> {
+    fn of_grpc(&self) -> OwnResponse {
         let code = match self.status() {
             400 => "3",
             401 => "16",
@@ -218,13 +162,16 @@ impl<'a> ProblemResponse<'a> {
             502..=504 => "14",
             _ => "2",
         };
-        let mut header = ResponseHeader::build(200, Some(6))?;
-        header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from_static("0"))?;
-        header.insert_header("grpc-status", HeaderValue::from_static(code))?;
         let message = self.reason().map_or_else(|| title(self.status()), Reason::name);
-        header.insert_header("grpc-message", HeaderValue::from_static(message))?;
-        Ok(header)
+        let mut response = OwnResponse::new(200);
+        let fields = [
+            ("Content-Type", "application/grpc"),
+            ("Content-Length", "0"),
+            ("grpc-status", code),
+            ("grpc-message", message),
+        ];
+        fields.into_iter().for_each(|(name, value)| response.fields.add(name, value.as_bytes()));
+        response
     }
 
     fn body(&self, request_id: &HeaderValue) -> String {
@@ -263,27 +210,6 @@ impl<'a> ProblemResponse<'a> {
     }
 }
 
-/// Whether the connection may be used for a next request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    Allowed,
-    /// The response says `Connection: close`.
-    Close,
-}
-
-/// Keeps the connection for the next request if the rest of this one can be read and discarded soon.
-pub fn prepare_connection(session: &mut Session, reuse: Reuse) {
-    if reuse == Reuse::Close {
-        session.set_keepalive(None);
-    }
-    // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to know where the
-    // next request begins.
-    if !session.req_header().headers.contains_key(EXPECT) {
-        session.set_close_on_response_before_downstream_finish(false);
-        session.set_total_drain_timeout(Some(Duration::from_secs(2)));
-    }
-}
-
 fn title(status: u16) -> &'static str {
     match status {
         400 => "Bad Request",
@@ -306,50 +232,22 @@ fn title(status: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use super::*;
-
-    /// The head of a refusal in a session whose server hands on no text for fields.
-    async fn refuse_without_text(refusal: &Refusal) -> String {
-        let (mut client, server) = tokio::io::duplex(64 << 10);
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
-        let mut session = Session::new_h1(Box::new(server));
-        assert!(session.as_downstream_mut().read_request().await.unwrap());
-        let id = HeaderValue::from_static("a");
-        ProblemResponse::refusal(refusal).write(&mut session, &id, None, Reuse::Close).await.unwrap();
-        drop(session);
-        let mut read = String::new();
-        client.read_to_string(&mut read).await.unwrap();
-        read.split_once("\r\n\r\n").unwrap().0.to_owned()
-    }
+    use crate::gateway::response::field_writer::UpstreamFields;
 
     #[test]
     fn another_proxy_reads_the_status_of_a_refusal_and_never_that_of_grpc() {
-        let head = http::Request::builder().header(CONTENT_TYPE, "application/grpc").body(()).unwrap().into_parts().0;
+        let head = http::Request::builder().header("content-type", "application/grpc").body(()).unwrap().into_parts().0;
         let (id, refused) = (HeaderValue::from_static("a"), Refusal::too_many_invalid_tokens(7));
         let missing = Refusal::token_missing();
         let sent = |refusal, recipient| {
-            let response = ProblemResponse { recipient, ..ProblemResponse::refusal(refusal) };
-            let (header, _) = response.to_header(&head, &id).unwrap();
-            (header.status.as_u16(), header.headers.get("x-tollgate-status").cloned())
+            let response = ProblemResponse { recipient, ..ProblemResponse::refusal(refusal) }.response(&head, &id);
+            (response.status, response.fields.first("x-tollgate-status").map(<[u8]>::to_vec))
         };
-        let status = |status: &'static str| Some(HeaderValue::from_static(status));
+        let status = |status: &str| Some(status.as_bytes().to_vec());
         assert_eq!(sent(&refused, Recipient::Client), (200, None));
         assert_eq!(sent(&refused, Recipient::Edge(RefuseWith::Decided)), (429, None));
         assert_eq!(sent(&refused, Recipient::Edge(RefuseWith::Forbidden)), (403, status("429")));
         assert_eq!(sent(&missing, Recipient::Edge(RefuseWith::Forbidden)), (401, status("401")));
-    }
-
-    #[tokio::test]
-    async fn a_session_without_text_for_fields_has_all_of_them_in_its_header() {
-        let head = refuse_without_text(&Refusal::too_many_invalid_tokens(7)).await;
-        for field in
-            ["Cache-Control: no-store", "X-Request-Id: a", "X-Tollgate-Reason: token_invalid", "Retry-After: 7"]
-        {
-            assert!(head.lines().any(|line| line == field), "{field} is not in {head}");
-        }
-        let head = refuse_without_text(&Refusal::token_missing()).await;
-        assert!(head.lines().any(|line| line == "WWW-Authenticate: Bearer"), "{head}");
     }
 }

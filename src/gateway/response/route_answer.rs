@@ -2,12 +2,10 @@
 
 use bytes::Bytes;
 use http::HeaderValue;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
-use pingora::http::ResponseHeader;
 
 use super::cors_fields::CorsFields;
-use super::header_changes;
-use super::pending_fields::PendingFields;
+use super::field_lines::FieldLines;
+use super::own_response::OwnResponse;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
 use decision::cors::CorsAnswer;
@@ -19,59 +17,57 @@ use rules::route::target::Respond;
 pub struct AnswerFields<'a> {
     pub request_id: &'a HeaderValue,
     pub rate_limits: Option<&'a RateLimitFields>,
-    pub pending: Option<&'a PendingFields>,
     /// The changes of its route to the fields.
     pub changes: Option<&'a ResolvedChanges>,
     pub cors: Option<&'a CorsAnswer>,
 }
 
-/// The header of a redirection, without the fields that every answer gets.
-///
-/// # Errors
-/// If the status is not one of HTTP.
-pub fn redirection(code: u16, location: HeaderValue) -> pingora::Result<ResponseHeader> {
-    let mut header = ResponseHeader::build(code, Some(3))?;
-    header.insert_header(LOCATION, location)?;
-    Ok(header)
+/// A redirection, without the fields that every answer gets.
+pub fn redirection(code: u16, location: &HeaderValue) -> OwnResponse {
+    let mut response = OwnResponse::new(code);
+    response.fields.add("Location", location.as_bytes());
+    response
 }
 
-/// The header of a fixed response, without the fields that every answer gets.
-///
-/// # Errors
-/// If the status is not one of HTTP.
-pub fn response(respond: &Respond) -> pingora::Result<ResponseHeader> {
-    let mut header = ResponseHeader::build(respond.status, Some(4 + respond.headers.len()))?;
+/// A fixed response, without the fields that every answer gets.
+pub fn fixed(respond: &Respond) -> OwnResponse {
+    let mut response = OwnResponse { body: respond.body.clone(), ..OwnResponse::new(respond.status) };
     if !respond.body.is_empty() {
-        header.insert_header(CONTENT_TYPE, respond.content_type.clone())?;
+        response.fields.add("Content-Type", respond.content_type.as_bytes());
     }
     for (name, value) in &respond.headers {
-        header.append_header(name.clone(), value.clone())?;
+        response.fields.add(name.as_str(), value.as_bytes());
     }
-    Ok(header)
+    response
 }
 
 /// Adds the fields that every answer gets.
-///
-/// # Errors
-/// If there are too many fields.
-pub fn complete(
-    header: &mut ResponseHeader,
-    body: &Bytes,
-    AnswerFields { request_id, rate_limits, pending, changes, cors }: AnswerFields<'_>,
-) -> pingora::Result<()> {
+pub fn complete(response: &mut OwnResponse, AnswerFields { request_id, rate_limits, changes, cors }: AnswerFields<'_>) {
     if let Some(changes) = changes {
-        header_changes::apply(changes, header)?;
+        apply(changes, &mut response.fields);
     }
-    if has_length(header) {
-        header.insert_header(CONTENT_LENGTH, HeaderValue::from(body.len()))?;
+    if has_length(response.status) {
+        response.fields.set("Content-Length", itoa::Buffer::new().format(response.body.len()).as_bytes());
+    } else {
+        response.body = Bytes::new();
     }
     let rate_limits = rate_limits.map(RateLimitFields::unmerged);
-    let cors = cors.map(|answer| CorsFields::beside(answer, header));
-    ResponseFields { request_id, problem: None, rate_limits, cors }.add(header, pending)
+    let cors = cors.map(|answer| CorsFields::beside(answer, &response.fields));
+    ResponseFields { request_id, problem: None, rate_limits, cors }.write(&mut response.fields);
+}
+
+/// Makes the changes of a route.
+fn apply(changes: &ResolvedChanges, fields: &mut FieldLines) {
+    for (name, value) in &changes.0 {
+        match value {
+            Some(value) => fields.set(name.as_str(), value.as_bytes()),
+            None => fields.remove(name.as_str()),
+        }
+    }
 }
 
 /// Whether the response has a length. Responses of other statuses end with their head, and must not have one (RFC 9110, section
 /// 8.6).
-pub fn has_length(header: &ResponseHeader) -> bool {
-    !matches!(header.status.as_u16(), 204 | 304)
+fn has_length(status: u16) -> bool {
+    !matches!(status, 204 | 304)
 }

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,10 +64,6 @@ pub struct HeldResponse {
     /// Receives the abort of the response; `None` once it has ended.
     given_up: Option<oneshot::Receiver<()>>,
 }
-
-/// The response was aborted because too many bytes were held.
-#[derive(Clone, Copy, Debug)]
-pub struct BuffersFull;
 
 impl ResponseBuffers {
     /// Has no limit until one is set.
@@ -138,14 +133,14 @@ impl HeldForClient {
 }
 
 impl HeldResponse {
-    /// Ready when the response must be aborted.
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<BuffersFull> {
+    /// Ready when the response must be aborted, because too many bytes are held.
+    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(given_up) = &mut self.given_up {
             // Nothing is sent: the sender is dropped.
             let _ = ready!(Pin::new(given_up).poll(cx));
             self.given_up = None;
         }
-        Poll::Ready(BuffersFull)
+        Poll::Ready(())
     }
 }
 
@@ -167,20 +162,6 @@ impl Default for BufferMetrics {
 impl fmt::Debug for BufferMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BufferMetrics")
-    }
-}
-
-impl fmt::Display for BuffersFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("limits.response_buffers is reached")
-    }
-}
-
-impl std::error::Error for BuffersFull {}
-
-impl From<BuffersFull> for io::Error {
-    fn from(full: BuffersFull) -> io::Error {
-        io::Error::other(full)
     }
 }
 

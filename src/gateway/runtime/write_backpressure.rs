@@ -1,9 +1,9 @@
 //! Bounds slow readers: counts the responses whose clients do not read them fast enough, and aborts each of them after a
 //! timeout.
 //!
-//! Each stalled response holds the bytes in memory that were read of it: Pingora reads up to nine pieces ahead, each of at most
-//! what the upstream's socket has received. So above a threshold responses are read through a small receive window, and
-//! thousands of unread responses take little memory. [`super::response_buffers`] bounds the memory of all of them.
+//! Each stalled response holds the bytes in memory that were read of it, and the kernel those that its upstream's socket has
+//! received. So above a threshold responses are read through a small receive window, and thousands of unread responses take
+//! little memory. [`super::response_buffers`] bounds the memory of all of them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-use super::response_buffers::{BuffersFull, HeldForClient, HeldResponse, ResponseBuffers};
+use super::response_buffers::{HeldForClient, HeldResponse, ResponseBuffers};
 
 /// The number of stalled responses up to which all responses are read as fast as the upstream sends them.
 const THRESHOLD: usize = 64;
@@ -48,7 +48,8 @@ pub struct WriteStall {
 #[derive(Clone, Copy, Debug)]
 pub enum StallEnd {
     TimedOut,
-    BuffersFull(BuffersFull),
+    /// Unread responses take too much memory.
+    BuffersFull,
 }
 
 impl WriteBackpressure {
@@ -88,9 +89,9 @@ impl WriteBackpressure {
     ) -> Poll<StallEnd> {
         let stall = stall.get_or_insert_with(|| self.begin(timeout, held));
         if let Some(held) = &mut stall.held
-            && let Poll::Ready(full) = held.poll_given_up(cx)
+            && held.poll_given_up(cx).is_ready()
         {
-            return Poll::Ready(StallEnd::BuffersFull(full));
+            return Poll::Ready(StallEnd::BuffersFull);
         }
         stall.deadline.as_mut().poll(cx).map(|()| StallEnd::TimedOut)
     }

@@ -1,5 +1,6 @@
-//! Tells a store whether a client is still connected, by its socket.
+//! Holds the socket of a client: its addresses, and for a store, whether the client is still connected.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pingora::protocols::SocketDigest;
@@ -8,7 +9,23 @@ use stores::Caller;
 
 /// The socket of a client's connection.
 #[derive(Clone, Debug)]
-pub struct ClientSocket(pub Arc<SocketDigest>);
+pub struct ClientSocket(Arc<SocketDigest>);
+
+impl ClientSocket {
+    pub fn new(digest: Arc<SocketDigest>) -> ClientSocket {
+        ClientSocket(digest)
+    }
+
+    /// The address of the peer; `None` for a socket of a path.
+    pub fn peer(&self) -> Option<IpAddr> {
+        Some(self.0.peer_addr()?.as_inet()?.ip())
+    }
+
+    /// The address that the client has connected to; `None` for a path.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.0.local_addr()?.as_inet().copied()
+    }
+}
 
 impl Caller for ClientSocket {
     fn has_left(&self) -> bool {

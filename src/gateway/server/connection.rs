@@ -32,15 +32,14 @@ use super::http2::Http2Server;
 use super::http2::application::Http2Application;
 use super::http2::preface::find_protocol;
 use super::proxy_protocol_stage::ProxyProtocol;
-use super::scheme;
 use super::server_state::ServerState;
 use super::tls::TlsStage;
 use base::http_protocol::HttpProtocol;
 use base::tls::server::Session;
 
 /// Serves the connections of one listener on one thread.
-#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
-pub struct ConnectionServer<H, A> {
+#[expect(missing_debug_implementations, reason = "applications have none")]
+pub struct ConnectionServer<A> {
     pub state: ServerState,
     /// The index of the listener in the configuration.
     pub listener: usize,
@@ -53,13 +52,13 @@ pub struct ConnectionServer<H, A> {
     pub decision_clients: Option<Arc<DecisionClients>>,
     /// The TLS stage, if connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
-    pub http1: Http1Server<H>,
+    pub http1: Http1Server<A>,
     /// Set where HTTP/2 is spoken.
     pub http2: Option<Http2Stage<A>>,
 }
 
 /// HTTP/2 on one listener, beside HTTP/1.1 or without it.
-#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+#[expect(missing_debug_implementations, reason = "applications have none")]
 pub struct Http2Stage<A> {
     pub server: Http2Server<A>,
     /// The open connections that speak it.
@@ -69,7 +68,7 @@ pub struct Http2Stage<A> {
 }
 
 #[async_trait]
-impl<H: Http1Application, A: Http2Application> ServerApp for ConnectionServer<H, A> {
+impl<A: Http1Application + Http2Application> ServerApp for ConnectionServer<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guard = match self.accept() {
             Ok(guard) => guard,
@@ -101,18 +100,13 @@ impl<H: Http1Application, A: Http2Application> ServerApp for ConnectionServer<H,
             Box::pin(self.serve_either(http2, stream, guard, session, shutdown)).await;
             return None;
         }
-        let handle =
-            ConnectionHandle::http1(self.listener, scheme::of_digest(stream.get_ssl_digest().as_ref()), session);
+        let handle = ConnectionHandle::http1(self.listener, &stream, session);
         self.http1.serve(stream, BytesMut::new(), guard, handle, shutdown).await;
         None
     }
-
-    async fn cleanup(&self) {
-        self.http1.app.cleanup().await;
-    }
 }
 
-impl<H: Http1Application, A: Http2Application> ConnectionServer<H, A> {
+impl<A: Http1Application + Http2Application> ConnectionServer<A> {
     /// Serves a connection in the protocol that its client speaks.
     async fn serve_either(
         &self,
@@ -122,7 +116,6 @@ impl<H: Http1Application, A: Http2Application> ConnectionServer<H, A> {
         session: Option<Arc<Session>>,
         shutdown: &ShutdownWatch,
     ) {
-        let scheme = scheme::of_digest(stream.get_ssl_digest().as_ref());
         let (protocol, read) = match (&http2.http1_gauge, &session) {
             // Whatever the client says: anything else fails at its first bytes.
             (None, _) => (HttpProtocol::H2, BytesMut::new()),
@@ -136,21 +129,21 @@ impl<H: Http1Application, A: Http2Application> ConnectionServer<H, A> {
         match (protocol, &http2.http1_gauge) {
             (HttpProtocol::Http1, Some(gauge)) => {
                 guard.speaks(gauge);
-                let handle = ConnectionHandle::http1(self.listener, scheme, session);
+                let handle = ConnectionHandle::http1(self.listener, &stream, session);
                 self.http1.serve(stream, read, guard, handle, shutdown).await;
             }
             _ => {
                 guard.speaks(&http2.gauge);
                 let backpressure =
                     http2.server.write_backpressure.of_connection(guard.client().map(ClientGuard::unread));
-                let handle = ConnectionHandle::http2(self.listener, scheme, session, &self.limits, backpressure);
+                let handle = ConnectionHandle::http2(self.listener, &stream, session, &self.limits, backpressure);
                 http2.server.serve(stream, read.freeze(), guard, handle, shutdown).await;
             }
         }
     }
 }
 
-impl<H, A> ConnectionServer<H, A> {
+impl<A> ConnectionServer<A> {
     fn accept(&self) -> Result<ConnectionGuard, ConnectionLimit> {
         let purpose = if self.decision_clients.is_some() { Purpose::Deciding } else { Purpose::Proxying };
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)

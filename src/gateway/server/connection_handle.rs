@@ -1,17 +1,13 @@
 //! The handle to a connection that a server passes to the application with every request.
-//!
-//! To sessions of Pingora it goes as the connection's user context over HTTP/1, and in the digest over HTTP/2. A session without a
-//! handle is served too, in the general and slower way.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+
+use pingora::protocols::Stream;
 
 use super::client_socket::ClientSocket;
-use super::connection_cut::ConnectionCut;
 use super::connection_limits::{ConnectionLimits, UpstreamConnections};
-use crate::gateway::response::pending_fields::PendingFields;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
-use crate::gateway::upstream::request_deadline::RequestDeadline;
 use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
 use request::scheme::Scheme;
@@ -29,19 +25,14 @@ struct HandleState {
     listener: usize,
     scheme: Scheme,
     tls: Option<Arc<Session>>,
-    protocol: ProtocolState,
+    /// `None` for a connection of HTTP/1.
+    http2: Option<Http2State>,
     closing: AtomicBool,
     /// The last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
     kept_request_id: AtomicU64,
     /// In HTTP/2, the moment at which requests were last accepted; 0: unknown.
     accepted: AtomicU64,
-    client_socket: OnceLock<Option<Arc<ClientSocket>>>,
-}
-
-#[derive(Debug)]
-enum ProtocolState {
-    Http1(Http1State),
-    Http2(Http2State),
+    socket: Option<Arc<ClientSocket>>,
 }
 
 /// The state that the streams of an HTTP/2 connection share.
@@ -51,71 +42,51 @@ struct Http2State {
     write_backpressure: WriteBackpressure,
 }
 
-/// The state that the successive requests of an HTTP/1 connection share.
-#[derive(Debug, Default)]
-struct Http1State {
-    pending_fields: PendingFields,
-    deadline: RequestDeadline,
-    connection_cut: ConnectionCut,
-}
-
 impl ConnectionHandle {
     /// The handle of an HTTP/1 connection. `listener` is the index of its listener in the configuration, and `tls` the session
     /// of an encrypted connection.
-    pub fn http1(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>) -> ConnectionHandle {
-        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http1(Http1State::default()))
+    pub fn http1(listener: usize, stream: &Stream, tls: Option<Arc<Session>>) -> ConnectionHandle {
+        ConnectionHandle::new(listener, stream, tls, None)
     }
 
     /// The handle of an HTTP/2 connection, with its write back-pressure.
     pub fn http2(
         listener: usize,
-        scheme: Scheme,
+        stream: &Stream,
         tls: Option<Arc<Session>>,
         limits: &Arc<ConnectionLimits>,
         write_backpressure: WriteBackpressure,
     ) -> ConnectionHandle {
         let state = Http2State { upstream_connections: UpstreamConnections::new(limits), write_backpressure };
-        ConnectionHandle::new(listener, scheme, tls, ProtocolState::Http2(state))
+        ConnectionHandle::new(listener, stream, tls, Some(state))
     }
 
-    fn new(listener: usize, scheme: Scheme, tls: Option<Arc<Session>>, protocol: ProtocolState) -> ConnectionHandle {
+    fn new(listener: usize, stream: &Stream, tls: Option<Arc<Session>>, http2: Option<Http2State>) -> ConnectionHandle {
         ConnectionHandle(Arc::new(HandleState {
             listener,
-            scheme,
+            // Streams of TLS have a digest, and no others.
+            scheme: if stream.get_ssl_digest().is_some() { Scheme::Https } else { Scheme::Http },
+            socket: stream.get_socket_digest().map(|digest| Arc::new(ClientSocket::new(digest))),
             tls,
-            protocol,
+            http2,
             closing: AtomicBool::new(false),
             kept_request_id: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
-            client_socket: OnceLock::new(),
         }))
-    }
-
-    fn http1_state(&self) -> Option<&Http1State> {
-        match &self.0.protocol {
-            ProtocolState::Http1(http1) => Some(http1),
-            ProtocolState::Http2(_) => None,
-        }
     }
 
     /// The counter of connections to upstreams; `None` in HTTP/1, where each is counted with its client's.
     pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
-        match &self.0.protocol {
-            ProtocolState::Http1(_) => None,
-            ProtocolState::Http2(http2) => Some(&http2.upstream_connections),
-        }
+        self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
 
     /// The counter of the connection's unread responses; `None` in HTTP/1, which has one at a time.
     pub fn write_backpressure(&self) -> Option<&WriteBackpressure> {
-        match &self.0.protocol {
-            ProtocolState::Http1(_) => None,
-            ProtocolState::Http2(http2) => Some(&http2.write_backpressure),
-        }
+        self.0.http2.as_ref().map(|http2| &http2.write_backpressure)
     }
 
     pub fn is_http2(&self) -> bool {
-        self.http1_state().is_none()
+        self.0.http2.is_some()
     }
 
     /// Whether the HPACK table of the connection should get the id of a request that arrived at this time. Ids after it then
@@ -143,9 +114,9 @@ impl ConnectionHandle {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
 
-    /// The client's socket, which all requests of the connection share.
-    pub fn client_socket(&self, make: impl FnOnce() -> Option<Arc<ClientSocket>>) -> Option<Arc<ClientSocket>> {
-        self.0.client_socket.get_or_init(make).clone()
+    /// The client's socket.
+    pub fn socket(&self) -> Option<&Arc<ClientSocket>> {
+        self.0.socket.as_ref()
     }
 
     /// The index of its listener in the configuration, which a reload does not change.
@@ -162,11 +133,6 @@ impl ConnectionHandle {
         self.0.tls.as_ref()
     }
 
-    /// The fields for the head of the next response; `None` where heads are not written as text.
-    pub fn pending_fields(&self) -> Option<&PendingFields> {
-        self.http1_state().map(|http1| &http1.pending_fields)
-    }
-
     /// Ends the connection after the requests that are under way. For HTTP/2 only: HTTP/1 decides with each response.
     pub fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
@@ -175,16 +141,6 @@ impl ConnectionHandle {
     /// Whether the connection is to end after the requests that are under way.
     pub fn is_to_be_closed(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed)
-    }
-
-    /// The cut of the connection if it becomes a tunnel; `None` where it cannot become one.
-    pub fn connection_cut(&self) -> Option<&ConnectionCut> {
-        self.http1_state().map(|http1| &http1.connection_cut)
-    }
-
-    /// The deadline of the current request, if this connection enforces it; `None` where it does not.
-    pub fn deadline(&self) -> Option<&RequestDeadline> {
-        self.http1_state().map(|http1| &http1.deadline)
     }
 }
 
@@ -197,9 +153,13 @@ mod tests {
     use super::*;
     use crate::gateway::runtime::fd_limit::FdBudget;
 
+    fn stream() -> Stream {
+        Box::new(tokio::io::duplex(1).0)
+    }
+
     fn http2() -> ConnectionHandle {
         let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
-        ConnectionHandle::http2(0, Scheme::Https, None, &limits, WriteBackpressure::default().of_connection(None))
+        ConnectionHandle::http2(0, &stream(), None, &limits, WriteBackpressure::default().of_connection(None))
     }
 
     #[test]
@@ -207,6 +167,6 @@ mod tests {
         let handle = http2();
         let kept: Vec<u64> = (1..=65).filter(|second| handle.keeps_request_id(Timestamp(second * 1_000_000))).collect();
         assert_eq!(kept, [1, 31, 61]);
-        assert!(!ConnectionHandle::http1(0, Scheme::Https, None).keeps_request_id(Timestamp(1)));
+        assert!(!ConnectionHandle::http1(0, &stream(), None).keeps_request_id(Timestamp(1)));
     }
 }

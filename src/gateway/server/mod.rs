@@ -2,6 +2,7 @@
 //!
 //! [`connection`] lists the stages in their order. The application is a type parameter: no file here knows the proxy.
 
+pub mod body_part;
 pub mod client_socket;
 pub mod connection;
 pub mod connection_cut;
@@ -20,9 +21,8 @@ mod other_application;
 pub mod proxy_protocol_stage;
 pub mod queued_connections;
 mod rejected_head;
-pub mod scheme;
+pub mod request_client;
 pub mod server_state;
-pub mod session;
 mod socket_file;
 pub mod tls;
 pub mod websocket;

@@ -3,46 +3,60 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use http::Response;
-use http::header::CONTENT_LENGTH;
+use bytes::Bytes;
+use http::HeaderValue;
 use metrics::Gauge;
 use pingora::apps::ServerApp;
-use pingora::apps::http_app::ServeHttp;
-use pingora::protocols::http::ServerSession;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use super::connection::ConnectionServer;
 use super::connection_limits::ConnectionLimits;
 use super::http1::Http1Server;
-use super::http1::application::SessionApplication;
+use super::http1::application::{Http1Application, ReceivedRequest};
+use super::http1::client::{Client, ClientRequest};
+use super::http1::downstream_stream::DownstreamStream;
+use super::http1::exchange_io::BodyRead;
+use super::http2::application::{Http2Application, Http2Request};
+use super::request_client::{AnsweredRequest, RequestClient, Rest, Reuse};
 use super::server_state::tests::state;
+use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::runtime::fd_limit::FdBudget;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
+use crate::gateway::state::lifecycle::Lifecycle;
 use crate::gateway::telemetry::metrics::Metrics;
 
 /// Answers with the path of the request, and its body.
-struct Echo;
+struct Echo(Lifecycle);
 
-#[async_trait]
-impl ServeHttp for Echo {
-    async fn response(&self, session: &mut ServerSession) -> Response<Vec<u8>> {
-        let mut body = format!("[{}]", session.req_header().uri.path()).into_bytes();
-        while let Ok(Some(part)) = session.read_request_body().await {
-            body.extend_from_slice(&part);
-        }
-        Response::builder().header(CONTENT_LENGTH, body.len()).body(body).unwrap()
+impl Http1Application for Echo {
+    async fn serve(&self, stream: Box<DownstreamStream>, request: ReceivedRequest) -> Option<Box<DownstreamStream>> {
+        let ClientRequest { mut client, head, .. } = Client::begin(stream, request, &self.0);
+        let head = head.unwrap();
+        let mut body = format!("[{}]", head.uri.path()).into_bytes();
+        while let BodyRead::Data = client.read_body(&mut body, &mut Vec::new()).await.ok()? {}
+        let mut response = OwnResponse { body: Bytes::from(body), ..OwnResponse::new(200) };
+        response.fields.add("Content-Length", response.body.len().to_string().as_bytes());
+        let request_id = &HeaderValue::from_static("");
+        let request = AnsweredRequest { head: &head, request_id, reuse: Reuse::Kept };
+        let written = client.write_own(request, response, Rest::Drained).await;
+        client.end(written.reuse)
     }
 }
 
-type EchoServer = ConnectionServer<SessionApplication<Echo>, SessionApplication<Echo>>;
+impl Http2Application for Echo {
+    async fn serve(&self, _: Http2Request) {
+        panic!("a request of HTTP/2 on a listener without it");
+    }
+}
+
+type EchoServer = ConnectionServer<Echo>;
 
 /// The server of one listener, with an application that is not the proxy, and its metrics.
 fn server(config: &str) -> (Arc<EchoServer>, Metrics) {
     let (state, metrics) = state(config);
     let http1 = Http1Server {
-        app: Arc::new(SessionApplication(Arc::new(Echo))),
+        app: Arc::new(Echo(Lifecycle::default())),
         state: state.clone(),
         write_backpressure: WriteBackpressure::default(),
     };

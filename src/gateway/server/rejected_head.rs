@@ -1,8 +1,6 @@
 //! Reads the head of a rejected request, which is invalid or announces too long a body, and determines whether pages of other
 //! origins may read the response (CORS).
 
-use std::net::IpAddr;
-
 use http::header::{HeaderName, HeaderValue, ORIGIN};
 use http::request::Parts;
 use http::{Method, Request as HttpRequest, Uri};
@@ -13,10 +11,10 @@ use decision::cors::CorsAnswer;
 use request::request::Request;
 use request::scheme::SchemeSource;
 
-/// The CORS answer to a request with this head from a peer. It is never an answer to a preflight.
-pub fn cors(config: &Config, handle: &ConnectionHandle, peer: Option<IpAddr>, head: &Parts) -> Option<CorsAnswer> {
+/// The CORS answer to a request with this head. It is never an answer to a preflight.
+pub fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<CorsAnswer> {
     let cors = config.cors.as_ref()?;
-    let Some(peer) = peer else {
+    let Some(peer) = handle.socket().and_then(|socket| socket.peer()) else {
         let mut origins = head.headers.get_all(ORIGIN).iter();
         return cors.answer_unread(origins.next().filter(|_| origins.next().is_none()));
     };

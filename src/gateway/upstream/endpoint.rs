@@ -48,7 +48,7 @@ pub struct Endpoint {
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
-    /// The keys of the ordinary and of the narrow connections in Pingora's pool.
+    /// The keys of the ordinary and of the narrow connections in a pool.
     pool_keys: [u64; 2],
     /// Kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
@@ -122,7 +122,7 @@ impl Endpoint {
         })
     }
 
-    /// The key in Pingora's pool: connections with equal keys may serve each other's requests.
+    /// The key in a pool: connections with equal keys may serve each other's requests.
     pub fn pool_key(&self, window: Window) -> u64 {
         let [whole, narrow] = self.pool_keys;
         match window {

@@ -1,7 +1,7 @@
 //! Holds the upstreams: their endpoints, which of them a request goes to, and the treatment of endpoints that fail.
 //!
-//! Every address of a name is an endpoint. A connection pool belongs to an address and is Pingora's, so it stays when the
-//! configuration changes, and with it the endpoint's condition.
+//! Every address of a name is an endpoint. Connections in a pool belong to an address, so they stay when the configuration
+//! changes, and with them the endpoint's condition.
 
 mod background_tasks;
 mod ejection;
@@ -13,7 +13,6 @@ mod health;
 mod health_probe;
 mod health_state;
 mod join_all;
-pub mod request_deadline;
 mod resolver;
 mod retry_budget;
 mod schedule;

@@ -21,7 +21,7 @@ pub struct PeerTls {
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
     verification: Verification,
-    /// The group of its connections in Pingora's pool; another one after the files have changed.
+    /// The group of its connections in a pool; another one after the files have changed.
     group: u64,
 }
 
@@ -55,7 +55,7 @@ impl PeerTls {
         let verified = self.verification == Verification::Required;
         peer.options.verify_cert = verified;
         peer.options.verify_hostname = verified;
-        // Pingora's pools do not know which authorities a connection was verified by.
+        // A pool does not know which authorities a connection was verified by.
         peer.group_key ^= self.group & !1;
     }
 

@@ -338,6 +338,21 @@ fn a_call_that_does_not_arrive_in_time_is_given_up_although_it_never_pauses() {
 }
 
 #[test]
+fn a_call_that_is_too_long_is_refused_and_one_that_stops_is_answered() {
+    let (gateway, _caller) = gateway(&format!("limits: {{body_timeout: 1s, body_bytes: 64B}}\n{RULES}"));
+    let mut client = Http2Client::connect(gateway.http);
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    // The head of a message of 255 bytes, and so many of them.
+    for (length, status) in [(100, "0"), (10, "4")] {
+        let mut call = client.begin("POST", path, &[("content-type", "application/grpc"), ("te", "trailers")], false);
+        call.write(&[&[0, 0, 0, 0, 255][..], &vec![b'x'; length]].concat(), false).unwrap();
+        let response = call.response().unwrap();
+        let trailers = response.trailers.unwrap();
+        assert_eq!((response.status, trailers["grpc-status"].to_str().unwrap()), (200, status), "{trailers:?}");
+    }
+}
+
+#[test]
 fn explain_knows_the_door_of_a_descriptor() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("gateway.yaml");

@@ -4,20 +4,20 @@ pub mod checked_request;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use pingora::Result;
-use pingora::proxy::Session;
+use bytes::Bytes;
 
-use super::call::{Call, new_record};
+use super::call::Call;
 use super::grpc::envoy_call::{EnvoyCall, fields, options};
 use super::grpc::frame::{self, FrameError};
 use super::grpc::messages::{CheckRequest, CheckResponse, DeniedResponse, HttpStatus, OkResponse, RpcStatus};
-use super::grpc::{Reply, Status, gone, read_message};
+use super::grpc::{Reply, Status, message};
 use super::original_request::{DescribedRequest, describe};
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};
 use crate::gateway::enforcement::{
     Decision, DecisionFindings, PaymentRecord, RefusalResponse, RequestPurpose, decide_for_edge,
 };
 use crate::gateway::response::request_id;
+use crate::gateway::server::http1::exchange_io::ClientFault;
 use checked_request::{AskedRequest, Unusable};
 use decision::cors::CorsAnswer;
 use decision::reason::Reason;
@@ -30,28 +30,31 @@ use request::scheme::{Scheme, SchemeSource};
 ///
 /// # Errors
 /// When the other proxy has disconnected.
-pub async fn answer(envoy: EnvoyCall<'_>, session: &mut Session, call: &mut Call) -> Result<()> {
-    let reply = match read_message(session, envoy.body_timeout()).await? {
-        Ok(message) => decide(envoy, session, call, &message).await?,
+pub async fn answer(
+    envoy: EnvoyCall<'_>,
+    call: &mut Call<'_>,
+    body: Result<Bytes, FrameError>,
+) -> Result<Reply, ClientFault> {
+    Ok(match message(body) {
+        Ok(message) => decide(envoy, call, &message).await?,
         // Its length is that of the client's head and body, so that an error would let the request pass.
         Err(FrameError::TooLong) => {
             let refusal = Refusal::bad_request(413);
-            envoy.refuse_unread(session, call, Door::ExtAuthz, &refusal);
-            denied(envoy, call, &RefusalResponse::of(refusal), None)?
+            envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
+            denied(envoy, call, &RefusalResponse::of(refusal), None)
         }
         Err(error) => error.into(),
-    };
-    envoy.reply(session, call, reply).await
+    })
 }
 
-async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, message: &CheckRequest) -> Result<Reply> {
+async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &CheckRequest) -> Result<Reply, ClientFault> {
     let asked = match checked_request::read(message) {
         Ok(asked) => asked,
         // The client has sent it.
         Err(Unusable::Field) => {
             let refusal = Refusal::bad_request(400);
-            envoy.refuse_unread(session, call, Door::ExtAuthz, &refusal);
-            return denied(envoy, call, &RefusalResponse::of(refusal), None);
+            envoy.refuse_unread(call, Door::ExtAuthz, &refusal);
+            return Ok(denied(envoy, call, &RefusalResponse::of(refusal), None));
         }
         Err(unusable) => {
             envoy.report_unusable(call, unusable.what());
@@ -71,38 +74,38 @@ async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, messag
         Err(refusal) => {
             if envoy.records(call) {
                 let scheme = SchemeSource::Connection(Scheme::Http);
-                call.record = Some(Box::new(new_record(envoy.snapshot, call, Door::ExtAuthz, client, scheme)));
+                call.record = Some(Box::new(call.new_record(envoy.snapshot, Door::ExtAuthz, client, scheme)));
             }
             let response = RefusalResponse::of(refusal);
-            return denied(envoy, call, &response, None);
+            return Ok(denied(envoy, call, &response, None));
         }
     };
     let (head, scheme) = (Box::new(head), SchemeSource::Connection(scheme));
     let request = Request::new(&head, client).with_scheme(scheme).with_door(Door::ExtAuthz);
-    let request = request.with_listener(config.listener_name(call.listener())).with_descriptor(Some(&sent));
+    let request = request.with_listener(config.listener_name(call.connection.listener())).with_descriptor(Some(&sent));
     let request = request.with_tls(tls.as_ref());
     let cors = config.cors.as_ref().and_then(|cors| cors.answer(&request));
     let purpose = match &cors {
         Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::PreflightElsewhere,
         _ => RequestPurpose::Ordinary,
     };
-    let arrival = envoy.arrival(session, call, purpose);
+    let arrival = envoy.arrival(call, purpose);
     let keep = if envoy.records(call) { PaymentRecord::Keep } else { PaymentRecord::Discard };
     let decisions = &envoy.api.shared.ext_authz;
     let found = decide_for_edge(&envoy.api.gateway, envoy.snapshot, &request, arrival, keep, decisions).await;
     let DecisionFindings { decision, identity, payment, .. } = found;
     if envoy.records(call) {
-        let record = new_record(envoy.snapshot, call, Door::ExtAuthz, client, scheme);
+        let record = call.new_record(envoy.snapshot, Door::ExtAuthz, client, scheme);
         let decided = Some(envoy.api.gateway.clock.now().since(call.started));
         let (descriptors, tls) = (envoy.logged([&sent]), tls.clone().map(|tls| RecordedTls::Edge(Box::new(tls))));
         let record = RequestRecord { descriptors, tls, ..record };
         call.record = Some(Box::new(RequestRecord { identity, payment, decision: decided, ..record }));
     }
     let reply = match decision {
-        Decision::Gone => Err(gone()),
-        Decision::Refuse(refused) => denied(envoy, call, &refused, Some((&request, cors.as_ref()))),
+        Decision::Gone => Err(ClientFault::Gone),
+        Decision::Refuse(refused) => Ok(denied(envoy, call, &refused, Some((&request, cors.as_ref())))),
         passed => {
-            let added = options(&fields(&passed, &call.request_id)?, Some(true));
+            let added = options(&fields(&passed), Some(true));
             Ok(Reply::Message(frame::write(&CheckResponse {
                 status: Some(RpcStatus { code: 0 }),
                 denied_response: None,
@@ -110,7 +113,7 @@ async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, messag
             })))
         }
     };
-    call.head = Some(head);
+    call.described = Some(head);
     reply
 }
 
@@ -118,25 +121,25 @@ async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, messag
 /// that case.
 fn denied(
     envoy: EnvoyCall<'_>,
-    call: &mut Call,
+    call: &mut Call<'_>,
     refused: &RefusalResponse,
     request: Option<(&Request<'_>, Option<&CorsAnswer>)>,
-) -> Result<Reply> {
+) -> Reply {
     let nobody = http::Request::new(()).into_parts().0;
     let unknown = Request::new(&nobody, ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128));
     let (request, cors) = request.unwrap_or((&unknown, None));
-    let (header, body) = envoy.refuse(call, refused, request, cors)?;
+    let refusal = envoy.refuse(call, refused, request, cors);
     if refused.refusal.reason == Reason::StoreUnavailable {
-        return Ok(Reply::Failure(Status::Unavailable, "store_unavailable"));
+        return Reply::Failure(Status::Unavailable, "store_unavailable");
     }
-    Ok(Reply::Message(frame::write(&CheckResponse {
+    Reply::Message(frame::write(&CheckResponse {
         // Whatever is not 0 refuses.
         status: Some(RpcStatus { code: Status::ResourceExhausted as i32 }),
         denied_response: Some(DeniedResponse {
-            status: Some(HttpStatus { code: i32::from(header.status.as_u16()) }),
-            headers: options(&header, None),
-            body,
+            status: Some(HttpStatus { code: i32::from(refusal.status) }),
+            headers: options(&refusal.fields, None),
+            body: String::from_utf8_lossy(&refusal.body).into_owned(),
         }),
         ok_response: None,
-    })))
+    }))
 }

@@ -5,21 +5,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue as FieldValue;
-use http::header::{CONTENT_LENGTH, DATE};
-use pingora::Result;
-use pingora::http::ResponseHeader;
-use pingora::proxy::Session;
 
 use super::messages::{HeaderValue, HeaderValueOption};
-use super::{Reply, respond};
 use crate::gateway::decision_api::DecisionApi;
 use crate::gateway::decision_api::call::Call;
 use crate::gateway::enforcement::{Arrival, Decision, Direction, Patience, RefusalResponse, RequestPurpose};
+use crate::gateway::response::field_lines::FieldLines;
+use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::ratelimit_fields::RateLimitFields;
-use crate::gateway::response::request_id;
-use crate::gateway::response::response_fields::ResponseFields;
-use crate::gateway::server::session;
 use crate::gateway::state::snapshot::Snapshot;
 use base::time::Micros;
 use config::{Decide, RefuseWith};
@@ -41,40 +35,22 @@ pub struct EnvoyCall<'c> {
 }
 
 impl EnvoyCall<'_> {
-    /// The time within which the message of a call must be complete.
-    pub fn body_timeout(&self) -> Micros {
-        self.snapshot.config.bounds.body_timeout
-    }
-
-    /// Sends the answer.
-    ///
-    /// # Errors
-    /// When the other proxy has disconnected.
-    pub async fn reply(self, session: &mut Session, call: &mut Call, reply: Reply) -> Result<()> {
-        call.answered = matches!(reply, Reply::Message(_));
-        respond(session, reply).await
-    }
-
     /// Records the refusal of a call whose request could not be read.
-    pub fn refuse_unread(&self, session: &Session, call: &mut Call, door: Door, refusal: &Refusal) {
-        let peer = session.client_addr().and_then(|address| address.as_inet()).map(|address| address.ip());
-        call.record_at_least(self.snapshot, peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
+    pub fn refuse_unread(&self, call: &mut Call<'_>, door: Door, refusal: &Refusal) {
+        call.record_at_least(self.snapshot, call.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
         if let Some(record) = &mut call.record {
             record.refuse(refusal, None);
         }
     }
 
     /// Counts a refusal, and returns the response that a client would get.
-    ///
-    /// # Errors
-    /// When the response cannot be built.
     pub fn refuse(
         &self,
-        call: &mut Call,
+        call: &mut Call<'_>,
         refused: &RefusalResponse,
         request: &Request<'_>,
         cors: Option<&CorsAnswer>,
-    ) -> Result<(ResponseHeader, String)> {
+    ) -> OwnResponse {
         let refusal = &refused.refusal;
         self.api.gateway.metrics.http.count_refusal(refusal.reason);
         if let Some(record) = &mut call.record {
@@ -83,19 +59,19 @@ impl EnvoyCall<'_> {
         let pages = self.snapshot.config.error_pages.as_deref().filter(|_| request.door == Door::ExtAuthz);
         let page = pages.and_then(|pages| pages.find(Some(request), refusal.status)).map(|(_, page)| page);
         let recipient = Recipient::Edge(RefuseWith::Decided);
-        ProblemResponse { page, cors, recipient, ..refused.problem() }.to_header(request.head, &call.request_id)
+        ProblemResponse { page, cors, recipient, ..refused.problem() }.response(request.head, &call.request_id)
     }
 
     /// Logs the fault of a call, which an operator of the other proxy has to correct.
-    pub fn report_unusable(&self, call: &Call, what: &str) {
+    pub fn report_unusable(&self, call: &Call<'_>, what: &str) {
         let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();
         log::warn!(what, calls, request_id; "call of a door of Envoy answered with an error: it cannot be read");
     }
 
     /// How a request or its descriptors arrive at the rules: no limit lets them wait.
-    pub fn arrival(&self, session: &Session, call: &Call, purpose: RequestPurpose) -> Arrival {
-        let caller = call.trace.link(session::caller(session, call.connection.as_ref()));
+    pub fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
+        let caller = call.caller();
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
         Arrival { worker, at, caller, direction, purpose, patience }
@@ -113,46 +89,42 @@ impl EnvoyCall<'_> {
     }
 
     /// Whether the call is logged or traced.
-    pub fn records(&self, call: &Call) -> bool {
+    pub fn records(&self, call: &Call<'_>) -> bool {
         call.is_recorded(self.snapshot)
     }
 }
 
-/// The fields for the response to a request that passes.
-///
-/// # Errors
-/// When the response cannot be built.
-pub fn fields(passed: &Decision, id: &FieldValue) -> Result<ResponseHeader> {
+/// The fields for the response to a request that passes, but for its id: the other proxy, which sends the response, has one of its
+/// own.
+pub fn fields(passed: &Decision) -> FieldLines {
     let rate_limits: Option<&RateLimitFields> = match passed {
         Decision::Pass(fields) => fields.as_deref(),
         Decision::Delay(delayed) => Some(&delayed.fields),
         Decision::Refuse(_) | Decision::Preflight | Decision::Gone => None,
     };
-    let mut header = ResponseHeader::build(200, Some(6))?;
-    let rate_limits = rate_limits.map(RateLimitFields::unmerged);
-    ResponseFields { request_id: id, problem: None, rate_limits, cors: None }.add(&mut header, None)?;
-    // The other proxy, which sends the response, has one of its own.
-    header.remove_header(&request_id::NAME);
-    Ok(header)
+    let mut fields = FieldLines::default();
+    if let Some(rate_limits) = rate_limits {
+        rate_limits.unmerged().write(&mut fields);
+    }
+    fields
 }
 
-/// The fields of a response as messages, without those that the other proxy writes itself.
-pub fn values(header: &ResponseHeader) -> Vec<HeaderValue> {
-    let sent = header.headers.iter().filter(|(name, _)| ![CONTENT_LENGTH, DATE].contains(name));
-    sent.map(|(name, value)| match value.to_str() {
-        Ok(text) => HeaderValue { key: name.as_str().to_owned(), value: text.to_owned(), raw_value: Bytes::new() },
-        Err(_) => HeaderValue {
-            key: name.as_str().to_owned(),
-            value: String::new(),
-            raw_value: Bytes::copy_from_slice(value.as_bytes()),
-        },
+/// The fields of a response as messages, without the length, which the other proxy writes itself.
+pub fn values(fields: &FieldLines) -> Vec<HeaderValue> {
+    let sent = fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
+    sent.map(|(name, value)| {
+        let key = String::from_utf8_lossy(name).to_ascii_lowercase();
+        match FieldValue::from_bytes(value).as_ref().map(FieldValue::to_str) {
+            Ok(Ok(text)) => HeaderValue { key, value: text.to_owned(), raw_value: Bytes::new() },
+            _ => HeaderValue { key, value: String::new(), raw_value: Bytes::copy_from_slice(value) },
+        }
     })
     .collect()
 }
 
 /// The fields of a response as options of `CheckResponse`; `append` tells whether they are added to fields of their names.
-pub fn options(header: &ResponseHeader, append: Option<bool>) -> Vec<HeaderValueOption> {
-    values(header).into_iter().map(|header| HeaderValueOption { header: Some(header), append }).collect()
+pub fn options(fields: &FieldLines, append: Option<bool>) -> Vec<HeaderValueOption> {
+    values(fields).into_iter().map(|header| HeaderValueOption { header: Some(header), append }).collect()
 }
 
 /// The number of items.

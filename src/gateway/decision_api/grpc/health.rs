@@ -1,24 +1,19 @@
 //! The health check of gRPC: whether the listener has a service, and whether the process accepts calls.
 
-use pingora::Result;
-use pingora::proxy::Session;
+use bytes::Bytes;
 
 use super::envoy_call::EnvoyCall;
+use super::frame::{self, FrameError};
 use super::messages::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
-use super::{Reply, Status, frame, read_message};
-use crate::gateway::decision_api::call::Call;
+use super::{Reply, Status, message};
 use crate::gateway::decision_api::doors;
 
 /// Answers a call of `Check`.
-///
-/// # Errors
-/// When the other proxy has disconnected.
-pub async fn answer(envoy: EnvoyCall<'_>, session: &mut Session, call: &mut Call) -> Result<()> {
-    let reply = match read_message(session, envoy.body_timeout()).await? {
+pub fn answer(envoy: EnvoyCall<'_>, body: Result<Bytes, FrameError>) -> Reply {
+    match message(body) {
         Ok(message) => status(envoy, &message),
         Err(error) => error.into(),
-    };
-    envoy.reply(session, call, reply).await
+    }
 }
 
 fn status(envoy: EnvoyCall<'_>, message: &HealthCheckRequest) -> Reply {

@@ -8,20 +8,13 @@ pub mod frame;
 pub(super) mod health;
 pub mod messages;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use pingora::http::ResponseHeader;
-use pingora::protocols::http::ServerSession;
-use pingora::proxy::Session;
-use pingora::{Error, ErrorType, Result};
+use http::request::Parts;
 use prost::Message;
 
-use base::time::{Micros, timeout};
+use crate::gateway::response::own_response::OwnResponse;
 use frame::FrameError;
-
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
 /// The answer of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,61 +49,36 @@ impl From<FrameError> for Reply {
     }
 }
 
-/// Whether a request is a call of gRPC, which only HTTP/2 has.
-pub fn is_call(session: &Session) -> bool {
-    let is_http2 = matches!(session.as_downstream(), ServerSession::Custom(_));
-    is_http2 && session.req_header().headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes()))
+impl From<Reply> for OwnResponse {
+    fn from(reply: Reply) -> OwnResponse {
+        let mut response = OwnResponse::new(200);
+        response.fields.add("Content-Type", b"application/grpc");
+        match reply {
+            Reply::Message(message) => {
+                response.body = message;
+                response.trailers.add("grpc-status", b"0");
+            }
+            Reply::Failure(status, message) => {
+                response.trailers.add("grpc-status", itoa::Buffer::new().format(status as u16).as_bytes());
+                response.trailers.add("grpc-message", message.as_bytes());
+            }
+        }
+        response
+    }
+}
+
+/// Whether a request of HTTP/2 is a call of gRPC.
+pub fn is_call(head: &Parts) -> bool {
+    head.headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes()))
 }
 
 fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Reads the message of a call, which must be complete within this time. The body is kept in memory.
-pub(super) async fn read_message<M: Message + Default>(
-    session: &mut Session,
-    within: Micros,
-) -> Result<std::result::Result<M, FrameError>> {
-    let read = async {
-        let mut body = BytesMut::new();
-        while let Some(part) = session.read_request_body().await? {
-            if body.len() + part.len() > frame::PREFIX + frame::LONGEST {
-                return Ok(Err(FrameError::TooLong));
-            }
-            body.extend_from_slice(&part);
-        }
-        Ok(Ok(body.freeze()))
-    };
-    let body: Result<std::result::Result<Bytes, FrameError>> =
-        timeout(within.into(), read).await.unwrap_or(Ok(Err(FrameError::Late)));
-    Ok(body?.and_then(|body| frame::read(&body)))
-}
-
-/// Answers a call.
-///
-/// # Errors
-/// When the other proxy has disconnected.
-pub(super) async fn respond(session: &mut Session, reply: Reply) -> Result<()> {
-    let mut header = ResponseHeader::build(200, Some(4))?;
-    header.insert_header(CONTENT_TYPE, HeaderValue::from_static("application/grpc"))?;
-    session.write_response_header(Box::new(header), false).await?;
-    let mut trailers = HeaderMap::with_capacity(2);
-    match reply {
-        Reply::Message(message) => {
-            session.write_response_body(Some(message), false).await?;
-            trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
-        }
-        Reply::Failure(status, message) => {
-            trailers.insert(GRPC_STATUS, HeaderValue::from(status as u16));
-            trailers.insert(GRPC_MESSAGE, HeaderValue::from_static(message));
-        }
-    }
-    session.as_downstream_mut().write_response_trailers(trailers).await
-}
-
-/// The error for a peer that has disconnected.
-pub(super) fn gone() -> Box<Error> {
-    Error::new_down(ErrorType::ConnectionClosed)
+/// The message of a call with this body.
+pub(super) fn message<M: Message + Default>(body: Result<Bytes, FrameError>) -> Result<M, FrameError> {
+    frame::read(&body?)
 }
 
 #[cfg(test)]

@@ -5,17 +5,16 @@ pub mod descriptors;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
-use pingora::Result;
-use pingora::proxy::Session;
 
-use super::call::{Call, new_record};
+use super::call::Call;
 use super::grpc::envoy_call::{EnvoyCall, count, fields, values};
 use super::grpc::frame::{self, FrameError};
 use super::grpc::messages::{Code, RateLimitRequest, RateLimitResponse};
-use super::grpc::{Reply, Status, gone, read_message};
+use super::grpc::{Reply, Status, message};
 use crate::gateway::enforcement::descriptors::{CallFindings, decide_descriptors};
 use crate::gateway::enforcement::request_record::RequestRecord;
 use crate::gateway::enforcement::{Decision, RequestPurpose};
+use crate::gateway::server::http1::exchange_io::ClientFault;
 use decision::refusal::Refusal;
 use request::door::Door;
 use request::request::{ClientAddress, Request};
@@ -29,22 +28,25 @@ const MOST_ENTRIES: usize = 64;
 ///
 /// # Errors
 /// When the other proxy has disconnected.
-pub async fn answer(envoy: EnvoyCall<'_>, session: &mut Session, call: &mut Call) -> Result<()> {
-    let reply = match read_message(session, envoy.body_timeout()).await? {
-        Ok(message) => decide(envoy, session, call, &message).await?,
+pub async fn answer(
+    envoy: EnvoyCall<'_>,
+    call: &mut Call<'_>,
+    body: Result<Bytes, FrameError>,
+) -> Result<Reply, ClientFault> {
+    Ok(match message(body) {
+        Ok(message) => decide(envoy, call, &message).await?,
         Err(FrameError::TooLong) => {
-            envoy.refuse_unread(session, call, Door::Rls, &Refusal::bad_request(413));
+            envoy.refuse_unread(call, Door::Rls, &Refusal::bad_request(413));
             Reply::Message(frame::write(&RateLimitResponse {
                 overall_code: Code::OverLimit.into(),
                 ..RateLimitResponse::default()
             }))
         }
         Err(error) => error.into(),
-    };
-    envoy.reply(session, call, reply).await
+    })
 }
 
-async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, message: &RateLimitRequest) -> Result<Reply> {
+async fn decide(envoy: EnvoyCall<'_>, call: &mut Call<'_>, message: &RateLimitRequest) -> Result<Reply, ClientFault> {
     let metrics = &envoy.api.shared.rate_limit;
     let invalid = |what| Ok(Reply::Failure(Status::InvalidArgument, what));
     if message.descriptors.len() > MOST_DESCRIPTORS {
@@ -59,10 +61,10 @@ async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, messag
     // No rule reads anything of them at this door.
     let nobody = ClientAddress::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 128);
     let (head, ()) = http::Request::new(()).into_parts();
-    let listener = envoy.snapshot.config.listener_name(call.listener());
+    let listener = envoy.snapshot.config.listener_name(call.connection.listener());
     let request = Request::new(&head, nobody).with_listener(listener).with_door(Door::Rls);
     let asked = descriptors.iter().map(|one| (request.with_descriptor(Some(&one.sent)), one.hits));
-    let arrival = envoy.arrival(session, call, RequestPurpose::Ordinary);
+    let arrival = envoy.arrival(call, RequestPurpose::Ordinary);
     let found = decide_descriptors(&envoy.api.gateway, envoy.snapshot, asked, arrival, &metrics.decisions).await;
     let CallFindings { decision, parts, payment } = found;
     let unlimited = parts.iter().filter(|part| part.charges.is_empty() && part.denied_by.is_none());
@@ -72,26 +74,26 @@ async fn decide(envoy: EnvoyCall<'_>, session: &Session, call: &mut Call, messag
     let now = envoy.api.gateway.clock.date(call.started);
     let statuses = descriptors::statuses(&envoy.snapshot.config.rules, payment.as_deref(), &parts, now);
     if envoy.records(call) {
-        let record = new_record(envoy.snapshot, call, Door::Rls, nobody, SchemeSource::Connection(Scheme::Http));
+        let record = call.new_record(envoy.snapshot, Door::Rls, nobody, SchemeSource::Connection(Scheme::Http));
         let decided = Some(envoy.api.gateway.clock.now().since(call.started));
         let descriptors = envoy.logged(descriptors.iter().map(|one| &one.sent));
         call.record = Some(Box::new(RequestRecord { payment, decision: decided, descriptors, ..record }));
     }
     let response = match decision {
-        Decision::Gone => return Err(gone()),
+        Decision::Gone => return Err(ClientFault::Gone),
         Decision::Refuse(refused) => {
-            let (header, body) = envoy.refuse(call, &refused, &request, None)?;
+            let refusal = envoy.refuse(call, &refused, &request, None);
             RateLimitResponse {
                 overall_code: Code::OverLimit.into(),
                 statuses,
-                response_headers_to_add: values(&header),
-                raw_body: Bytes::from(body),
+                response_headers_to_add: values(&refusal.fields),
+                raw_body: refusal.body,
             }
         }
         passed => RateLimitResponse {
             overall_code: Code::Ok.into(),
             statuses,
-            response_headers_to_add: values(&fields(&passed, &call.request_id)?),
+            response_headers_to_add: values(&fields(&passed)),
             raw_body: Bytes::new(),
         },
     };

@@ -1,7 +1,7 @@
-//! Stands between a client connection and Pingora, and ends every request where its checked head says that it ends.
+//! Holds a client connection, and ends every request where its checked head says that it ends.
 //!
-//! Bytes that arrive after a request are kept for the next one, so no session ever sees a byte of another. The stream also
-//! keeps time: a client that sends nothing more of its body, or reads nothing more of its response, is given up.
+//! Bytes that arrive after a request are kept for the next one. The stream also enforces the timeouts of the client: for the
+//! body that it sends, and for the response that it reads.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,20 +9,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::BytesMut;
 use pingora::protocols::Stream;
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::watch::Receiver;
 use tokio::time::Sleep;
 
 use super::lingering_close::linger;
-use super::request_body::{Advance, BodyError, BodyFraming};
-use super::timers::delegated_timer::DelegatedTimer;
+use super::request_body::{BodyError, BodyFraming};
+use super::timers::exchange_timer::ExchangeTimer;
 use super::timers::poll_on_wake::PollOnWake;
 use crate::gateway::runtime::write_backpressure::{WriteBackpressure, WriteStall};
+use crate::gateway::server::connection_cut::ConnectionCut;
 use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::upstream::request_deadline::{RequestDeadline, UpstreamTimedOut};
-use base::time::Clock;
+use base::time::{Clock, Timestamp};
 
 /// How many bytes of a next request are read while one is being served.
 const READ_AHEAD: usize = 2 << 10;
@@ -34,34 +35,31 @@ const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct DownstreamStream {
     pub(super) inner: Stream,
-    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as
-    /// sockets and our stream of TLS do.
+    /// Whether there may be something to read. Requires a stream that reads only when it is polled for reading, as sockets
+    /// and [`crate::gateway::server::tls::EncryptedStream`] do.
     readable: PollOnWake,
-    /// Held until the connection is closed, wherever that is.
+    /// Counts the connection until it is closed.
     slot: Option<ConnectionSlot>,
-    /// What has been read and belongs to no request yet.
+    /// The bytes that have been read and belong to no request yet.
     unparsed: BytesMut,
-    /// What is left of the request's body.
+    /// The rest of the request's body.
     pub(super) framing: BodyFraming,
     pub(super) end: Option<End>,
-    /// How long a client may neither send nor read anything.
+    /// The longest time in which the client neither sends nor reads anything.
     pub(super) client_timeout: Duration,
     pub(super) handle: ConnectionHandle,
-    /// A response head that is not written yet. It goes out with what follows it, so that they are one record of TLS.
-    pub(super) head: Bytes,
-    /// Whether that was the last head of the response, after which only its body is written.
-    pub(super) head_done: bool,
-    /// When the client has to have sent more of the body.
+    /// The moment by which the client must have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
     body_timeout: BodyTimeout,
     pub(super) write_backpressure: WriteBackpressure,
     pub(super) write_stall: Option<WriteStall>,
-    /// The longest part of the response that was to be written.
-    pub(super) largest_part: usize,
-    pub(super) upstream_timer: DelegatedTimer,
+    pub(super) timer: ExchangeTimer,
+    /// The moment by which the request must have ended.
+    deadline: Option<Timestamp>,
+    cut: ConnectionCut,
 }
 
-/// Why nothing more can be read from or written to a connection.
+/// The reason why nothing more can be read from or written to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The client has closed it, or its side of it.
@@ -70,15 +68,15 @@ pub(super) enum End {
     Invalid(BodyError),
     /// The client does not read its response.
     Stalled,
-    /// The upstream has sent nothing for too long, or the request has taken longer than it may.
-    UpstreamTimedOut,
-    /// A request that the process does not wait for.
+    /// The request has taken longer than it may.
+    Expired,
+    /// The process exits.
     Cut,
-    /// The response has ended early, which only a reset can tell the client.
+    /// The response ended early, and only a reset shows that to the client.
     Reset,
 }
 
-/// Whether the client has to send its body in time.
+/// Whether the timeout of the body is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyTimeout {
     Enforced,
@@ -105,28 +103,27 @@ impl DownstreamStream {
             end: None,
             client_timeout: EARLY_RESPONSE_TIMEOUT,
             handle,
-            head: Bytes::new(),
-            head_done: false,
             body_deadline: None,
             body_timeout: BodyTimeout::Enforced,
             write_backpressure,
             write_stall: None,
-            largest_part: 0,
-            upstream_timer: DelegatedTimer::new(clock),
+            timer: ExchangeTimer::new(clock),
+            deadline: None,
+            cut: ConnectionCut::default(),
         }
     }
 
-    /// What has been read and belongs to no request yet.
+    /// The bytes that have been read and belong to no request yet.
     pub fn unparsed(&mut self) -> &mut BytesMut {
         &mut self.unparsed
     }
 
-    /// For the application that answers the requests.
+    /// The handle of the connection, for the application.
     pub fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
     }
 
-    /// Reads once more of what belongs to no request yet. The buffer is on the stack: an idle connection holds none.
+    /// Reads once into the bytes that belong to no request yet. The buffer is on the stack: an idle connection holds none.
     ///
     /// # Errors
     /// When the connection fails.
@@ -139,30 +136,33 @@ impl DownstreamStream {
         Poll::Ready(Ok(part.filled().len()))
     }
 
-    /// Begins a request: its first `head` bytes are taken out of what has been read and returned; `framing` says how much
-    /// more belongs to it.
+    /// Begins a request. Returns its head, the first `head` of the unparsed bytes; `framing` is that of its body.
     pub fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
-        self.restart();
-        // What follows the head of a tunnel is Pingora's already.
-        let whole = self.unparsed.len() == head || framing == BodyFraming::Tunnel;
-        // A buffer that is given away whole stays unshared, and is then frozen without a copy.
-        if whole { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
-    }
-
-    /// What was of the request before is of none.
-    pub(super) fn restart(&mut self) {
-        self.head_done = false;
-        self.largest_part = 0;
         self.set_body_timeout(BodyTimeout::Enforced);
-        self.upstream_timer.restart();
-        if let Some(deadline) = self.handle.deadline() {
-            deadline.clear();
-        }
+        self.timer.restart();
+        self.deadline = None;
+        // A buffer that is given away whole stays unshared, and is then frozen without a copy.
+        if self.unparsed.len() == head { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
-    /// The next read reaches the socket: another waker has been registered with it.
+    /// Has the requests of the connection cut when the value of the channel becomes true, which `receiver` subscribes to.
+    pub fn cut_at_exit(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
+        self.cut.begin(receiver);
+    }
+
+    /// Sets the moment by which the request must have ended.
+    pub fn set_deadline(&mut self, deadline: Timestamp) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Removes the deadline of the request.
+    pub fn clear_deadline(&mut self) {
+        self.deadline = None;
+    }
+
+    /// Makes the next read reach the socket, with which another waker has been registered.
     pub(super) fn rearm(&mut self) {
         self.readable.rearm();
     }
@@ -188,7 +188,7 @@ impl DownstreamStream {
         &mut self.body_deadline
     }
 
-    /// Marks what the client sends as not to be read, whether or not it has begun to send.
+    /// Marks the connection as one on which the client may still be sending, so that its close lingers.
     pub fn interrupt(&mut self) {
         self.framing = BodyFraming::Length(1);
     }
@@ -198,132 +198,37 @@ impl DownstreamStream {
         self.end.is_none() && matches!(self.framing, BodyFraming::Nothing | BodyFraming::Tunnel)
     }
 
-    /// Whether the client may still be sending what will not be read.
+    /// Whether the client may still be sending bytes that will not be read.
     fn is_interrupted(&self) -> bool {
         match self.end {
             Some(End::Closed | End::Stalled | End::Cut | End::Reset) => false,
             Some(End::Invalid(_)) => true,
-            Some(End::UpstreamTimedOut) | None => {
+            Some(End::Expired) | None => {
                 !self.unparsed.is_empty() || matches!(self.framing, BodyFraming::Length(_) | BodyFraming::Chunked(_))
             }
         }
     }
 
-    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let Advance { forwarded, dropped } = ready!(self.poll_part_of_body(cx, buf))?;
-            // To have read nothing would mean the end.
-            if forwarded > 0 || dropped == 0 {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    }
-
-    fn poll_part_of_body(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<Advance>> {
-        let readable = self.framing.readable(buf.remaining());
-        if !self.unparsed.is_empty() {
-            let bytes = self.unparsed.get(..readable).unwrap_or(&self.unparsed);
-            let advance = match self.framing.advance(bytes) {
-                Ok(advance) => advance,
-                Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
-            };
-            buf.put_slice(bytes.get(..advance.forwarded).unwrap_or(bytes));
-            self.unparsed.advance(advance.forwarded + advance.dropped);
-            return Poll::Ready(Ok(advance));
-        }
-        if readable == 0 {
-            return Poll::Ready(Ok(Advance { forwarded: 0, dropped: 0 }));
-        }
-        // From here on the stream wakes the task itself.
-        self.readable.rearm();
-        let before = buf.filled().len();
-        let polled = if readable == buf.remaining() {
-            Pin::new(&mut self.inner).poll_read(cx, buf)
-        } else {
-            let mut part = ReadBuf::new(buf.initialize_unfilled_to(readable));
-            let polled = Pin::new(&mut self.inner).poll_read(cx, &mut part);
-            let read = part.filled().len();
-            buf.advance(read);
-            polled
-        };
-        match polled {
-            Poll::Ready(Ok(())) => self.body_deadline = None,
-            Poll::Ready(Err(error)) => {
-                self.end = Some(End::Closed);
-                return Poll::Ready(Err(error));
-            }
-            Poll::Pending if self.framing == BodyFraming::Tunnel => {
-                if let Poll::Ready(cut) = self.poll_cut(cx) {
-                    return Poll::Ready(Err(cut));
-                }
-                return self.poll_request_deadline(cx).map(Err);
-            }
-            Poll::Pending => {
-                if let Poll::Ready(expired) = self.poll_request_deadline(cx) {
-                    return Poll::Ready(Err(expired));
-                }
-                ready!(poll_deadline(&mut self.body_deadline, self.client_timeout, cx));
-                return Poll::Ready(Err(self.end_invalid(BodyError::Stalled)));
-            }
-        }
-        let read = buf.filled().get(before..).unwrap_or_default();
-        if read.is_empty() {
-            self.end = Some(End::Closed);
-        }
-        let advance = match self.framing.advance(read) {
-            Ok(advance) => advance,
-            Err(error) => return Poll::Ready(Err(self.end_invalid(error))),
-        };
-        self.unparsed.extend_from_slice(read.get(advance.forwarded + advance.dropped..).unwrap_or_default());
-        buf.set_filled(before + advance.forwarded);
-        Poll::Ready(Ok(advance))
-    }
-
-    /// Ready once the client has closed the connection, or the request has taken longer than it may. Bytes that arrive are kept.
-    pub(super) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Poll::Ready(closed) = self.poll_read_end(cx) {
-            return Poll::Ready(closed);
-        }
-        self.poll_request_deadline(cx).map(Err)
-    }
-
-    /// Ready once the client has closed the connection. Bytes that arrive are kept.
-    pub(super) fn poll_read_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing more is read once something is there: nothing else bounds how far a client sends ahead. What wakes the
-        // session then is the upstream.
-        if self.unparsed.is_empty()
-            && let Poll::Ready(read) = self.poll_read_ahead(cx)
-            && read? == 0
-        {
-            self.end = Some(End::Closed);
-            return Poll::Ready(Ok(()));
-        }
-        Poll::Pending
-    }
-
-    /// Ready once the request has taken longer than it may, if that is bounded.
-    pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(deadline) = self.handle.deadline().and_then(RequestDeadline::get) else { return Poll::Pending };
-        // Once it has passed, the response to that may be written.
+    /// Ready at the deadline of the request, if it has one.
+    pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(deadline) = self.deadline else { return Poll::Pending };
+        // After the deadline, the response about it may still be written.
         if self.end.is_some() {
             return Poll::Pending;
         }
-        ready!(self.upstream_timer.poll_deadline(deadline, cx));
-        self.end = Some(End::UpstreamTimedOut);
-        Poll::Ready(UpstreamTimedOut.into())
+        ready!(self.timer.poll_deadline(deadline, cx));
+        self.end = Some(End::Expired);
+        Poll::Ready(())
     }
 
-    /// Ready once the process waits for this tunnel no longer.
-    pub(super) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(connection_cut) = self.handle.connection_cut() else { return Poll::Pending };
-        let cut = ready!(connection_cut.poll(cx));
+    /// Ready once the request is cut because the process exits.
+    pub(super) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.end == Some(End::Cut) {
+            return Poll::Pending;
+        }
+        ready!(self.cut.poll(cx));
         self.end = Some(End::Cut);
-        Poll::Ready(cut)
-    }
-
-    fn end_invalid(&mut self, error: BodyError) -> io::Error {
-        self.end = Some(End::Invalid(error));
-        io::Error::new(io::ErrorKind::InvalidData, error)
+        Poll::Ready(())
     }
 }
 

@@ -3,18 +3,19 @@
 use std::time::Duration;
 
 use http::HeaderValue;
-use pingora::protocols::{GetSocketDigest, Stream};
-use tokio::io::AsyncWriteExt;
+use pingora::protocols::Stream;
 
 use super::downstream_stream::DownstreamStream;
 use super::request_body::BodyError;
 use super::request_head::HeadError;
+use super::response_head;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::server::connection_guard::{ConnectionSlot, CountGuard};
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use crate::gateway::server::rejected_head;
+use crate::gateway::server::request_client::Reuse;
 use crate::gateway::server::server_state::ServerState;
 use crate::gateway::telemetry::access_log::request_end::RequestEnd;
 use crate::gateway::telemetry::labels::Origin;
@@ -24,7 +25,6 @@ use decision::access_log_line::Kind;
 use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::grpc_timeout::is_grpc_type;
-use request::scheme::Scheme;
 
 /// The longest time for a client to accept a response of some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -79,11 +79,7 @@ pub(super) async fn reject_head(
     let snapshot = state.snapshot.load();
     let recipient = Recipient::at(&snapshot.config, stream.handle.listener());
     let cors = match rejected_head::whole_head(stream.unparsed()) {
-        Some(head) => {
-            let digest = stream.get_socket_digest();
-            let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
-            rejected_head::cors(&snapshot.config, &stream.handle, peer, &head)
-        }
+        Some(head) => rejected_head::cors(&snapshot.config, &stream.handle, &head),
         None => {
             let origin = only_field(stream.unparsed(), b"origin:");
             snapshot.config.cors.as_ref().and_then(|cors| cors.answer_unread(origin.as_ref()))
@@ -95,12 +91,13 @@ pub(super) async fn reject_head(
 
 /// Answers 503 on a connection that exceeds a limit.
 pub async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
+    // Nothing asks for its listener: there is no request.
+    let handle = ConnectionHandle::http1(0, &stream, None);
     let mut stream = Box::new(DownstreamStream::new(
         stream,
         ConnectionSlot::Rejected(guard),
         WriteBackpressure::default(),
-        // Nothing asks for its listener: there is no request.
-        ConnectionHandle::http1(0, Scheme::Http, None),
+        handle,
         state.clock.clone(),
     ));
     let response = ProblemResponse::fault(503);
@@ -135,19 +132,17 @@ async fn respond(
     };
     let page =
         pages.filter(|_| !may_be_grpc).and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let bytes = match (ProblemResponse { page, cors: cors.as_ref(), ..*response }).to_http1(method, request_id) {
-        Ok(bytes) => bytes,
-        Err(error) => return log::debug!(error:% = error; "response not made"),
-    };
-    let head = bytes.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |end| end + 4);
-    count(state, response, response.sent_status(), method, request_id, duration, bytes.len() - head);
-    let written = async {
-        stream.write_all(&bytes).await?;
-        stream.flush().await
-    };
-    match time::timeout(WRITE_TIMEOUT, written).await {
+    let mut own = ProblemResponse { page, cors: cors.as_ref(), ..*response }.response_to_unread(request_id);
+    if method == "HEAD" {
+        own.body.clear();
+    }
+    let mut bytes = Vec::with_capacity(512 + own.body.len());
+    response_head::write_own(&own, Reuse::Closed, &mut bytes);
+    bytes.extend_from_slice(&own.body);
+    count(state, response, own.status, method, request_id, duration, own.body.len());
+    match time::timeout(WRITE_TIMEOUT, stream.write_response(&bytes)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => log::debug!(error:% = error; "response not written"),
+        Ok(Err(fault)) => log::debug!(error = fault.detail(); "response not written"),
         Err(_) => log::debug!("response not read by the client in time"),
     }
 }

@@ -1,33 +1,32 @@
-//! Reads the body of a request as data and trailers, and writes its response, for an application that forwards bytes.
+//! Reads the body of a request as data and trailers, and writes its response. Gives up a client that reads nothing.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, BytesMut};
-use pingora::protocols::SocketDigest;
+use bytes::{Buf, BufMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::downstream_stream::{BodyTimeout, DownstreamStream, End, poll_deadline};
 use super::lingering_close::reset_at_close;
 use super::request_body::{BodyError, BodyFraming, Part, PartKind};
-use crate::gateway::runtime::response_buffers::BuffersFull;
+use crate::gateway::runtime::write_backpressure::StallEnd;
 use crate::gateway::server::tls::EncryptedStream;
-use base::time::{Micros, Timestamp};
+use base::time::Micros;
 
 /// How many bytes of a body in chunks are read at once, before they are decoded.
 const CHUNKED_READ: usize = 16 << 10;
 
-/// Why a request cannot be read, or its response not be written.
+/// The reason why a request cannot be read, or its response cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientFault {
     /// The client has closed the connection, or its side of it.
     Gone,
     /// It does not read its response.
     Stalled,
-    /// The same, and unread responses take too much memory.
+    /// It does not read its response, and unread responses take too much memory.
     BuffersFull,
     Body(BodyError),
     /// The request has taken longer than it may.
@@ -36,31 +35,36 @@ pub enum ClientFault {
     Cut,
 }
 
-/// What has been read of a body.
+impl ClientFault {
+    /// For the log: without bytes of the client's.
+    pub fn detail(self) -> &'static str {
+        match self {
+            ClientFault::Gone => "client closed the connection",
+            ClientFault::Stalled => "client does not read",
+            ClientFault::BuffersFull => "client does not read, and too much is held",
+            ClientFault::Body(error) => error.detail(),
+            ClientFault::Expired => "request took too long",
+            ClientFault::Cut => "the process exits",
+        }
+    }
+}
+
+/// The result of reading a part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRead {
     Data,
-    /// That was all of it.
+    /// The body is complete.
     End,
 }
 
 impl DownstreamStream {
-    /// As [`DownstreamStream::begin`], for an application that reads what follows the head itself.
-    pub fn begin_exchange(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
-        self.framing = framing;
-        self.client_timeout = client_timeout;
-        self.restart();
-        // A buffer that is given away whole stays unshared, and is then frozen without a copy.
-        let unparsed = self.unparsed();
-        if unparsed.len() == head { std::mem::take(unparsed) } else { unparsed.split_to(head) }
-    }
-
     /// Whether all of the request has been read.
     pub fn is_complete(&self) -> bool {
         matches!(self.framing, BodyFraming::Nothing)
     }
 
-    /// The request asked for a tunnel and gets none. Whether another request may follow: no byte has come that belonged to the tunnel.
+    /// Ends a request for a tunnel that is not granted. Returns whether another request may follow, which is so if no byte of the
+    /// tunnel has arrived.
     pub fn refuse_tunnel(&mut self) -> bool {
         if self.framing == BodyFraming::Tunnel {
             self.framing = BodyFraming::Nothing;
@@ -69,10 +73,10 @@ impl DownstreamStream {
         true
     }
 
-    /// Appends at most `most` bytes of the body to `data`, and what belongs to its trailers to `trailers`.
+    /// Appends at most `most` bytes of the body to `data`, and the lines of its trailers to `trailers`.
     ///
     /// # Errors
-    /// If the client sends no more of it, or an invalid one.
+    /// If the client sends no more of the body, or the body is invalid.
     pub fn poll_body_part(
         &mut self,
         data: &mut Vec<u8>,
@@ -91,7 +95,7 @@ impl DownstreamStream {
             if self.framing == BodyFraming::Nothing {
                 return Poll::Ready(Ok(BodyRead::End));
             }
-            // From here on the stream wakes the task itself.
+            // The stream now wakes the task itself.
             self.rearm();
             let read = match self.framing {
                 BodyFraming::Chunked(_) => {
@@ -112,9 +116,9 @@ impl DownstreamStream {
                 Poll::Ready(Ok(read @ 1..)) => {
                     self.body_arrived();
                     if !matches!(self.framing, BodyFraming::Chunked(_)) {
-                        // Never more than belongs to the request was read.
+                        // No byte after the request was read.
                         let all = data.get(data.len() - read..).unwrap_or_default();
-                        if let Err(error) = self.framing.advance(all) {
+                        if let Err(error) = self.framing.next_part(all) {
                             return Poll::Ready(Err(self.body_fault(error)));
                         }
                         return Poll::Ready(Ok(BodyRead::Data));
@@ -136,7 +140,7 @@ impl DownstreamStream {
         }
     }
 
-    /// Decodes one part of what has been read.
+    /// Decodes one part of the unparsed bytes.
     fn decode(&mut self, data: &mut Vec<u8>, most: usize, trailers: &mut Vec<u8>) -> Result<(), ClientFault> {
         let mut unparsed = std::mem::take(self.unparsed());
         let bytes = unparsed.get(..most).unwrap_or(&unparsed);
@@ -159,8 +163,7 @@ impl DownstreamStream {
         ClientFault::Body(error)
     }
 
-    /// Ready once the client has sent nothing of its body for its timeout, the request has taken too long, or the process waits for
-    /// it no longer.
+    /// Ready once the client has sent nothing of its body for its timeout, the deadline of the request has passed, or the process exits.
     fn poll_body_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing == BodyFraming::Tunnel {
             return Poll::Pending;
@@ -179,39 +182,46 @@ impl DownstreamStream {
 
     /// Ready once the client has closed the connection. Bytes that arrive are kept.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        self.poll_read_end(cx).map(|_| ClientFault::Gone)
+        // Once bytes have arrived, no more are read: this bounds how far a client sends ahead. The upstream then wakes the task.
+        if self.unparsed().is_empty()
+            && let Poll::Ready(Ok(0) | Err(_)) = self.poll_read_ahead(cx)
+        {
+            self.end = Some(End::Closed);
+            return Poll::Ready(ClientFault::Gone);
+        }
+        Poll::Pending
     }
 
-    /// Ready once a request that waits has no client, or the process waits for it no longer.
+    /// Ready once the client of a waiting request has left, or the process exits.
     pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        if self.end != Some(End::Cut) && self.poll_cut(cx).is_ready() {
+        if self.poll_cut(cx).is_ready() {
             return Poll::Ready(ClientFault::Cut);
         }
         if self.is_complete() { self.poll_client_gone(cx) } else { Poll::Pending }
     }
 
-    /// The client may wait for `100 Continue` before it sends its body.
+    /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
     pub fn expect_body_later(&mut self) {
         self.set_body_timeout(BodyTimeout::AfterFirstByte);
     }
 
-    /// From now on the client has to send its body in time.
+    /// Enforces the timeout of the body from now on.
     pub fn expect_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Enforced);
     }
 
-    /// The request is being answered: its client may send the rest, or may not.
+    /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
     pub fn expect_no_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Lifted);
     }
 
-    /// Nothing more is read of the body, whatever was wrong with it. The connection closes after the response.
+    /// Reads no more of an invalid or late body, and lets the response be written. The connection closes after that.
     pub fn give_up_body(&mut self) {
         self.end = None;
     }
 
-    /// Closes the connection by a reset once it is dropped, without the end that TLS would announce: to a client that reads to the
-    /// end of the connection, anything else would make a response whole.
+    /// Makes the close of the connection a reset, without the `close_notify` of TLS: a client that reads to the end of the connection
+    /// would otherwise count the response as complete.
     pub fn reset_at_close(&mut self) {
         if let Some(encrypted) = (*self.inner).as_any().downcast_ref::<EncryptedStream>() {
             encrypted.end_without_notice();
@@ -222,21 +232,21 @@ impl DownstreamStream {
         self.end = Some(End::Reset);
     }
 
-    /// Ready once the request has taken longer than it may, or the process waits for it no longer.
+    /// Ready once the deadline of the request has passed, or the process exits.
     pub fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if self.poll_request_deadline(cx).is_ready() {
             return Poll::Ready(ClientFault::Expired);
         }
-        if self.end != Some(End::Cut) && self.poll_cut(cx).is_ready() {
+        if self.poll_cut(cx).is_ready() {
             return Poll::Ready(ClientFault::Cut);
         }
         Poll::Pending
     }
 
-    /// Writes a part of the response, for which so many bytes are held. The client is given up if it reads nothing for its timeout.
+    /// Writes a part of the response, of which `held` bytes are in memory. Fails if the client reads nothing for its timeout.
     ///
     /// # Errors
-    /// If the client has gone or does not read.
+    /// If the client has left or does not read.
     pub fn poll_write_response(
         &mut self,
         bytes: &[u8],
@@ -244,30 +254,59 @@ impl DownstreamStream {
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, ClientFault>> {
         let written = Pin::new(&mut self.inner).poll_write(cx, bytes);
-        match ready!(self.poll_backpressure_of(written, held, cx)) {
-            Ok(count @ 1..) => Poll::Ready(Ok(count)),
-            Ok(0) => Poll::Ready(Err(self.write_fault(None))),
-            Err(error) => Poll::Ready(Err(self.write_fault(Some(&error)))),
+        match ready!(self.poll_backpressure(written, held, cx))? {
+            0 => Poll::Ready(Err(self.write_fault())),
+            count => Poll::Ready(Ok(count)),
         }
     }
 
-    /// Sends what has been written.
+    /// Flushes the written bytes.
     ///
     /// # Errors
-    /// If the client has gone or does not read.
+    /// If the client has left or does not read.
     pub fn poll_flush_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
-        match ready!(self.poll_backpressure_of(flushed, 0, cx)) {
-            Ok(()) => Poll::Ready(Ok(())),
-            Err(error) => Poll::Ready(Err(self.write_fault(Some(&error)))),
-        }
+        self.poll_backpressure(flushed, 0, cx)
     }
 
-    fn write_fault(&mut self, error: Option<&io::Error>) -> ClientFault {
-        if error.and_then(io::Error::get_ref).is_some_and(|cause| cause.is::<BuffersFull>()) {
-            return ClientFault::BuffersFull;
+    /// Writes and flushes these bytes of a response.
+    ///
+    /// # Errors
+    /// If the client has left or does not read.
+    pub async fn write_response(&mut self, bytes: &[u8]) -> Result<(), ClientFault> {
+        let mut written = 0;
+        while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
+            written += poll_fn(|cx| self.poll_write_response(rest, bytes.len(), cx)).await?;
         }
-        // Nothing can be written any more, so nothing is read either.
+        poll_fn(|cx| self.poll_flush_response(cx)).await
+    }
+
+    /// Returns the result of a write, or the reason why the client is given up. `held` bytes of the response are in memory.
+    fn poll_backpressure<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        held: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<T, ClientFault>> {
+        if let Poll::Ready(written) = written {
+            self.write_stall = None;
+            self.timer.restart();
+            return Poll::Ready(written.map_err(|_| self.write_fault()));
+        }
+        if let Poll::Ready(end) = self.poll_ends(cx) {
+            return Poll::Ready(Err(end));
+        }
+        let stalled = (self.client_timeout, held);
+        let end = ready!(self.write_backpressure.poll_stalled(&mut self.write_stall, stalled, cx));
+        self.end = Some(End::Stalled);
+        Poll::Ready(Err(match end {
+            StallEnd::TimedOut => ClientFault::Stalled,
+            StallEnd::BuffersFull => ClientFault::BuffersFull,
+        }))
+    }
+
+    /// Returns the reason of a failed write, after which nothing is read either.
+    fn write_fault(&mut self) -> ClientFault {
         self.end.get_or_insert(End::Closed);
         self.fault()
     }
@@ -276,7 +315,7 @@ impl DownstreamStream {
         match self.end {
             Some(End::Invalid(error)) => ClientFault::Body(error),
             Some(End::Stalled) => ClientFault::Stalled,
-            Some(End::UpstreamTimedOut) => ClientFault::Expired,
+            Some(End::Expired) => ClientFault::Expired,
             Some(End::Cut) => ClientFault::Cut,
             Some(End::Closed | End::Reset) | None => ClientFault::Gone,
         }
@@ -284,24 +323,12 @@ impl DownstreamStream {
 
     /// Ready once the upstream has been waited for as long as `timeout`, since [`DownstreamStream::restart_upstream_wait`].
     pub fn poll_upstream_wait(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
-        self.upstream_timer.poll(timeout, cx)
+        self.timer.poll(timeout, cx)
     }
 
-    /// The upstream has sent something, or taken something.
+    /// Restarts the wait, because the upstream has sent or accepted bytes.
     pub fn restart_upstream_wait(&mut self) {
-        self.upstream_timer.restart();
-    }
-
-    /// When the request has to have ended.
-    pub fn set_deadline(&mut self, deadline: Timestamp) {
-        if let Some(enforced) = self.handle.deadline() {
-            enforced.set(deadline);
-        }
-    }
-
-    /// The socket of the connection.
-    pub fn socket_digest(&self) -> Option<Arc<SocketDigest>> {
-        self.inner.get_socket_digest()
+        self.timer.restart();
     }
 
     pub fn set_client_timeout(&mut self, timeout: Duration) {
@@ -309,10 +336,10 @@ impl DownstreamStream {
     }
 }
 
-/// Reads once from a stream into the space that a buffer has.
+/// Reads once from a stream into the free space of a buffer.
 ///
 /// # Errors
-/// If the connection is broken.
+/// If the connection has failed.
 pub fn poll_read_some(
     stream: &mut (impl AsyncReadExt + Unpin),
     buffer: &mut impl BufMut,

@@ -1,8 +1,7 @@
-//! Lingering close: closes a connection on which the client is still sending, so that it can read its response. And the opposite, a
-//! reset.
+//! Closes connections on which the client is still sending (lingering close), or resets them.
 //!
-//! Closing with bytes unread resets the connection, and a reset discards what the client has not read yet. So our side is
-//! closed first, and what arrives is read for a while and discarded (RFC 9112, section 9.6).
+//! Closing a connection with bytes unread resets it, and a reset discards what the client has not read yet. A lingering close
+//! therefore closes our side first, and reads and discards what arrives for a while (RFC 9112, section 9.6).
 
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// In bytes: what a client with a fast connection sends in that time.
+/// The most bytes that are discarded: what a client with a fast connection sends in that time.
 const MAX_BYTES: usize = 64 << 20;
 
 pub async fn linger(mut stream: Stream) {
@@ -36,7 +35,7 @@ pub async fn linger(mut stream: Stream) {
     let _ = time::timeout(LONGEST, closing).await;
 }
 
-/// Has a connection be reset when it is closed, without what has not been sent yet.
+/// Makes the close of a connection a reset, which discards what has not been sent yet.
 ///
 /// # Errors
 /// If it is not one of TCP.

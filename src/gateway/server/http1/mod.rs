@@ -1,22 +1,21 @@
-//! The HTTP/1.1 server: reads and checks the head of every request before Pingora sees a byte of it.
+//! The HTTP/1.1 server: reads and checks the head of every request, and keeps a connection open for its next one.
 //!
-//! Pingora gets a request whose head is valid, over a stream that ends where the request does. So nothing is parsed twice
-//! with two results, no session sees bytes of another, and an invalid head is answered before anything is charged. The loop
-//! in [`Http1Server::serve`] keeps a connection open for its next request. The application that answers is a type
-//! parameter.
+//! The application, which is a type parameter, gets a request whose head is valid, over a stream that ends where the request
+//! does. An invalid head is answered before anything is charged.
 
 pub mod application;
+pub mod client;
 pub mod downstream_stream;
 pub mod early_response;
 pub mod exchange_io;
+pub mod head_parts;
 mod head_reader;
 mod lingering_close;
 #[cfg(test)]
-mod pingora_parity;
+mod parser_parity;
 pub mod request_body;
 pub mod request_head;
-mod response_writing;
-mod stream_traits;
+pub mod response_head;
 pub mod syntax;
 pub(super) mod timers;
 
@@ -42,7 +41,7 @@ use request_body::BodyFraming;
 use timers::idle_timeout::{IdleTimeout, wait_for_first_byte};
 
 /// Serves requests of HTTP/1.0 and HTTP/1.1 with the application `A`.
-#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+#[expect(missing_debug_implementations, reason = "applications have none")]
 pub struct Http1Server<A> {
     pub app: Arc<A>,
     pub state: ServerState,
@@ -87,7 +86,7 @@ impl<A: Http1Application> Http1Server<A> {
             };
             let framing = BodyFraming::of(head.body, bounds.body_bytes.unwrap_or(u64::MAX));
             let request = ReceivedRequest { head, framing, client_timeout: bounds.body_timeout.into() };
-            stream = match self.app.serve(stream, request, shutdown).await {
+            stream = match self.app.serve(stream, request).await {
                 Some(stream) => stream,
                 None => return,
             };

@@ -1,7 +1,6 @@
 //! Finds the end of a request body as its bytes arrive, whatever follows it (RFC 9112, section 6).
 //!
-//! The result is the number of bytes that belong to the body. Chunks are parsed as strictly as heads, so that Pingora, which
-//! parses them again to decode them, finds the same end.
+//! Chunks are parsed as strictly as heads, so that every other parser that accepts them finds the same end.
 
 use std::fmt;
 
@@ -73,45 +72,16 @@ impl BodyFraming {
         }
     }
 
-    /// Advances over the bytes that belong to the request, as far as the first zeros that are dropped.
-    ///
-    /// # Errors
-    /// If the body is invalid or too long.
-    pub fn advance(&mut self, bytes: &[u8]) -> Result<Advance, BodyError> {
-        match self {
-            BodyFraming::Nothing => Ok(Advance::over(0)),
-            BodyFraming::Tunnel => Ok(Advance::over(bytes.len())),
-            BodyFraming::Length(left) => {
-                let taken = at_most(bytes.len(), *left);
-                *left -= taken as u64;
-                if *left == 0 {
-                    *self = BodyFraming::Nothing;
-                }
-                Ok(Advance::over(taken))
-            }
-            BodyFraming::Chunked(chunks) => {
-                let advance = chunks.advance(bytes)?;
-                if chunks.at == At::End {
-                    *self = BodyFraming::Nothing;
-                }
-                Ok(advance)
-            }
-        }
-    }
-
     /// Advances over all bytes that belong to the request, and returns their number.
     ///
     /// # Errors
     /// If the body is invalid or too long.
     pub fn advance_to_end(&mut self, bytes: &[u8]) -> Result<usize, BodyError> {
         let mut index = 0;
-        loop {
-            let Advance { forwarded, dropped } = self.advance(bytes.get(index..).unwrap_or_default())?;
-            index += forwarded + dropped;
-            if dropped == 0 {
-                return Ok(index);
-            }
+        while let Some(rest) = bytes.get(index..).filter(|rest| !rest.is_empty() && *self != BodyFraming::Nothing) {
+            index += self.next_part(rest)?.length;
         }
+        Ok(index)
     }
 
     /// Takes the next part of the body off the beginning of `bytes`: all of it is of one kind.
@@ -119,15 +89,25 @@ impl BodyFraming {
     /// # Errors
     /// If the body is invalid or too long.
     pub fn next_part(&mut self, bytes: &[u8]) -> Result<Part, BodyError> {
-        let BodyFraming::Chunked(chunks) = self else {
-            let Advance { forwarded, .. } = self.advance(bytes)?;
-            return Ok(Part { kind: PartKind::Data, length: forwarded });
-        };
-        let part = chunks.next_part(bytes)?;
-        if chunks.at == At::End {
-            *self = BodyFraming::Nothing;
+        match self {
+            BodyFraming::Nothing => Ok(Part { kind: PartKind::Data, length: 0 }),
+            BodyFraming::Tunnel => Ok(Part { kind: PartKind::Data, length: bytes.len() }),
+            BodyFraming::Length(left) => {
+                let length = at_most(bytes.len(), *left);
+                *left -= length as u64;
+                if *left == 0 {
+                    *self = BodyFraming::Nothing;
+                }
+                Ok(Part { kind: PartKind::Data, length })
+            }
+            BodyFraming::Chunked(chunks) => {
+                let part = chunks.next_part(bytes)?;
+                if chunks.at == At::End {
+                    *self = BodyFraming::Nothing;
+                }
+                Ok(part)
+            }
         }
-        Ok(part)
     }
 
     /// The number of bytes to read into a buffer of this size without reading a next request, as far as its beginning is known.
@@ -154,21 +134,6 @@ pub enum PartKind {
     Framing,
     /// Lines of trailers, and the empty line after the last.
     Trailers,
-}
-
-/// The number of bytes at the start of some that belong to a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Advance {
-    /// Bytes that Pingora gets.
-    pub forwarded: usize,
-    /// Bytes after those that Pingora does not get: leading zeros of a chunk's size. Pingora reads at most 15 digits.
-    pub dropped: usize,
-}
-
-impl Advance {
-    fn over(forwarded: usize) -> Advance {
-        Advance { forwarded, dropped: 0 }
-    }
 }
 
 fn at_most(length: usize, most: u64) -> usize {
@@ -251,30 +216,6 @@ impl Chunks {
             }
         }
         Ok(Part { kind, length })
-    }
-
-    fn advance(&mut self, bytes: &[u8]) -> Result<Advance, BodyError> {
-        let mut index = 0;
-        while self.at != At::End
-            && let Some(byte) = bytes.get(index)
-        {
-            if let At::Data { left } = self.at {
-                let taken = at_most(bytes.len() - index, left);
-                index += taken;
-                let left = left - taken as u64;
-                self.at = if left == 0 { At::DataCr } else { At::Data { left } };
-            } else if self.at == (At::Digit { size: 0 }) && *byte == b'0' {
-                let rest = bytes.get(index..).unwrap_or_default();
-                let dropped = rest.iter().take_while(|byte| **byte == b'0').count();
-                let budget = u32::try_from(dropped).ok().and_then(|dropped| self.extensions.checked_sub(dropped));
-                self.extensions = budget.ok_or(BodyError::Framing)?;
-                return Ok(Advance { forwarded: index, dropped });
-            } else {
-                self.step(*byte)?;
-                index += 1;
-            }
-        }
-        Ok(Advance::over(index))
     }
 
     /// Advances over one byte that is not data.
@@ -408,19 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn leading_zeros_are_bounded_and_forwarded_as_one() {
-        let forward = |bytes: &[u8]| {
-            let (mut framing, mut index, mut out) = (BodyFraming::of(Body::Chunked, u64::MAX), 0, Vec::new());
-            while index < bytes.len() {
-                let Advance { forwarded, dropped } = framing.advance(&bytes[index..]).unwrap();
-                out.extend_from_slice(&bytes[index..index + forwarded]);
-                index += forwarded + dropped;
-            }
-            String::from_utf8(out).unwrap()
-        };
-        let body = b"000000000000000000005\r\n00000\r\n0000000000A0\r\n";
-        assert_eq!(forward(body), "05\r\n00000\r\n0A0\r\n");
-        assert_eq!(forward(b"5\r\nhello\r\n00000\r\n\r\n"), "5\r\nhello\r\n0\r\n\r\n");
+    fn leading_zeros_are_bounded() {
         let zeros = |count: usize| advance(&format!("{}5\r\nhello\r\n0\r\n\r\n", "0".repeat(count)), u64::MAX);
         assert_eq!(zeros(4097), Ok((4112, true)));
         assert_eq!(zeros(4098), Err(BodyError::Framing));
@@ -433,6 +362,30 @@ mod tests {
         assert_eq!(advance(body, 5), Err(BodyError::TooLong));
         assert_eq!(advance("6\r\n", 5), Err(BodyError::TooLong));
         assert_eq!(advance("0\r\n\r\n", 0), Ok((5, true)));
+    }
+
+    #[test]
+    fn a_body_is_decoded_however_it_is_split() {
+        let body = b"000000005;a=b\r\nhello\r\n3\r\nyou\r\n0\r\nX: y\r\n\r\nGET";
+        for step in 1..body.len() {
+            let (mut framing, mut data, mut trailers) = (BodyFraming::of(Body::Chunked, 8), Vec::new(), Vec::new());
+            let mut taken = 0;
+            while framing != BodyFraming::Nothing {
+                let rest = &body[taken..body.len().min(taken + step)];
+                let Part { kind, length } = framing.next_part(rest).unwrap();
+                match kind {
+                    PartKind::Data => data.extend_from_slice(&rest[..length]),
+                    PartKind::Trailers => trailers.extend_from_slice(&rest[..length]),
+                    PartKind::Framing => {}
+                }
+                taken += length;
+            }
+            assert_eq!(
+                (&data[..], &trailers[..], taken),
+                (&b"helloyou"[..], &b"X: y\r\n\r\n"[..], body.len() - 3),
+                "{step}"
+            );
+        }
     }
 
     #[test]

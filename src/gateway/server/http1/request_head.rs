@@ -1,8 +1,8 @@
 //! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
 //! The result is a head, an error, or the information that the head is incomplete. It depends only on the bytes, never on how
-//! they were split. This parser accepts less than Pingora's, so that no request is rejected for its syntax later, after it has
-//! been charged.
+//! they were split. This parser accepts less than others, so that no request is rejected for its syntax later, after it has been
+//! charged.
 
 use memchr::memchr;
 
@@ -72,7 +72,7 @@ type Result<T> = std::result::Result<T, HeadError>;
 
 /// The longest name of a field: less than the `http` crate accepts, and more than any field has.
 pub const LONGEST_NAME: usize = 1024;
-/// The most options of `Connection`, in all of its lines together: Pingora's bound.
+/// The most options of `Connection`, in all of its lines together: no honest client has more.
 const MOST_OPTIONS: usize = 9;
 
 /// Fields that `Connection` must not name as hop-by-hop: a message without one of them, or with another value, has another
@@ -125,7 +125,7 @@ enum Version {
     Http11,
 }
 
-/// The protocol in the first `Upgrade`. Pingora removes all others.
+/// The protocol in the first `Upgrade`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Upgrade {
     WebSocket,

@@ -1,32 +1,23 @@
 //! Defines the application that answers the requests of a connection, each in a task of its own.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::request::Parts;
-use pingora::apps::HttpServerApp;
-use pingora::http::RequestHeader;
-use pingora::protocols::Digest;
-use pingora::protocols::http::ServerSession;
-use pingora::server::ShutdownWatch;
 
 use super::received_body::ReceivedBody;
-use super::session::{Http2Session, StreamLimits};
 use super::streams::StreamGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
-use crate::gateway::server::http1::application::SessionApplication;
 
 /// A request of one stream, whose head is valid, in the form of HTTP/1.1.
-#[expect(missing_debug_implementations, reason = "digests of Pingora have none that is short")]
+#[expect(missing_debug_implementations, reason = "a stream of the h2 crate has nothing that is short")]
 pub struct Http2Request {
     pub head: Parts,
     /// The length of its body, if the head states it.
     pub length: Option<u64>,
     pub stream: ClientStream,
     pub handle: ConnectionHandle,
-    pub digest: Arc<Digest>,
 }
 
 /// What a request has besides its head.
@@ -45,15 +36,5 @@ pub struct ClientStream {
 /// Answers requests of HTTP/2.
 pub trait Http2Application: Send + Sync + 'static {
     /// Answers a request.
-    fn serve(&self, request: Http2Request, shutdown: &ShutdownWatch) -> impl Future<Output = ()> + Send;
-}
-
-impl<A: HttpServerApp + Send + Sync + 'static> Http2Application for SessionApplication<A> {
-    async fn serve(&self, request: Http2Request, shutdown: &ShutdownWatch) {
-        let Http2Request { head, stream, digest, .. } = request;
-        let ClientStream { body, respond, client_timeout, body_bytes, guard } = stream;
-        let limits = StreamLimits { client_timeout, body_bytes };
-        let session = Http2Session::new(RequestHeader::from(head), body, respond, limits, digest, guard);
-        self.0.process_new_http(ServerSession::new_custom(Box::new(session)), shutdown).await;
-    }
+    fn serve(&self, request: Http2Request) -> impl Future<Output = ()> + Send;
 }

@@ -4,10 +4,9 @@
 use bytes::Bytes;
 use h2::server::SendResponse;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, response};
-use pingora::http::ResponseHeader;
-use pingora::protocols::Digest;
+use http::{HeaderValue, Method, Response};
 
+use super::client::own_head;
 use crate::gateway::response::problem::{ProblemResponse, Recipient};
 use crate::gateway::response::request_id;
 use crate::gateway::server::connection_handle::ConnectionHandle;
@@ -22,7 +21,6 @@ use decision::refusal::Refusal;
 pub struct Connection<'c> {
     pub state: &'c ServerState,
     pub handle: &'c ConnectionHandle,
-    pub digest: &'c Digest,
 }
 
 /// Answers a request with an invalid head.
@@ -46,7 +44,7 @@ pub fn reject_stream(connection: Connection<'_>, respond: &mut SendResponse<Byte
 }
 
 fn answer(
-    Connection { state, handle, digest }: Connection<'_>,
+    Connection { state, handle }: Connection<'_>,
     respond: &mut SendResponse<Bytes>,
     head: &Parts,
     response: &ProblemResponse<'_>,
@@ -55,25 +53,20 @@ fn answer(
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
-    let peer = digest.socket_digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
-    let cors = rejected_head::cors(&snapshot.config, handle, peer, head);
+    let cors = rejected_head::cors(&snapshot.config, handle, head);
     // Another proxy, which asks here, takes the 200 of a refusal of gRPC for a permission.
     let recipient = Recipient::at(&snapshot.config, handle.listener());
     let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
-    let (header, body) = match response.to_header(head, request_id) {
-        Ok(made) => made,
-        Err(error) => return log::debug!(error:% = error; "response not made"),
-    };
-    let body = if head.method == Method::HEAD { Bytes::new() } else { Bytes::from(body) };
-    let code = header.status.as_u16();
-    count(state, response, code, head.method.as_str(), request_id, Micros::default(), body.len());
-    if let Err(error) = send(respond, header, body) {
+    let own = response.response(head, request_id);
+    let answer = own_head(&own, request_id);
+    let body = if head.method == Method::HEAD { Bytes::new() } else { own.body };
+    count(state, response, own.status, head.method.as_str(), request_id, Micros::default(), body.len());
+    if let Err(error) = send(respond, answer, body) {
         log::debug!(error:% = error; "response not written");
     }
 }
 
-fn send(respond: &mut SendResponse<Bytes>, header: ResponseHeader, body: Bytes) -> Result<(), h2::Error> {
-    let head = Response::from_parts(response::Parts::from(header), ());
+fn send(respond: &mut SendResponse<Bytes>, head: Response<()>, body: Bytes) -> Result<(), h2::Error> {
     let mut stream = respond.send_response(head, body.is_empty())?;
     // However little the client reads: it is some hundred bytes.
     if body.is_empty() { Ok(()) } else { stream.send_data(body, true) }

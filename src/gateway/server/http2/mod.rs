@@ -3,21 +3,21 @@
 //!
 //! The h2 crate implements the protocol, over a stream that watches the frames ([`frame_counts`]). Nothing is read or written
 //! except while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. The
-//! bounds of a connection are here; those of a request are in its [`session`].
+//! bounds of a connection are here; those of a request are in its [`client`].
 
 pub mod application;
+pub mod client;
 mod early_response;
 mod flood_limit;
 pub mod frame_counts;
 mod frame_watch;
-pub mod lingering_stream;
-mod pingora_session;
+mod lingering_stream;
+pub mod message_body;
 pub mod preface;
 pub mod received_body;
 mod request_head;
-mod session;
 pub mod streams;
-pub mod upstream_wait;
+mod upstream_wait;
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -29,9 +29,7 @@ use bytes::Bytes;
 use h2::server::{Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
-use pingora::http::ResponseHeader;
-use pingora::protocols::raw_connect::ProxyDigest;
-use pingora::protocols::{Digest, Stream};
+use pingora::protocols::Stream;
 use pingora::server::ShutdownWatch;
 
 use super::connection_guard::ConnectionGuard;
@@ -81,7 +79,7 @@ pub const SEND_BUFFER: usize = 64 << 10;
 const MOST_ERRORS: usize = 200;
 
 /// Serves requests of HTTP/2 with the application `A`.
-#[expect(missing_debug_implementations, reason = "applications of Pingora have none")]
+#[expect(missing_debug_implementations, reason = "applications have none")]
 pub struct Http2Server<A> {
     pub app: Arc<A>,
     pub state: ServerState,
@@ -115,7 +113,6 @@ impl<A: Http2Application> Http2Server<A> {
         handle: ConnectionHandle,
         shutdown: &ShutdownWatch,
     ) {
-        let Some(digest) = digest(&stream, &handle) else { return };
         let (stream, frames) = FrameWatch::new(stream, prefix);
         let Some(connection) = self.handshake(stream, shutdown).await else { return };
         let now = self.state.clock.now();
@@ -130,7 +127,6 @@ impl<A: Http2Application> Http2Server<A> {
             swept_at: 0,
             streams: Streams::new(guard, &self.state.clock, handle.clone()),
             handle,
-            digest,
             leave_woken: PollOnWake::default(),
             block: None,
             left_at: None,
@@ -166,18 +162,6 @@ impl<A: Http2Application> Http2Server<A> {
     }
 }
 
-/// The digest that every session of a connection has. Of everything that Pingora passes on, only the digest has a place for our
-/// handle.
-fn digest(stream: &Stream, handle: &ConnectionHandle) -> Option<Arc<Digest>> {
-    let nothing = Box::new(ResponseHeader::build_no_case(200, Some(0)).ok()?);
-    Some(Arc::new(Digest {
-        ssl_digest: stream.get_ssl_digest(),
-        timing_digest: Vec::new(),
-        proxy_digest: Some(Arc::new(ProxyDigest::new(nothing, Some(Box::new(handle.clone()))))),
-        socket_digest: stream.get_socket_digest(),
-    }))
-}
-
 /// One connection, from its preface to its end.
 struct Http2Connection<'s, A> {
     server: &'s Http2Server<A>,
@@ -194,7 +178,6 @@ struct Http2Connection<'s, A> {
     swept_at: u32,
     streams: Streams,
     handle: ConnectionHandle,
-    digest: Arc<Digest>,
     /// Whether the process may have begun to leave.
     leave_woken: PollOnWake,
     /// The number of the incomplete block of header fields, and the moment at which it began.
@@ -214,7 +197,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         loop {
             let server = self.server;
             let errors = &server.errors;
-            match poll_fn(|cx| self.poll(shutdown, leave.as_mut(), &mut timer, cx)).await {
+            match poll_fn(|cx| self.poll(leave.as_mut(), &mut timer, cx)).await {
                 Event::Leave => self.leave(),
                 Event::Flood => {
                     errors.flood.increment(1);
@@ -253,7 +236,6 @@ impl<A: Http2Application> Http2Connection<'_, A> {
     /// Begins the streams that the client has opened, and waits for any other event.
     fn poll(
         &mut self,
-        shutdown: &ShutdownWatch,
         leave: Pin<&mut impl Future<Output = ()>>,
         timer: &mut ReusableTimer,
         cx: &mut Context<'_>,
@@ -265,7 +247,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
                 Poll::Ready(Some(Ok(accepted))) => {
                     self.accepted = self.accepted.wrapping_add(1);
                     self.handle.note_accepted(*now.get_or_insert_with(|| clock.now()));
-                    self.begin(accepted, shutdown);
+                    self.begin(accepted);
                 }
                 // What this side has ended fails in the same way.
                 Poll::Ready(Some(Err(error))) if error.is_library() && self.left_at.is_none() => {
@@ -354,7 +336,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         self.connection.abrupt_shutdown(reason);
     }
 
-    fn begin(&mut self, (request, mut respond): OpenedStream, shutdown: &ShutdownWatch) {
+    fn begin(&mut self, (request, mut respond): OpenedStream) {
         // Nothing is done for a stream that was reset as soon as it was opened.
         if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
@@ -373,7 +355,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         };
         let (guard, counted) = self.streams.begin(bounds.streams_per_client());
         if rejection.is_some() || counted.is_err() {
-            let at = early_response::Connection { state, handle: &self.handle, digest: &self.digest };
+            let at = early_response::Connection { state, handle: &self.handle };
             match (rejection, counted) {
                 (Some(rejection), _) => early_response::reject_head(at, &mut respond, &head, rejection),
                 (None, counted) => {
@@ -400,10 +382,9 @@ impl<A: Http2Application> Http2Connection<'_, A> {
                 guard,
             },
             handle: self.handle.clone(),
-            digest: Arc::clone(&self.digest),
         };
-        let (app, shutdown) = (Arc::clone(&self.server.app), shutdown.clone());
+        let app = Arc::clone(&self.server.app);
         // The runtime has one thread: the stream stays where its connection is.
-        tokio::spawn(async move { app.serve(request, &shutdown).await });
+        tokio::spawn(async move { app.serve(request).await });
     }
 }

@@ -1,8 +1,8 @@
-//! The plaintext of an encrypted connection, as a stream of Pingora's.
+//! Holds an encrypted connection as a stream of its plaintext.
 //!
-//! It keeps what the HTTP/1.1 server relies on: it reads only when it is polled for reading, never in a write; and
-//! `Pending` means that the waker has been registered with the socket, or called already. So a poll that was `Ready` is
-//! to be repeated, since more records may have been read than were returned.
+//! The HTTP/1.1 server relies on two properties: the stream reads only when it is polled for reading, never in a write; and
+//! `Pending` means that the waker has been registered with the socket, or called already. A poll that was `Ready` must be
+//! repeated, since more records may have been read than were returned.
 
 use std::io;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use base::http_protocol::HttpProtocol;
 pub struct EncryptedStream {
     pub(super) inner: TlsStream<Stream>,
     digest: Arc<SslDigest>,
-    /// Whether what was sent is not the whole of it.
+    /// Whether the connection ends before its last response is complete.
     is_truncated: AtomicBool,
 }
 
@@ -36,12 +36,12 @@ impl EncryptedStream {
         let (_, connection) = inner.get_ref();
         let version = connection.protocol_version().and_then(|version| version.as_str()).unwrap_or_default();
         let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or_default();
-        // Pingora looks for HTTP/2 without TLS on a stream that has none.
+        // A stream without a digest counts as one without encryption.
         let digest = Arc::new(SslDigest::new(suite, version, None, None, Vec::new()));
         EncryptedStream { inner, digest, is_truncated: AtomicBool::new(false) }
     }
 
-    /// Sends no `close_notify` at the end, so that the client takes what it got for cut off.
+    /// Sends no `close_notify` at the end: the client then knows that the response was cut off.
     pub fn end_without_notice(&self) {
         self.is_truncated.store(true, Ordering::Relaxed);
     }

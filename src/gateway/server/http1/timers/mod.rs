@@ -14,13 +14,13 @@
 //! These timers are made of them:
 //!
 //! - [`idle_timeout`]: between two requests, together with the shutdown of the process (`limits.idle_timeout`).
-//! - [`delegated_timer`]: during the wait for the upstream's response, if the proxy delegates that timeout. At its end the task
-//!   gets [`grace_turns`].
+//! - [`exchange_timer`]: during the wait for the upstream's response, and until the deadline of a request. At the end of the
+//!   first, the task gets [`grace_turns`].
 //!
 //! Waits that most connections never begin have plain timeouts: for the rest of a head that arrives in parts, for a request body
 //! or a response that stalls, for PROXY protocol headers, and in a lingering close.
 
-pub mod delegated_timer;
+pub mod exchange_timer;
 pub mod grace_turns;
 pub mod idle_timeout;
 pub mod poll_on_wake;

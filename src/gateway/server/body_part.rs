@@ -23,3 +23,10 @@ impl BodyPart {
         BodyPart { data: Bytes::new(), end: Some(trailers) }
     }
 }
+
+/// Whether a body follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HasBody {
+    Yes,
+    No,
+}

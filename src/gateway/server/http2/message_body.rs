@@ -4,10 +4,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::SendStream;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::body_part::BodyPart;
-use super::http2_heads::{trailer_lines, trailer_map};
-use crate::gateway::server::http2::received_body::ReceivedBody;
+use super::received_body::ReceivedBody;
+use crate::gateway::server::body_part::{BodyPart, TrailerLines};
+use base::split::split_once;
 
 /// The next part of a body. Must not be called after the end.
 ///
@@ -77,4 +78,28 @@ pub fn poll_send(
         },
     };
     Poll::Ready(sent.map_err(SendEnd::Failed))
+}
+
+/// The lines of trailers, with the empty line after them.
+fn trailer_lines(trailers: &HeaderMap) -> TrailerLines {
+    let mut lines = TrailerLines::new();
+    for (name, value) in trailers {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    }
+    if !lines.is_empty() {
+        lines.extend_from_slice(b"\r\n");
+    }
+    lines
+}
+
+/// The fields in lines of trailers; `None` without any.
+fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    for (name, value) in lines.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':')) {
+        let (name, value) = (HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value.trim_ascii()).ok()?);
+        trailers.try_append(name, value).ok()?;
+    }
+    (!trailers.is_empty()).then_some(trailers)
 }

@@ -1,5 +1,5 @@
-//! Measures the waits for an upstream on the client's connection: its read timeout, and the deadline of a whole request, which
-//! [`crate::gateway::upstream::request_deadline`] holds.
+//! Measures the waits of an exchange over HTTP/1.x: for the next byte of its upstream (`read_timeout`), and for the deadline of the
+//! whole request (`timeouts.total`).
 
 use std::task::{Context, Poll, ready};
 
@@ -8,7 +8,7 @@ use super::reusable_timer::ReusableTimer;
 use base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
-pub struct DelegatedTimer {
+pub struct ExchangeTimer {
     /// The beginning of the present wait for the upstream; `None` without one.
     since: Option<Timestamp>,
     timer: ReusableTimer,
@@ -16,9 +16,9 @@ pub struct DelegatedTimer {
     clock: Clock,
 }
 
-impl DelegatedTimer {
-    pub fn new(clock: Clock) -> DelegatedTimer {
-        DelegatedTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
+impl ExchangeTimer {
+    pub fn new(clock: Clock) -> ExchangeTimer {
+        ExchangeTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
     }
 
     /// Restarts the wait, because the upstream has sent something or a new request begins.

@@ -1,0 +1,173 @@
+//! Serves one call: checks who asks, has its door answer, and writes the answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::DecisionApi;
+use super::call::Call;
+use super::doors::CallTarget;
+use super::grpc::envoy_call::EnvoyCall;
+use super::grpc::frame::{self, FrameError};
+use super::grpc::{self, Reply, Status};
+use super::{ext_authz, http_door, rls};
+use crate::gateway::response::own_response::OwnResponse;
+use crate::gateway::response::problem::{ProblemResponse, Recipient};
+use crate::gateway::server::http1::BodyError;
+use crate::gateway::server::http1::application::ReceivedRequest;
+use crate::gateway::server::http1::client::{Client, ClientRequest};
+use crate::gateway::server::http1::downstream_stream::DownstreamStream;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::server::http2::application::Http2Request;
+use crate::gateway::server::http2::client::Http2Client;
+use crate::gateway::server::request_client::{RequestClient, Reuse};
+use crate::gateway::state::snapshot::Snapshot;
+use base::time::timeout;
+use config::{Decide, RefuseWith};
+use decision::refusal::Refusal;
+
+/// Serves a call over HTTP/1.x. Returns its connection if another may follow on it.
+pub async fn serve(
+    api: &DecisionApi,
+    stream: Box<DownstreamStream>,
+    request: ReceivedRequest,
+) -> Option<Box<DownstreamStream>> {
+    let ClientRequest { mut client, head, .. } = Client::begin(stream, request, &api.gateway.lifecycle);
+    let connection = client.stream.handle();
+    let snapshot = api.gateway.snapshot.load();
+    let Ok(head) = head else {
+        let head = http::Request::new(()).into_parts().0;
+        let mut call = Call::begin(api, head, connection, &snapshot);
+        let problem = ProblemResponse::refusal(&Refusal::bad_request(400)).response(&call.head, &call.request_id);
+        call.write(&mut client, problem).await;
+        return None;
+    };
+    let mut call = Call::begin(api, head, connection, &snapshot);
+    let asked = Asked::of(&call, &snapshot)?;
+    let answer = client.until_cut(answer(&mut call, &snapshot, asked, Ok(Bytes::new()))).await;
+    let reuse = finish(&mut client, &mut call, answer).await;
+    drop(call);
+    client.end(reuse)
+}
+
+/// Serves a call over HTTP/2.
+pub async fn serve_http2(api: &DecisionApi, request: Http2Request) {
+    let Http2Request { head, stream, handle, .. } = request;
+    if api.gateway.is_draining() {
+        handle.close_when_done();
+    }
+    let mut client = Http2Client::new(stream, &api.gateway.lifecycle);
+    let snapshot = api.gateway.snapshot.load();
+    let mut call = Call::begin(api, head, handle, &snapshot);
+    let Some(asked) = Asked::of(&call, &snapshot) else { return };
+    let body = match asked.target.has_message() {
+        true => read_body(&mut client, &mut call, snapshot.config.bounds.body_timeout.into()).await,
+        false => Ok(Ok(Bytes::new())),
+    };
+    let answer = match body {
+        Ok(body) => client.until_cut(answer(&mut call, &snapshot, asked, body)).await,
+        Err(fault) => Err(fault),
+    };
+    finish(&mut client, &mut call, answer).await;
+}
+
+/// Who asks, and what for.
+struct Asked<'s> {
+    peer: IpAddr,
+    settings: &'s Decide,
+    target: CallTarget,
+}
+
+impl<'s> Asked<'s> {
+    /// `None` if the peer may not ask, as a reload may have decided since it connected.
+    fn of(call: &Call<'_>, snapshot: &'s Snapshot) -> Option<Asked<'s>> {
+        if !call.admits_connection(snapshot) {
+            call.connection.close_when_done();
+            return None;
+        }
+        let (peer, settings) = call.peer.zip(snapshot.config.decide(call.connection.listener()))?;
+        let target = CallTarget::of(&call.head, call.connection.is_http2(), settings);
+        settings.admits_call(peer, call.has_verified_certificate()).then_some(Asked { peer, settings, target })
+    }
+}
+
+/// Has its door answer a call, whose body is that of a call of gRPC.
+async fn answer(
+    call: &mut Call<'_>,
+    snapshot: &Arc<Snapshot>,
+    Asked { peer, settings, target }: Asked<'_>,
+    body: Result<Bytes, FrameError>,
+) -> Result<OwnResponse, ClientFault> {
+    if target.is_grpc() {
+        call.trace = call.api.gateway.tracer.begin(&call.head.headers, call.started);
+    }
+    let envoy = EnvoyCall { api: call.api, snapshot, settings };
+    let response = match target {
+        CallTarget::Http => http_door::answer(call, snapshot, (peer, settings)).await?,
+        CallTarget::ExtAuthz => {
+            let reply = ext_authz::answer(envoy, call, body).await?;
+            call.reply(reply)
+        }
+        CallTarget::Rls => {
+            let reply = rls::answer(envoy, call, body).await?;
+            call.reply(reply)
+        }
+        CallTarget::Health => call.reply(grpc::health::answer(envoy, body)),
+        CallTarget::UnknownMethod => {
+            call.reply(Reply::Failure(Status::Unimplemented, "no door of this listener has this method"))
+        }
+        CallTarget::NotFound => {
+            let recipient = Recipient::Edge(RefuseWith::Decided);
+            let problem = ProblemResponse { recipient, ..ProblemResponse::fault(404) };
+            problem.response(&call.head, &call.request_id)
+        }
+    };
+    call.record_at_least(snapshot, peer, target.door(call.head.uri.path(), settings));
+    Ok(response)
+}
+
+/// Writes the answer. Returns whether another call may follow. Without one, the other proxy has disconnected, or the process exits.
+async fn finish<C: RequestClient>(
+    client: &mut C,
+    call: &mut Call<'_>,
+    answer: Result<Result<OwnResponse, ClientFault>, ClientFault>,
+) -> Reuse {
+    match answer {
+        Ok(Ok(response)) => call.write(client, response).await,
+        Ok(Err(fault)) | Err(fault) => {
+            let request_id = call.request_id.to_str().unwrap_or_default();
+            log::debug!(request_id, error = fault.detail(); "call not answered");
+            Reuse::Closed
+        }
+    }
+}
+
+/// Reads the body of a call, which must be complete within this time. It is kept in memory.
+async fn read_body(
+    client: &mut Http2Client,
+    call: &mut Call<'_>,
+    within: Duration,
+) -> Result<Result<Bytes, FrameError>, ClientFault> {
+    let read = async {
+        let mut body = BytesMut::new();
+        loop {
+            let part = match std::future::poll_fn(|cx| client.poll_body(cx)).await {
+                Ok(part) => part,
+                Err(ClientFault::Body(BodyError::TooLong)) => return Ok(Err(FrameError::TooLong)),
+                Err(ClientFault::Body(_)) => return Ok(Err(FrameError::Late)),
+                Err(fault) => return Err(fault),
+            };
+            call.request_bytes += part.data.len();
+            if body.len() + part.data.len() > frame::PREFIX + frame::LONGEST {
+                return Ok(Err(FrameError::TooLong));
+            }
+            body.extend_from_slice(&part.data);
+            if part.end.is_some() {
+                return Ok(Ok(body.freeze()));
+            }
+        }
+    };
+    timeout(within, read).await.unwrap_or(Ok(Err(FrameError::Late)))
+}

@@ -1,0 +1,131 @@
+//! Holds the fields of a head as lines of HTTP/1: writing one copies it, while a header map would read, copy and hash its name.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::field_writer::{FieldWriter, UpstreamFields};
+use base::split::split_once;
+
+/// Fields as lines of an HTTP/1 head, each with its line end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldLines(Vec<u8>);
+
+impl FieldLines {
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a field behind all others. Neither its name nor its value has a line end.
+    pub fn add(&mut self, name: &str, value: &[u8]) {
+        // Enough for all fields of most responses.
+        self.0.reserve(if self.0.is_empty() { 384 } else { name.len() + value.len() + 4 });
+        for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+            self.0.extend_from_slice(part);
+        }
+    }
+
+    /// Adds a field in the place of all others of its name.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        self.remove(name);
+        self.add(name, value);
+    }
+
+    pub fn remove(&mut self, name: &str) {
+        if self.first(name).is_none() {
+            return;
+        }
+        let mut rest = FieldLines::default();
+        for (found, value) in self.iter().filter(|(found, _)| !found.eq_ignore_ascii_case(name.as_bytes())) {
+            rest.0.extend_from_slice(found);
+            rest.0.extend_from_slice(b": ");
+            rest.0.extend_from_slice(value);
+            rest.0.extend_from_slice(b"\r\n");
+        }
+        *self = rest;
+    }
+
+    /// The trimmed values of all fields, with their names as they were written.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let lines = self.0.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':'));
+        lines.map(|(name, value)| (name, value.trim_ascii()))
+    }
+
+    fn values<'l>(&'l self, name: &'l [u8]) -> impl Iterator<Item = &'l [u8]> {
+        self.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// The fields in a header map, for HTTP/2. What such a map cannot hold is left out.
+    pub fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in self.iter() {
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+                let _ = map.try_append(name, value);
+            }
+        }
+        map
+    }
+}
+
+impl FieldWriter for FieldLines {
+    fn field(&mut self, name: &'static str, value: &HeaderValue) {
+        self.add(name, value.as_bytes());
+    }
+
+    fn number(&mut self, name: &'static str, number: u64) {
+        self.add(name, itoa::Buffer::new().format(number).as_bytes());
+    }
+}
+
+impl UpstreamFields for FieldLines {
+    fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.iter().any(|(name, _)| wanted(name))
+    }
+
+    fn first(&self, name: &str) -> Option<&[u8]> {
+        self.iter().find(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+    }
+
+    fn remove(&mut self, name: &'static str) {
+        FieldLines::remove(self, name);
+    }
+
+    fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool {
+        self.values(name.as_bytes()).any(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines() -> FieldLines {
+        let mut lines = FieldLines::default();
+        for (name, value) in [("X-One", "1"), ("x-two", "a: b"), ("X-ONE", "3")] {
+            lines.add(name, value.as_bytes());
+        }
+        lines
+    }
+
+    #[test]
+    fn a_field_is_found_and_replaced_in_any_spelling() {
+        let mut lines = lines();
+        assert_eq!(lines.as_bytes(), b"X-One: 1\r\nx-two: a: b\r\nX-ONE: 3\r\n");
+        assert_eq!((lines.first("x-one"), lines.first("x-tw")), (Some(&b"1"[..]), None));
+        assert!(lines.any_value("x-one", |value| value == b"3") && !lines.any_value("x-two", |value| value == b"3"));
+        lines.set("x-one", b"4");
+        assert_eq!(lines.as_bytes(), b"x-two: a: b\r\nx-one: 4\r\n");
+        lines.remove("X-Two");
+        lines.remove("x-three");
+        assert_eq!(lines.as_bytes(), b"x-one: 4\r\n");
+    }
+
+    #[test]
+    fn a_map_has_every_field_with_its_repeats() {
+        let map = lines().to_map();
+        assert_eq!(map.get_all("x-one").iter().collect::<Vec<_>>(), ["1", "3"]);
+        assert_eq!((map.len(), map.get("x-two").unwrap().to_str().unwrap()), (3, "a: b"));
+    }
+}

@@ -1,0 +1,343 @@
+//! Holds a client of HTTP/2 that has sent a request on a stream: reads the body, writes the response, and enforces the timeouts.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::header::{CONTENT_LENGTH, DATE};
+use http::{HeaderValue, Method, Response, StatusCode};
+use pingora::protocols::http::date::get_cached_date;
+use tokio::time::Sleep;
+
+use super::SEND_BUFFER;
+use super::application::ClientStream;
+use super::lingering_stream::linger;
+use super::message_body::{self, poll_part};
+use super::received_body::ReceivedBody;
+use super::streams::StreamGuard;
+use super::upstream_wait::UpstreamWait;
+use crate::gateway::response::own_response::OwnResponse;
+use crate::gateway::response::request_id;
+use crate::gateway::runtime::write_backpressure::{StallEnd, WriteStall};
+use crate::gateway::server::body_part::{BodyPart, HasBody};
+use crate::gateway::server::connection_cut::ConnectionCut;
+use crate::gateway::server::http1::BodyError;
+use crate::gateway::server::http1::exchange_io::ClientFault;
+use crate::gateway::server::request_client::{AnsweredRequest, RequestClient, Rest, Reuse, WrittenResponse};
+use crate::gateway::state::lifecycle::Lifecycle;
+use base::time::Timestamp;
+
+/// A client that has sent a request on a stream.
+pub struct Http2Client {
+    /// The rest of the body; `None` once it has been read completely.
+    body: Option<ReceivedBody>,
+    /// The most bytes of the body that may still arrive.
+    left: u64,
+    body_timeout: BodyTimeout,
+    body_deadline: Option<Pin<Box<Sleep>>>,
+    /// The longest time in which the client neither sends nor reads anything.
+    client_timeout: Duration,
+    deadline: Deadline,
+    upstream_wait: UpstreamWait,
+    responder: Responder,
+    write_stall: Option<WriteStall>,
+    cut: ConnectionCut,
+    guard: Option<StreamGuard>,
+}
+
+/// The state of the response.
+enum Responder {
+    Waiting(SendResponse<Bytes>),
+    Streaming(SendStream<Bytes>),
+    /// It is complete, or the stream was reset.
+    Done,
+}
+
+/// Whether the timeout of the body is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BodyTimeout {
+    Enforced,
+    /// It may be waiting for `100 Continue`.
+    AfterFirstByte,
+    /// The request has been answered.
+    Lifted,
+}
+
+/// The moment by which the request must have ended.
+enum Deadline {
+    None,
+    Waiting(Pin<Box<Sleep>>),
+    /// It has passed. The response about it may still be written.
+    Passed,
+}
+
+impl Http2Client {
+    /// The client of a request, which is cut when the process exits.
+    pub fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
+        let mut cut = ConnectionCut::default();
+        cut.begin(|| lifecycle.tunnel());
+        Http2Client {
+            body: request.body,
+            left: request.body_bytes,
+            body_timeout: BodyTimeout::Enforced,
+            body_deadline: None,
+            client_timeout: request.client_timeout,
+            deadline: Deadline::None,
+            upstream_wait: UpstreamWait::default(),
+            responder: Responder::Waiting(request.respond),
+            write_stall: None,
+            cut,
+            guard: Some(request.guard),
+        }
+    }
+
+    /// Whether all of the request has been read.
+    pub fn is_complete(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
+    pub fn expect_body_later(&mut self) {
+        self.body_timeout = BodyTimeout::AfterFirstByte;
+    }
+
+    /// Enforces the timeout of the body from now on.
+    pub fn expect_body(&mut self) {
+        self.body_timeout = BodyTimeout::Enforced;
+    }
+
+    /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
+    pub fn expect_no_body(&mut self) {
+        self.body_timeout = BodyTimeout::Lifted;
+        self.body_deadline = None;
+    }
+
+    /// Sets the moment by which the request must have ended.
+    pub fn set_deadline(&mut self, deadline: Timestamp) {
+        if matches!(self.deadline, Deadline::None)
+            && let Some(guard) = &self.guard
+        {
+            let left = Duration::from(deadline.since(guard.clock().now()));
+            self.deadline = Deadline::Waiting(Box::pin(tokio::time::sleep(left)));
+        }
+    }
+
+    /// Sets the longest time in which the client neither sends nor reads anything.
+    pub fn set_client_timeout(&mut self, timeout: Duration) {
+        self.client_timeout = timeout;
+        self.body_deadline = None;
+    }
+
+    /// The next part of the body. Not called after its end.
+    ///
+    /// # Errors
+    /// If the client sends no more of it, or too much.
+    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
+        let Some(body) = &self.body else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
+        match poll_part(body, cx) {
+            Poll::Ready(Ok(part)) => {
+                self.body_deadline = None;
+                if self.body_timeout == BodyTimeout::AfterFirstByte {
+                    self.body_timeout = BodyTimeout::Enforced;
+                }
+                let left = self.left.checked_sub(u64::try_from(part.data.len()).unwrap_or(u64::MAX));
+                self.left = left.ok_or(ClientFault::Body(BodyError::TooLong))?;
+                if part.end.is_some() {
+                    self.body = None;
+                }
+                Poll::Ready(Ok(part))
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(ClientFault::Gone)),
+            Poll::Pending => {
+                if let Poll::Ready(fault) = self.poll_request_ends(cx) {
+                    return Poll::Ready(Err(fault));
+                }
+                if self.body_timeout != BodyTimeout::Enforced {
+                    return Poll::Pending;
+                }
+                let timeout = self.client_timeout;
+                let deadline = self.body_deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+                ready!(deadline.as_mut().poll(cx));
+                Poll::Ready(Err(ClientFault::Body(BodyError::Stalled)))
+            }
+        }
+    }
+
+    /// Ready once the upstream has been waited for as long as `timeout`, since [`Http2Client::restart_upstream_wait`].
+    pub fn poll_upstream_wait(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(guard) = &self.guard else { return Poll::Pending };
+        self.upstream_wait.poll(timeout.into(), guard, cx)
+    }
+
+    /// Restarts the wait, because the upstream has sent or accepted bytes.
+    pub fn restart_upstream_wait(&mut self) {
+        self.upstream_wait.restart();
+    }
+
+    /// Ready once the client has reset the stream.
+    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        match &mut self.responder {
+            Responder::Waiting(respond) => respond.poll_reset(cx).map(|_| ClientFault::Gone),
+            Responder::Streaming(stream) => stream.poll_reset(cx).map(|_| ClientFault::Gone),
+            Responder::Done => Poll::Pending,
+        }
+    }
+
+    /// Writes an interim response, if no response has been begun.
+    ///
+    /// # Errors
+    /// If the client has left.
+    pub fn write_interim(&mut self, head: Response<()>) -> Result<(), ClientFault> {
+        let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
+        respond.send_informational(head).map_err(|_| ClientFault::Gone)
+    }
+
+    /// Begins the response.
+    ///
+    /// # Errors
+    /// If the client has left.
+    pub fn write_head(&mut self, head: Response<()>, body: HasBody) -> Result<(), ClientFault> {
+        let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
+        let ends = body == HasBody::No || head.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0");
+        let stream = respond.send_response(head, ends).map_err(|_| ClientFault::Gone)?;
+        self.responder = if ends { Responder::Done } else { Responder::Streaming(stream) };
+        Ok(())
+    }
+
+    /// Writes a part of the body: ready when nothing of it is left, apart from one buffer. `held` bytes are held beside it.
+    ///
+    /// # Errors
+    /// If the client has left or does not read.
+    pub fn poll_send(
+        &mut self,
+        part: &mut BodyPart,
+        held: usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ClientFault>> {
+        let Responder::Streaming(stream) = &mut self.responder else { return Poll::Ready(Ok(())) };
+        let (ends, before) = (part.end.is_some(), part.data.len());
+        let sent = message_body::poll_send(stream, part, cx);
+        if part.data.len() < before || sent.is_ready() {
+            self.write_stall = None;
+        }
+        match sent {
+            Poll::Ready(Ok(())) => {
+                if ends {
+                    self.responder = Responder::Done;
+                }
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Err(ClientFault::Gone)),
+            Poll::Pending => self.poll_stalled(part.data.len() + held, cx).map(Err),
+        }
+    }
+
+    /// Ready once the client has read nothing for its timeout, or too much is held for clients.
+    fn poll_stalled(&mut self, held: usize, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        let backpressure = self.guard.as_ref().and_then(|guard| guard.handle().write_backpressure());
+        let Some(backpressure) = backpressure else { return Poll::Pending };
+        let stalled = (self.client_timeout, SEND_BUFFER + held);
+        Poll::Ready(match ready!(backpressure.poll_stalled(&mut self.write_stall, stalled, cx)) {
+            StallEnd::TimedOut => ClientFault::Stalled,
+            StallEnd::BuffersFull => ClientFault::BuffersFull,
+        })
+    }
+
+    /// Resets the stream, which is no end of a response to the client.
+    pub fn reset(&mut self) {
+        match &mut self.responder {
+            Responder::Waiting(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
+            Responder::Streaming(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
+            Responder::Done => {}
+        }
+        self.responder = Responder::Done;
+    }
+
+    async fn send_own(&mut self, head: Response<()>, body: Bytes, trailers: Vec<u8>) -> Result<(), ClientFault> {
+        let has_body = if body.is_empty() && trailers.is_empty() { HasBody::No } else { HasBody::Yes };
+        self.write_head(head, has_body)?;
+        let mut part = BodyPart { data: body, end: Some(trailers) };
+        poll_fn(|cx| match self.poll_send(&mut part, 0, cx) {
+            Poll::Pending => self.cut.poll(cx).map(|()| Err(ClientFault::Cut)),
+            sent => sent,
+        })
+        .await
+    }
+}
+
+/// The head of a response of the gateway itself.
+pub fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Response<()> {
+    let mut head = Response::new(());
+    *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut fields = response.fields.to_map();
+    for name in ["connection", "transfer-encoding", "keep-alive"] {
+        fields.remove(name);
+    }
+    fields.insert(DATE, get_cached_date());
+    // The id of a request is not put into the table of fields, in which no other message would find it.
+    if let Some(id) = fields.get_mut(request_id::NAME) {
+        id.clone_from(request_id);
+    }
+    *head.headers_mut() = fields;
+    head
+}
+
+impl RequestClient for Http2Client {
+    fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        if let Deadline::Waiting(sleep) = &mut self.deadline
+            && sleep.as_mut().poll(cx).is_ready()
+        {
+            self.deadline = Deadline::Passed;
+            return Poll::Ready(ClientFault::Expired);
+        }
+        self.cut.poll(cx).map(|()| ClientFault::Cut)
+    }
+
+    fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+        if self.cut.poll(cx).is_ready() {
+            return Poll::Ready(ClientFault::Cut);
+        }
+        self.poll_reset(cx)
+    }
+
+    /// The rest of the request is discarded after the response.
+    async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, _: Rest) -> WrittenResponse {
+        if let (Reuse::Closed, Some(guard)) = (request.reuse, &self.guard) {
+            guard.handle().close_when_done();
+        }
+        let head = own_head(&response, request.request_id);
+        let body = if request.head.method == Method::HEAD { Bytes::new() } else { response.body };
+        let body_bytes = body.len();
+        let sent = self.send_own(head, body, response.trailers.as_bytes().to_vec()).await;
+        if let Err(fault) = sent {
+            log::debug!(error = fault.detail(); "response not written");
+            self.reset();
+        }
+        WrittenResponse { body_bytes, reuse: Reuse::Kept, fault: sent.err() }
+    }
+}
+
+impl Drop for Http2Client {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            self.upstream_wait.end(guard);
+        }
+        if !matches!(self.responder, Responder::Done) {
+            return self.reset();
+        }
+        // Also of a client that waits for 100 Continue, and will send no body: it would not see its response either.
+        if let Some(body) = self.body.take() {
+            linger(body, self.guard.take());
+        }
+    }
+}
+
+impl std::fmt::Debug for Http2Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Http2Client").field("body", &self.body).field("left", &self.left).finish_non_exhaustive()
+    }
+}
