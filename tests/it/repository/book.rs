@@ -51,6 +51,7 @@ fn a_typed_query_finds_its_page() {
         ("certbot", "docs/guide/6-tls.html"),
         ("on_store_failure", "docs/stores.html"),
         ("upgrade rollback", "docs/deploy.html"),
+        ("429", "docs/troubleshooting.html"),
     ] {
         let Some(page) = typed(&pages, query) else { return };
         let results = page.split_once("id=\"search-results\"").unwrap_or_else(|| panic!("no results: {page}")).1;
