@@ -2,8 +2,8 @@
 //!
 //! The previous process sends them when the next one is ready. First it stops accepting connections, and from then on it closes
 //! each open one after the request under way. Grants after a bucket was copied are not carried over: at most one request for
-//! each open connection. The next process reports that it has the buckets, and only then accepts connections. If it ends before
-//! that report, the previous one accepts connections again, see [`resume`].
+//! each open connection, of HTTP/2 those that are sent before `GOAWAY` arrives. The next process reports that it has the buckets,
+//! and only then accepts connections. If it ends before that report, the previous one accepts connections again, see [`resume`].
 
 use std::io;
 use std::sync::Arc;
