@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 # Connections a second.
 PACE = 1500
-LIMITS = "{header_timeout: 5s, body_timeout: 5s, idle_timeout: 8s}"
+LIMITS = "{header_timeout: 5s, body_timeout: 5s, idle_timeout: 8s, connections_per_client: unlimited}"
 # Answers from memory, sends a file, and waits for the whole of a body before it asks itself. What its kernel holds is not what
 # is measured, so that is little.
 NGINX = """

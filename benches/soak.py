@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Minutes of mixed traffic, and whether memory or files grow.
 
-    cargo build --release && python3 benches/soak.py [--minutes 3]
+    cargo build --release && python3 benches/soak.py [--minutes 3] [--rate N]
 
 Requests with keys that come once and keys that return, refusals, invalid heads, connections that go at once, and a
 reload every ten seconds; half of them in plain HTTP/1.1, the others over TLS, by HTTP/1.1 and HTTP/2. Prints memory and open
-files every ten seconds, and how fast memory grew over the second half. Needs nginx, wrk, h2load and openssl.
+files every ten seconds, and how fast memory grew over the second half. With --rate each of the three kinds of traffic has at most
+so many requests a second, beside other work on the machine. Needs nginx, wrk, h2load and openssl.
 """
 
 import argparse
@@ -41,12 +42,17 @@ rules: [{{name: key, limit_keys: [query:k], algorithm_config: {{rps: 1, burst: {
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=3)
-    seconds = int(parser.parse_args().minutes * 60)
+    parser.add_argument("--rate", type=int)
+    given = parser.parse_args()
+    seconds = int(given.minutes * 60)
+    # Each of 32 connections waits so many milliseconds, each of 8 has its share.
+    delay = f"delay = function() return {32_000 // given.rate} end" if given.rate else ""
+    pace = f"--rps {given.rate / 8}" if given.rate else ""
     with tempfile.TemporaryDirectory() as made:
         folder = rig.Folder(made)
         subprocess.run([rig.ROOT / "scripts/certificate", "localhost"], cwd=made, check=True, stdout=subprocess.DEVNULL)
         targets = folder.write("targets", "".join(f"/?k=again{number}\n" for number in range(100)))
-        mixed = folder.write("mixed.lua", LUA)
+        mixed = folder.write("mixed.lua", LUA + delay)
         file = folder.write("gateway.yaml", FILE.format(upstream=rig.UPSTREAM, burst=5))
         with contextlib.ExitStack() as stack:
             stack.enter_context(rig.ending(folder.upstream()))
@@ -55,7 +61,7 @@ def main():
             plain, tls = (f"{scheme}://127.0.0.1:{gateway.ports[scheme]}" for scheme in ("http", "https"))
             wrk = ["wrk", "-t1", "-c32", f"-d{seconds}s", "-s", mixed]
             # Each time with new connections, for as long as the others last.
-            again = f"while h2load -c8 -m8 -D5 -i {targets} --base-uri {tls} >>{made}/h2load; do :; done"
+            again = f"while h2load -c8 -m8 -D5 {pace} -i {targets} --base-uri {tls} >>{made}/h2load; do :; done"
             load, *others = (subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
                              for command in ([*wrk, plain], [*wrk, tls], ["timeout", str(seconds), "sh", "-c", again]))
             stack.enter_context(rig.ending(load, *others))
