@@ -41,7 +41,7 @@ BENCHMARKS = {
     "tokens": "python3 benches/tokens.py --rounds 5 --seconds 1",
     "access-log": "python3 benches/log_cost.py --rounds 5 --seconds 1",
     "traces": "python3 benches/trace_cost.py --rounds 5 --seconds 1",
-    "memory": "python3 benches/memory.py --buckets 300000",
+    "memory": "python3 benches/memory.py",
     "buckets": "python3 benches/buckets.py",
     "keys": "python3 benches/keys.py --keys 200000",
     "cluster": "python3 benches/cluster.py --rounds 12 --seconds 1",
@@ -67,7 +67,7 @@ OMITTED_ROWS = {
     "traces": r"built with,|no request traced \|",
 }
 # Benchmarks of which it has no table: the summary and the comparison of the stores show them.
-SUMMARY_ALONE = {"allocations", "decision", "keys", "memory", "routes", "store"}
+SUMMARY_ALONE = {"allocations", "decision", "keys", "routes", "store"}
 # Benchmarks whose rows with a budget it keeps beside the others.
 WHOLE = {"algorithms", "lists", "rules"}
 

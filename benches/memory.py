@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Bytes per bucket of the memory store, and the time from start to `ready`.
 
-    cargo build --release && python3 benches/memory.py [--buckets 200000]
+    cargo build --release && python3 benches/memory.py [--buckets 10000,100000,1000000]
 
-Makes so many buckets, one for each value of a query parameter, and divides what the process has grown by their number.
+Makes so many buckets, one for each value of a query parameter, and divides what the process has grown by their number: at its peak
+while they were made (`VmHWM`), and some seconds after that.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 import rig
 
 PIPELINED = 50
+ALGORITHMS = {"token_bucket": "{rate: 100/day}", "fixed_window": "{limit: 100, window: 2d}"}
 
 
 def upstream():
@@ -40,20 +42,25 @@ def upstream():
     return listener.getsockname()[1]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--buckets", type=int, default=200_000)
-    buckets = parser.parse_args().buckets
+def memory(process, name):
+    """What the kernel says of a process in its `status`, in bytes."""
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(re.search(rf"{name}:\s+(\d+)", status).group(1)) * 1024
+
+
+def measure(algorithm, buckets):
+    """Bytes per bucket at the peak and after it, and milliseconds to `ready`."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "gateway.yaml"
-        rule = '{name: user, limit_keys: ["query:u"], algorithm_config: {rate: 100/day}}'
+        limit = f"algorithm: {algorithm}, algorithm_config: {ALGORITHMS[algorithm]}"
         file.write_text(
-            f"listen: 127.0.0.1:0\nthreads: 1\nupstream: http://127.0.0.1:{upstream()}\nrules: [{rule}]\n",
+            f"listen: 127.0.0.1:0\nthreads: 1\nupstream: http://127.0.0.1:{upstream()}\n"
+            f'rules: [{{name: user, limit_keys: ["query:u"], {limit}}}]\n',
             encoding="ascii",
         )
         begin = time.monotonic()
         command = [rig.program(), "run", "-c", file]
-        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        gateway = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         try:
             port = int(re.search(r":(\d+)$", gateway.stdout.readline()).group(1))
             gateway.stdout.readline()
@@ -68,24 +75,38 @@ def main():
                     while answers.count(b"HTTP/1.1 204") < len(numbers):
                         answers += connection.recv(1 << 16)
 
-            def resident():
-                status = pathlib.Path(f"/proc/{gateway.pid}/status").read_text(encoding="ascii")
-                return int(re.search(r"VmRSS:\s+(\d+)", status).group(1)) * 1024
+            def settle():
+                # The allocator returns what it has freed, and metrics fold their samples, within some seconds.
+                for _ in range(7):
+                    time.sleep(1)
+                    make(0, 2000)
 
             # What the process needs for itself is there before the count begins.
-            make(0, 2000)
-            before = resident()
+            settle()
+            before = memory(gateway, "VmRSS")
+            # The peak is counted from here on.
+            pathlib.Path(f"/proc/{gateway.pid}/clear_refs").write_text("5", encoding="ascii")
             make(2000, 2000 + buckets)
-            # The allocator returns what it has freed, and metrics fold their samples, within some seconds.
-            for _ in range(7):
-                time.sleep(1)
-                make(0, 2000)
-            print("| | measured | budget |\n|---|---|---|")
-            print(f"| bytes per bucket of a token bucket in memory, {buckets} buckets | {(resident() - before) / buckets:.0f} | 128 |")
-            print(f"| milliseconds from the start to `ready` | {ready:.0f} | 100 |")
+            peak = memory(gateway, "VmHWM") - before
+            settle()
+            return peak / buckets, (memory(gateway, "VmRSS") - before) / buckets, ready
         finally:
             gateway.kill()
             gateway.wait()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--buckets", default="10000,100000,1000000")
+    sizes = [int(size) for size in parser.parse_args().buckets.split(",")]
+    measured = {(algorithm, size): measure(algorithm, size) for size in sizes for algorithm in ALGORITHMS}
+    print("| algorithm | buckets | bytes per bucket, peak | after it |\n|---|---|---|---|")
+    for (algorithm, size), (peak, steady, _) in measured.items():
+        print(f"| {algorithm} | {size} | {peak:.0f} | {steady:.0f} |")
+    print("\n| | measured | budget |\n|---|---|---|")
+    for (algorithm, size), (_, steady, _) in measured.items():
+        print(f"| bytes per bucket of a {algorithm} in memory, {size} buckets | {steady:.0f} | 128 |")
+    print(f"| milliseconds from the start to `ready` | {sorted(ready for _, _, ready in measured.values())[len(measured) // 2]:.0f} | 100 |")
 
 
 if __name__ == "__main__":

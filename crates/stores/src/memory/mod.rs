@@ -12,14 +12,16 @@ mod eviction_order;
 mod full_queue;
 mod inspect;
 mod queue_id;
+mod segmented_vec;
 mod shard;
 #[cfg(test)]
 mod tests;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
@@ -77,7 +79,7 @@ impl Memory {
             store_clock: None,
             max_buckets: settings.max_buckets,
             buckets: AtomicUsize::new(0),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             shards: (0..shards).map(|_| Mutex::default()).collect(),
         }
     }

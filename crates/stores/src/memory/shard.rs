@@ -1,11 +1,14 @@
 //! Keeps the buckets behind one lock, and evicts them in the order of [`EvictionOrder`].
 
+use std::hash::BuildHasher;
+
 use foldhash::quality::RandomState;
-use indexmap::IndexMap;
+use hashbrown::HashTable;
 
 use super::eviction_order::EvictionOrder;
 use super::full_queue::Item;
 use super::queue_id::QueueId;
+use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
@@ -13,23 +16,38 @@ use ledger::bucket_key::BucketKey;
 /// Buckets by their key, and the order in which they are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    buckets: IndexMap<BucketKey, Bucket, RandomState>,
+    /// The slot of each bucket, by the hash of its key.
+    slots: HashTable<u32>,
+    hasher: RandomState,
+    buckets: Buckets,
     order: EvictionOrder,
 }
+
+/// Buckets, each in a slot; 32 bits suffice for a slot, since a shard has at most a sixteenth of 10^9 buckets.
+type Buckets = SegmentedVec<Bucket, 128>;
 
 /// A bucket; the moment at which it is full is in its queue.
 #[derive(Debug)]
 struct Bucket {
+    key: BucketKey,
     state: State,
     queue: QueueId,
-    /// Its position in that queue; 32 bits suffice, since a shard has at most a sixteenth of 10^9 buckets.
+    /// Its position in that queue.
     position: u32,
 }
 
 impl Bucket {
     fn position(&self) -> usize {
-        usize::try_from(self.position).unwrap_or(usize::MAX)
+        to_index(self.position)
     }
+}
+
+fn to_index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn to_number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// A bucket that was evicted.
@@ -49,23 +67,36 @@ pub(crate) enum Put {
 }
 
 impl Shard {
+    fn slot(&self, key: &BucketKey) -> Option<u32> {
+        let is_its = |slot: &u32| self.buckets.get(to_index(*slot)).is_some_and(|bucket| bucket.key == *key);
+        self.slots.find(self.hasher.hash_one(key), is_its).copied()
+    }
+
+    fn bucket(&self, key: &BucketKey) -> Option<&Bucket> {
+        self.buckets.get(to_index(self.slot(key)?))
+    }
+
     pub fn get(&self, key: &BucketKey) -> Option<&State> {
-        self.buckets.get(key).map(|bucket| &bucket.state)
+        self.bucket(key).map(|bucket| &bucket.state)
     }
 
     pub fn get_mut(&mut self, key: &BucketKey) -> Option<&mut State> {
-        self.buckets.get_mut(key).map(|bucket| &mut bucket.state)
+        let slot = self.slot(key)?;
+        self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
     /// The whole entry of a bucket: its queue, the moment at which it is full, and its state.
     pub fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
-        let bucket = self.buckets.get(key)?;
+        let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
         Some((bucket.queue, item.full_at, &bucket.state))
     }
 
     pub fn put(&mut self, key: BucketKey, queue: QueueId, full_at: Timestamp, state: State) -> Put {
-        if let Some((slot, _, bucket)) = self.buckets.get_full_mut(&key) {
+        let kept = self.slot(&key);
+        if let Some(slot) = kept
+            && let Some(bucket) = self.buckets.get_mut(to_index(slot))
+        {
             bucket.state = state;
             let (before, position) = (bucket.queue, bucket.position());
             if before == queue {
@@ -77,22 +108,21 @@ impl Shard {
             }
             return Put::Replaced;
         }
-        // By an eighth, not by doubling: what is reserved and not used is memory that an operator pays for.
-        if self.buckets.len() == self.buckets.capacity() {
-            self.buckets.reserve_exact((self.buckets.len() / 8).max(16));
-        }
-        let (slot, _) = self.buckets.insert_full(key, Bucket { state, queue, position: 0 });
-        self.order.join(queue, Item { full_at, slot }, mover(&mut self.buckets));
+        let Shard { slots, hasher, buckets, order } = self;
+        let slot = to_number(buckets.len());
+        buckets.push(Bucket { key, state, queue, position: 0 });
+        slots.insert_unique(hasher.hash_one(key), slot, |slot| hash_of(*slot, buckets, hasher));
+        order.join(queue, Item { full_at, slot }, mover(buckets));
         Put::Added
     }
 
     pub fn remove(&mut self, key: &BucketKey) -> Option<State> {
-        let slot = self.buckets.get_index_of(key)?;
+        let slot = self.slot(key)?;
         self.remove_slot(slot)
     }
 
     pub fn keys(&self) -> impl Iterator<Item = &BucketKey> {
-        self.buckets.keys()
+        self.buckets.iter().map(|bucket| &bucket.key)
     }
 
     /// Evicts the bucket whose loss matters least at `now`; `None` when there is no bucket.
@@ -125,34 +155,48 @@ impl Shard {
 
     /// Returns memory that a crowd of buckets held and few need now.
     pub(crate) fn shrink(&mut self) {
-        if self.buckets.capacity() > 1024 && self.buckets.len() < self.buckets.capacity() / 4 {
-            self.buckets.shrink_to_fit();
+        let Shard { slots, hasher, buckets, .. } = self;
+        if slots.capacity() > 1024 && slots.len() < slots.capacity() / 4 {
+            slots.shrink_to_fit(|slot| hash_of(*slot, buckets, hasher));
         }
-        self.order.shrink();
     }
 
-    fn remove_slot(&mut self, slot: usize) -> Option<State> {
-        let (_, bucket) = self.buckets.swap_remove_index(slot)?;
-        // The last bucket is in its slot now; its queue learns that first, since leaving may move it.
-        if let Some((_, last)) = self.buckets.get_index(slot) {
-            self.order.set_slot(last.queue, last.position(), slot);
+    fn remove_slot(&mut self, slot: u32) -> Option<State> {
+        let Shard { slots, hasher, buckets, order } = self;
+        let bucket = buckets.swap_remove(to_index(slot))?;
+        if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
+            entry.remove();
         }
-        self.order.leave(bucket.queue, bucket.position(), mover(&mut self.buckets));
+        // The last bucket is in its slot now; its queue learns that first, since leaving may move it.
+        if let Some(last) = buckets.get(to_index(slot)) {
+            let former = to_number(buckets.len());
+            if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {
+                *kept = slot;
+            }
+            order.set_slot(last.queue, last.position(), slot);
+        }
+        order.leave(bucket.queue, bucket.position(), mover(buckets));
         Some(bucket.state)
     }
 }
 
+/// The hash of the key of the bucket in this slot.
+fn hash_of(slot: u32, buckets: &Buckets, hasher: &RandomState) -> u64 {
+    buckets.get(to_index(slot)).map_or(0, |bucket| hasher.hash_one(bucket.key))
+}
+
 /// A function that notes the position of a bucket that has moved within its queue.
-fn mover(buckets: &mut IndexMap<BucketKey, Bucket, RandomState>) -> impl FnMut(usize, usize) {
+fn mover(buckets: &mut Buckets) -> impl FnMut(u32, usize) {
     |slot, position| {
-        if let Some((_, bucket)) = buckets.get_index_mut(slot) {
-            bucket.position = u32::try_from(position).unwrap_or(u32::MAX);
+        if let Some(bucket) = buckets.get_mut(to_index(slot)) {
+            bucket.position = to_number(position);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::full_queue::PackedItem;
     use super::super::queue_id::SpentClass;
     use super::*;
     use ledger::bucket_key::LimitTag;
@@ -222,9 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_takes_eighty_bytes_in_its_map_and_queue() {
-        let hash = size_of::<u64>();
-        assert_eq!(hash + size_of::<BucketKey>() + size_of::<Bucket>() + size_of::<Item>(), 80);
+    fn a_bucket_takes_68_bytes_and_6_to_12_of_the_table() {
+        assert_eq!(size_of::<Bucket>() + size_of::<PackedItem>(), 68);
     }
 
     #[test]

@@ -1,0 +1,101 @@
+//! A vector in segments of equal size: it grows and shrinks without copying, and reserves at most one segment that is not used.
+//!
+//! A plain vector that doubles reserves up to as much as it uses. One that grows in smaller steps copies all its elements at each
+//! of them, and leaves the allocator the space of the former ones.
+
+/// A vector with `SEGMENT` elements in each segment but the last.
+#[derive(Debug)]
+pub(crate) struct SegmentedVec<T, const SEGMENT: usize> {
+    /// None is empty.
+    segments: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T, const SEGMENT: usize> Default for SegmentedVec<T, SEGMENT> {
+    fn default() -> Self {
+        SegmentedVec { segments: Vec::new(), len: 0 }
+    }
+}
+
+impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.segments.get(index / SEGMENT)?.get(index % SEGMENT)
+    }
+
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.segments.get_mut(index / SEGMENT)?.get_mut(index % SEGMENT)
+    }
+
+    pub fn push(&mut self, value: T) {
+        if self.len.is_multiple_of(SEGMENT) {
+            // The first one grows: there may be many short vectors.
+            let reserved = if self.segments.is_empty() { 0 } else { SEGMENT };
+            self.segments.push(Vec::with_capacity(reserved));
+        }
+        if let Some(last) = self.segments.last_mut() {
+            if last.len() == last.capacity() {
+                last.reserve_exact((last.len() / 4).max(4).min(SEGMENT - last.len()));
+            }
+            last.push(value);
+            self.len += 1;
+        }
+    }
+
+    /// Removes the element at `index`, and puts the last one there.
+    pub fn swap_remove(&mut self, index: usize) -> Option<T> {
+        if index >= self.len {
+            return None;
+        }
+        let segment = self.segments.last_mut()?;
+        let last = segment.pop()?;
+        if segment.is_empty() {
+            self.segments.pop();
+        }
+        self.len -= 1;
+        // The last one may be the one that is removed.
+        Some(match self.get_mut(index) {
+            Some(place) => std::mem::replace(place, last),
+            None => last,
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.segments.iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_plain_vector_does(steps in prop::collection::vec(prop::option::weighted(0.6, 0usize..100), 0..200)) {
+            let (mut segmented, mut plain) = (SegmentedVec::<usize, 8>::default(), Vec::new());
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Some(_) => {
+                        segmented.push(number);
+                        plain.push(number);
+                    }
+                    None => {
+                        let index = number % (plain.len() + 1);
+                        let expected = (index < plain.len()).then(|| plain.swap_remove(index));
+                        prop_assert_eq!(segmented.swap_remove(index), expected);
+                    }
+                }
+                prop_assert_eq!(segmented.len(), plain.len());
+                prop_assert!(segmented.iter().eq(&plain));
+                prop_assert_eq!(segmented.get(plain.len()), None);
+                let segments = &segmented.segments;
+                prop_assert!(segments.iter().all(|segment| segment.capacity() <= 8));
+                prop_assert_eq!(segments.len(), plain.len().div_ceil(8));
+            }
+        }
+    }
+}
