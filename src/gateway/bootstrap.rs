@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use super::admin::status::Status;
 use super::process::bucket_saver::BucketSaver;
@@ -201,6 +202,7 @@ fn state(config: Config, trace_settings: TraceSettings, threads: usize) -> Resul
         clock,
         lifecycle: Lifecycle::default(),
         tracer,
+        certificates_changed: watch::Sender::default(),
     };
     state.bound_response_buffers(&bounds);
     Ok(state)

@@ -120,6 +120,7 @@ fn http_threads(
         snapshot: Arc::clone(&gateway.snapshot),
         metrics: Arc::clone(&gateway.metrics.http),
         clock: gateway.clock.clone(),
+        certificates_changed: gateway.certificates_changed.clone(),
     };
     let files = Arc::new(FileFilter { limits: Arc::clone(limits), clock: gateway.clock.clone() });
     let has_tls = listeners.iter().any(|(_, listener)| listener.tls.is_some());

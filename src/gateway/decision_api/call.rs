@@ -77,10 +77,8 @@ impl<'a> Call<'a> {
     /// Whether the certificates in force now would admit its connection, which may be older than the present authorities or their
     /// revocation list.
     pub fn admits_connection(&self, snapshot: &Snapshot) -> bool {
-        let Some(session) = self.connection.tls() else { return true };
-        let listener = snapshot.config.listeners.get(self.connection.listener());
-        let server = listener.and_then(|listener| listener.tls.as_ref());
-        server.is_none_or(|server| session.is_admitted_by(&server.in_force(), self.api.gateway.clock.wall()))
+        let now = || self.api.gateway.clock.wall();
+        self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))
     }
 
     /// Whether the peer of its connection has presented a certificate that was verified.

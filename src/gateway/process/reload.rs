@@ -200,6 +200,7 @@ impl Reload {
         // keys.
         let _ = tokio::time::timeout(FIRST_KEYS, attempted).await;
         self.retired.push(self.gateway.snapshot.swap(Arc::clone(&snapshot)));
+        self.gateway.certificates_changed.send_replace(());
         self.gateway.store.replace_login(&snapshot.config.store);
         self.gateway.metrics.registry.reloaded(snapshot.number);
         self.gateway.store.expect_undone_charges(snapshot.config.limits_charged_beside_others());
@@ -291,6 +292,7 @@ impl Reload {
         for change in changes {
             match change {
                 Ok(()) => {
+                    self.gateway.certificates_changed.send_replace(());
                     self.gateway.metrics.config.reloaded(File::Certificates);
                     self.gateway.events.note(EventKind::CertificatesReloaded, "");
                     log::info!("certificates reloaded");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
@@ -15,6 +16,8 @@ pub struct ServerState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub metrics: Arc<HttpMetrics>,
     pub clock: Clock,
+    /// Tells every encrypted connection that the certificates of some listener have changed.
+    pub certificates_changed: watch::Sender<()>,
 }
 
 #[cfg(test)]
@@ -37,6 +40,8 @@ pub mod tests {
         let (clock, metrics) = (Clock::system(), Metrics::new(&config.store));
         let access_logs = AccessLogs::new(metrics.access_log_dropped.clone(), Arc::new(Events::new(clock.clone())));
         let snapshot = Arc::new(ArcSwap::from_pointee(Snapshot::new(config, &metrics, &access_logs, &clock)));
-        (ServerState { snapshot, metrics: Arc::clone(&metrics.http), clock }, metrics)
+        let metrics_of_http = Arc::clone(&metrics.http);
+        let certificates_changed = watch::Sender::default();
+        (ServerState { snapshot, metrics: metrics_of_http, clock, certificates_changed }, metrics)
     }
 }

@@ -8,6 +8,7 @@ pub mod snapshot;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
 use super::runtime::memory_limit::memory_limit;
 use super::runtime::response_buffers::ResponseBuffers;
@@ -43,6 +44,8 @@ pub struct GatewayState {
     pub store_health: Arc<StoreHealth>,
     pub top_refused: TopRefused,
     pub response_buffers: Arc<ResponseBuffers>,
+    /// Tells every encrypted connection that the certificates of some listener have changed.
+    pub certificates_changed: watch::Sender<()>,
 }
 
 impl GatewayState {

@@ -9,7 +9,8 @@ use super::destinations::Destinations;
 use crate::gateway::response::ratelimit_fields::ExposedLimit;
 use crate::gateway::telemetry::access_log::{AccessLogs, Writer};
 use crate::gateway::telemetry::metrics::{LimitMetrics, Metrics, TokenMetrics, record_expiry, record_list};
-use base::time::Clock;
+use base::time::{Clock, Timestamp};
+use base::tls::server::Session;
 use config::{Config, ListSize};
 use decision::access_log_line::Kind;
 use identity::jwt::jwks::RemoteKeySet;
@@ -54,6 +55,12 @@ impl Snapshot {
         clock: &Clock,
     ) -> Snapshot {
         Snapshot::made(Some(before), config, metrics, access_logs, clock)
+    }
+
+    /// Whether the certificates in force on a listener would admit the client of a connection, which may be older than they are.
+    pub fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
+        let server = self.config.listeners.get(listener).and_then(|listener| listener.tls.as_ref());
+        server.is_none_or(|server| session.is_admitted_by(&server.in_force(), now))
     }
 
     fn made(

@@ -151,9 +151,10 @@ fn a_connection_ends_whose_certificate_would_not_be_admitted_any_more() {
         assert_eq!(client.try_get("localhost", "/decide").unwrap(), 400);
         client
     };
-    let (mut stays, mut ends) = (connect(&kept), connect(&revoked));
+    let (mut stays, mut ends, mut idle) = (connect(&kept), connect(&revoked), connect(&revoked));
     gateway.replace("crl.pem", &authority.revoke(&[&revoked]));
     eventually("the connection of a revoked certificate ends", || ends.try_get("localhost", "/decide").is_err());
+    assert!(idle.is_closed_cleanly(), "an idle connection ends at its next call only");
     for _ in 0..3 {
         assert_eq!(stays.try_get("localhost", "/decide").unwrap(), 400);
     }

@@ -7,6 +7,7 @@ use rustls::version::{TLS12, TLS13};
 use super::{BOTH, before};
 use crate::support::authority::{Authority, IssuedCertificate};
 use crate::support::curl::curl;
+use crate::support::http2_frames::{FrameClient, GOAWAY, get};
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, eventually, tollgate};
 
@@ -89,6 +90,55 @@ fn a_revoked_certificate_is_refused_also_in_a_session_that_began_before() {
     // Of a list that is out of date it is not known whom it would revoke by now.
     gateway.replace("revoked.pem", &clients.revoke_until(&[&bad], 2020));
     eventually("the list is in force", || !is_served(&gateway, &authority, Some(&good), "a.test"));
+}
+
+#[test]
+fn idle_connections_of_a_revoked_certificate_end_and_those_of_others_stay() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let keys = ", client_ca_file: clients.pem, client_crl_file: revoked.pem, client_auth: required";
+    let gateway = before(&upstream, &authority, &[("a", &authority.issue(&["a.test"]), keys)], "")
+        .files(&[("clients.pem", &clients.pem()), ("revoked.pem", &clients.revoke(&[]))])
+        .interval("watch", Duration::from_millis(50))
+        .start();
+    let connect = |shown| {
+        let settings = TlsSettings::new(&authority.pem(), Some(shown), &BOTH);
+        let mut http1 = settings.connect(gateway.http, "a.test").unwrap();
+        assert_eq!(http1.get("a.test", "/"), 200);
+        let mut http2 = FrameClient::connect_tls(&settings, gateway.http, "a.test");
+        http2.write(&get(1, "/"));
+        assert_eq!(http2.outcome(1), Ok(200));
+        (http1, http2)
+    };
+    let (good, bad) = (clients.issue(&["good"]), clients.issue(&["bad"]));
+    let ((mut kept, mut kept_http2), (mut ended, mut ended_http2)) = (connect(&good), connect(&bad));
+    gateway.replace("revoked.pem", &clients.revoke(&[&bad]));
+    // Nothing is sent.
+    assert!(ended.is_closed_cleanly());
+    assert_eq!(ended_http2.until(|frame| frame.kind == GOAWAY).error_code(), 0);
+    ended_http2.rest();
+    kept_http2.write(&get(3, "/"));
+    assert_eq!((kept.get("a.test", "/"), kept_http2.outcome(3)), (200, Ok(200)));
+}
+
+#[test]
+fn idle_connections_end_when_a_reload_asks_their_clients_for_a_certificate() {
+    let (upstream, authority, clients) = (Upstream::start(), Authority::new("ca"), Authority::new("clients"));
+    let issued = authority.issue(&["a.test"]);
+    let with = |auth: &str| {
+        let entry = format!("{{cert_file: a.pem, key_file: a.key, client_ca_file: clients.pem, client_auth: {auth}}}");
+        format!("listeners: [{{address: 127.0.0.1:0, tls: {{certificates: [{entry}]}}}}]")
+    };
+    let files = [("a.pem", &*issued.certificate), ("a.key", &*issued.key), ("clients.pem", &*clients.pem())];
+    let gateway = Gateway::before(&upstream).with(&with("optional")).files(&files).start();
+    let known = clients.issue(&["c"]);
+    let mut connections = [None, Some(&known)].map(|shown| {
+        let mut client = TlsSettings::new(&authority.pem(), shown, &BOTH).connect(gateway.http, "a.test").unwrap();
+        assert_eq!(client.get("a.test", "/"), 200);
+        client
+    });
+    gateway.reload(&upstream, &with("required"));
+    assert!(connections[0].is_closed_cleanly());
+    assert_eq!(connections[1].get("a.test", "/"), 200);
 }
 
 #[test]

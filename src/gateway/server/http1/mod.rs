@@ -33,6 +33,7 @@ use super::connection_guard::{ConnectionGuard, ConnectionSlot};
 use super::connection_handle::ConnectionHandle;
 use super::connections_per_client::ClientGuard;
 use super::server_state::ServerState;
+use super::tls::client_exclusion::ClientExclusion;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use application::{Http1Application, ReceivedRequest};
 use downstream_stream::DownstreamStream;
@@ -69,7 +70,7 @@ impl<A: Http1Application> Http1Server<A> {
         *stream.unparsed() = prefix;
         let mut watch = shutdown.clone();
         let leave = pin!(async { drop(watch.wait_for(|leave| *leave).await) });
-        let mut idle_timeout = IdleTimeout::new(leave);
+        let mut idle_timeout = IdleTimeout::new(leave, ClientExclusion::of(&stream.handle, &self.state));
         loop {
             if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.state).await {
                 return;
@@ -90,6 +91,10 @@ impl<A: Http1Application> Http1Server<A> {
                 Some(stream) => stream,
                 None => return,
             };
+            // No wait finds out about a client that sends each request before the last one has been answered.
+            if idle_timeout.is_client_excluded().await {
+                return;
+            }
         }
     }
 }

@@ -41,6 +41,7 @@ use super::http1::poll_on_wake::PollOnWake;
 use super::http1::request_head::Size;
 use super::http1::reusable_timer::ReusableTimer;
 use super::server_state::ServerState;
+use super::tls::client_exclusion::ClientExclusion;
 use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::telemetry::metrics::Http2Errors;
 use application::{ClientStream, Http2Application, Http2Request};
@@ -93,7 +94,7 @@ type OpenedStream = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// An event for the loop of a connection.
 enum Event {
-    /// The process leaves, or the proxy requests the end of the connection.
+    /// The process leaves, the proxy requests the end of the connection, or the client is excluded.
     Leave,
     /// The client has exceeded a limit of [`flood_limit`].
     Flood,
@@ -126,6 +127,7 @@ impl<A: Http2Application> Http2Server<A> {
             bodies: Vec::new(),
             swept_at: 0,
             streams: Streams::new(guard, &self.state.clock, handle.clone()),
+            exclusion: ClientExclusion::of(&handle, &self.state),
             handle,
             leave_woken: PollOnWake::default(),
             block: None,
@@ -180,6 +182,7 @@ struct Http2Connection<'s, A> {
     handle: ConnectionHandle,
     /// Whether the process may have begun to leave.
     leave_woken: PollOnWake,
+    exclusion: ClientExclusion,
     /// The number of the incomplete block of header fields, and the moment at which it began.
     block: Option<(u32, Timestamp)>,
     /// The moment of the GOAWAY, after which no more streams are accepted.
@@ -266,7 +269,9 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             self.count_rejected();
         }
         if self.left_at.is_none()
-            && (self.handle.is_to_be_closed() || self.leave_woken.poll(cx, |cx| leave.poll(cx)).is_ready())
+            && (self.handle.is_to_be_closed()
+                || self.leave_woken.poll(cx, |cx| leave.poll(cx)).is_ready()
+                || self.exclusion.poll(cx).is_ready())
         {
             return Poll::Ready(Event::Leave);
         }

@@ -3,6 +3,7 @@
 //! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
 //! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`, of which one client has a tenth.
 
+pub mod client_exclusion;
 mod encrypted_stream;
 
 use std::future::poll_fn;

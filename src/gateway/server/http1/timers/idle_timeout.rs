@@ -1,4 +1,5 @@
-//! Ends a connection between two requests: after `limits.idle_timeout`, or when the process leaves.
+//! Ends a connection between two requests: after `limits.idle_timeout`, when the process leaves, or when the certificates in
+//! force no longer admit its client.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,10 +11,11 @@ use super::poll_on_wake::PollOnWake;
 use super::reusable_timer::ReusableTimer;
 use crate::gateway::server::http1::downstream_stream::DownstreamStream;
 use crate::gateway::server::server_state::ServerState;
+use crate::gateway::server::tls::client_exclusion::ClientExclusion;
 use base::time::{Clock, Timestamp};
 
 /// Waits for the first byte of a head. Returns `false` if the connection must be closed: the client has closed it or has sent
-/// nothing for the idle timeout, or this process leaves.
+/// nothing for the idle timeout, this process leaves, or the client is excluded.
 ///
 /// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
 pub async fn wait_for_first_byte(
@@ -65,24 +67,34 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
-/// The two ends of a wait: the idle timeout and the end of the process. Both live as long as the connection, since every request
-/// polls them.
+/// The ends of a wait: the idle timeout, the end of the process, and the exclusion of the client. They live as long as the
+/// connection, since every request polls them.
 pub struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,
+    exclusion: ClientExclusion,
     timer: ReusableTimer,
 }
 
 impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
     /// Makes the timeout of one connection. `shutdown` ends when the process leaves.
-    pub fn new(shutdown: S) -> IdleTimeout<S> {
-        IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), timer: ReusableTimer::coarse() }
+    pub fn new(shutdown: S, exclusion: ClientExclusion) -> IdleTimeout<S> {
+        IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), exclusion, timer: ReusableTimer::coarse() }
     }
 
-    /// Ready once the process leaves, or at `deadline`. Must not be polled again after that.
+    /// Whether the certificates in force no longer admit the client.
+    pub async fn is_client_excluded(&mut self) -> bool {
+        poll_fn(|cx| Poll::Ready(self.exclusion.poll(cx).is_ready())).await
+    }
+
+    /// Ready once the process leaves or the client is excluded, or at `deadline`. Must not be polled again after that, except in
+    /// [`IdleTimeout::is_client_excluded`].
     pub fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         let shutdown = Pin::new(&mut self.shutdown);
         if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {
+            return Poll::Ready(());
+        }
+        if self.exclusion.poll(cx).is_ready() {
             return Poll::Ready(());
         }
         self.timer.poll(deadline, clock, cx)
@@ -104,7 +116,8 @@ mod tests {
 
     fn idle_timeout(watch: &ShutdownWatch) -> IdleTimeout<impl Future<Output = ()> + Unpin + Send + use<>> {
         let mut watch = watch.clone();
-        IdleTimeout::new(Box::pin(async move { drop(watch.wait_for(|leaves| *leaves).await) }))
+        let leave = Box::pin(async move { drop(watch.wait_for(|leaves| *leaves).await) });
+        IdleTimeout::new(leave, ClientExclusion::Unencrypted)
     }
 
     async fn settle() {

@@ -1,0 +1,58 @@
+//! Ends the connection of a client that the certificates in force no longer admit: their authorities or revocation lists have
+//! changed, or they require a certificate.
+//!
+//! Each change wakes every encrypted connection once. Between changes a request costs one look at a flag.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::watch;
+
+use crate::gateway::server::connection_handle::ConnectionHandle;
+use crate::gateway::server::http1::poll_on_wake::PollOnWake;
+use crate::gateway::server::server_state::ServerState;
+use base::tls::server::Session;
+
+/// Whether the client of one connection is excluded.
+#[expect(missing_debug_implementations, reason = "futures have none")]
+pub enum ClientExclusion {
+    /// Never: the connection is not encrypted.
+    Unencrypted,
+    Awaited {
+        excluded: Pin<Box<dyn Future<Output = ()> + Send>>,
+        woken: PollOnWake,
+    },
+    Excluded,
+}
+
+impl ClientExclusion {
+    pub fn of(handle: &ConnectionHandle, state: &ServerState) -> ClientExclusion {
+        let Some(session) = handle.tls() else { return ClientExclusion::Unencrypted };
+        let changes = state.certificates_changed.subscribe();
+        let excluded = exclusion(Arc::clone(session), handle.listener(), state.clone(), changes);
+        ClientExclusion::Awaited { excluded: Box::pin(excluded), woken: PollOnWake::default() }
+    }
+
+    /// Ready once the client is excluded, and from then on.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self {
+            ClientExclusion::Unencrypted => return Poll::Pending,
+            ClientExclusion::Awaited { excluded, woken } => ready!(woken.poll(cx, |cx| excluded.as_mut().poll(cx))),
+            ClientExclusion::Excluded => {}
+        }
+        *self = ClientExclusion::Excluded;
+        Poll::Ready(())
+    }
+}
+
+/// Returns once the certificates in force on a listener do not admit the client of a session.
+async fn exclusion(session: Arc<Session>, listener: usize, state: ServerState, mut changes: watch::Receiver<()>) {
+    // First without a change: there may have been one during the handshake.
+    while state.snapshot.load().admits_client(&session, listener, state.clock.wall()) {
+        if changes.changed().await.is_err() {
+            // Nothing changes any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
