@@ -105,8 +105,8 @@ fn http_threads(
     let logs = Arc::new(ForwardLogs::default());
     let forwarder = |thread| {
         let (gateway, write_backpressure) = (Arc::clone(gateway), write_backpressure.clone());
-        let pool = Arc::new(UpstreamPool::new(conf, gateway.clock.clone()));
-        let http2_pool = Arc::new(Http2Pool::new(gateway.clock.clone()));
+        let pool = UpstreamPool::new(conf, gateway.clock.clone(), limits);
+        let http2_pool = Http2Pool::new(gateway.clock.clone(), limits);
         let logs = Arc::clone(&logs);
         Arc::new(Forwarder { gateway, worker: Worker(thread), write_backpressure, logs, pool, http2_pool })
     };

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use pingora::protocols::Stream;
 use pingora::upstreams::peer::{ALPN, HttpPeer, Peer};
 
 use super::connect_error::{describe, upstream_error};
@@ -13,6 +12,7 @@ use super::exchange::{Exchange, FailedAttempt};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
 use super::http2_pool::Http2Stream;
+use super::upstream_pool::UpstreamStream;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::labels::UpstreamError;
@@ -47,7 +47,7 @@ enum NextConnection {
 /// A connection to the endpoint of an attempt, or a place on one that requests share.
 #[derive(Debug)]
 pub enum UpstreamConnection {
-    Http1(Stream),
+    Http1(UpstreamStream),
     Http2(Http2Stream),
 }
 

@@ -4,7 +4,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use pingora::protocols::Stream;
 use tokio::io::AsyncWrite;
 
 use super::chunked::{Coding, chunk};
@@ -14,6 +13,7 @@ use super::http1_response_head::{ResponseBody, ResponseHead};
 use super::relay_sides::{HasBody, UpstreamSide};
 use super::trailers::LAST_CHUNK;
 use super::transfer::{FIRST_READ, poll_fill};
+use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::body_part::BodyPart;
 use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::Chunks;
@@ -22,7 +22,7 @@ use crate::gateway::server::http1::request_head::Size;
 /// One request at an upstream of HTTP/1.1.
 #[derive(Debug)]
 pub struct Http1Upstream {
-    pub stream: Stream,
+    pub stream: UpstreamStream,
     out: Vec<u8>,
     written: usize,
     flushed: bool,
@@ -36,7 +36,7 @@ pub struct Http1Upstream {
 
 impl Http1Upstream {
     /// `head` is what is sent first.
-    pub fn new(stream: Stream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
+    pub fn new(stream: UpstreamStream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
         Http1Upstream {
             stream,
             out: head,
@@ -57,7 +57,7 @@ impl Http1Upstream {
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)) {
+            match ready!(Pin::new(&mut *self.stream).poll_write(cx, rest)) {
                 Ok(count @ 1..) => self.written += count,
                 Ok(0) => return Poll::Ready(Err("no more is taken".to_owned())),
                 Err(error) => return Poll::Ready(Err(error.to_string())),
@@ -115,7 +115,7 @@ impl UpstreamSide for Http1Upstream {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
         ready!(self.poll_write(cx))?;
         if !self.flushed {
-            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(|error| error.to_string())?;
+            ready!(Pin::new(&mut *self.stream).poll_flush(cx)).map_err(|error| error.to_string())?;
             self.flushed = true;
         }
         Poll::Ready(Ok(()))

@@ -17,6 +17,8 @@ use parking_lot::Mutex;
 use pingora::protocols::Stream;
 use pingora::upstreams::peer::PeerOptions;
 
+use super::upstream_pool::UpstreamStream;
+use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
 use base::time::{Clock, Micros, Timestamp, sleep, timeout};
 
 /// How often connections that are no longer used are looked for.
@@ -68,8 +70,12 @@ struct SharedConnection {
 pub struct Http2Stream(Arc<SharedConnection>);
 
 impl Http2Pool {
-    pub fn new(clock: Clock) -> Http2Pool {
-        Http2Pool { clock, shared: Mutex::default() }
+    /// Makes a pool, which closes its idle connections when files are short.
+    pub fn new(clock: Clock, limits: &ConnectionLimits) -> Arc<Http2Pool> {
+        let pool = Arc::new(Http2Pool { clock, shared: Mutex::default() });
+        let weak = Arc::downgrade(&pool);
+        limits.upstream_files.add_pool(move || weak.upgrade().is_some_and(|pool| pool.shared.lock().close_idle()));
+        pool
     }
 
     /// A place on a connection that takes one more request, if there is one.
@@ -88,7 +94,7 @@ impl Http2Pool {
     pub async fn begin(
         self: &Arc<Self>,
         key: u64,
-        stream: Stream,
+        stream: UpstreamStream,
         options: &PeerOptions,
         header_bytes: usize,
     ) -> Result<Http2Stream, h2::Error> {
@@ -111,6 +117,7 @@ impl Http2Pool {
         if let Some(window) = options.h2_connection_window_size {
             builder.initial_connection_window_size(window);
         }
+        let (stream, file) = stream.into_parts();
         let (requests, mut connection) = builder.handshake(stream).await?;
         let is_closed = Arc::new(AtomicBool::new(false));
         let idle = options.idle_timeout.map_or(Micros(u64::MAX / 2), Micros::from);
@@ -124,7 +131,7 @@ impl Http2Pool {
             clock: self.clock.clone(),
         });
         let pings = options.h2_ping_interval.zip(connection.ping_pong());
-        tokio::spawn(drive(connection, pings, is_closed));
+        tokio::spawn(drive(connection, pings, is_closed, file));
         let taken = Http2Stream::new(Arc::clone(&shared));
         self.keep(key, shared);
         Ok(taken)
@@ -153,6 +160,16 @@ impl Http2Pool {
                 return;
             }
         }
+    }
+}
+
+impl Shared {
+    /// Forgets a connection without a request. Its own task closes it. Returns `false` if all have requests.
+    fn close_idle(&mut self) -> bool {
+        self.connections.values_mut().any(|connections| {
+            let idle = connections.iter().position(|connection| connection.streams.load(Ordering::Relaxed) == 0);
+            idle.map(|index| connections.swap_remove(index)).is_some()
+        })
     }
 }
 
@@ -206,7 +223,12 @@ impl Drop for Http2Stream {
 }
 
 /// Reads and writes for the streams of a connection until it ends.
-async fn drive(connection: Connection<Stream, Bytes>, pings: Option<(Duration, PingPong)>, is_closed: Arc<AtomicBool>) {
+async fn drive(
+    connection: Connection<Stream, Bytes>,
+    pings: Option<(Duration, PingPong)>,
+    is_closed: Arc<AtomicBool>,
+    file: CountGuard,
+) {
     let unanswered = async {
         match pings {
             Some((interval, pings)) => ping(interval, pings).await,
@@ -223,6 +245,7 @@ async fn drive(connection: Connection<Stream, Bytes>, pings: Option<(Duration, P
         // The streams fail with the connection.
         () = unanswered => log::debug!("upstream does not answer a ping"),
     }
+    drop(file);
     is_closed.store(true, Ordering::Relaxed);
 }
 

@@ -6,7 +6,6 @@ use std::future::poll_fn;
 use bytes::BytesMut;
 use http::uri::Scheme;
 use http::{Method, Version};
-use pingora::protocols::Stream;
 
 use super::attempts::{Attempts, Connected, ConnectionUse, Repeatable, answered};
 use super::chunked::Coding;
@@ -23,6 +22,7 @@ use super::relay_sides::{ClientSide, HasBody, InterimHead, UpstreamSide};
 use super::request_head::{self, ReceivedHead};
 use super::response_head::{ClientFraming, FinalHead, Reuse};
 use super::transfer::Timeouts;
+use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
@@ -80,7 +80,7 @@ pub async fn over_http2<C: ClientSide>(
 /// One attempt at an upstream of HTTP/1.1. `None`: another one follows.
 pub async fn over_http1<C: ClientSide>(
     client: &mut C,
-    connected: Connected<Stream>,
+    connected: Connected<UpstreamStream>,
     request: RelayedRequest<'_>,
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,

@@ -13,6 +13,7 @@ use super::download::{Download, ResponseFraming};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::http1_response_head::ResponseHead;
 use super::upload::{Upload, UploadPhase, UploadState, WaitsFor};
+use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{ClientFault, poll_read_some};
 use crate::gateway::server::http1::request_head::Size;
@@ -35,7 +36,7 @@ pub struct Timeouts {
 #[derive(Debug)]
 pub struct Transfer<'t> {
     pub client: &'t mut Client,
-    pub upstream: Stream,
+    pub upstream: UpstreamStream,
     pub upload: Upload,
     pub download: Download,
     pub timeouts: Timeouts,
@@ -137,7 +138,7 @@ impl Transfer<'_> {
                 // A buffer that was filled was too small.
                 out.reserve_exact(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
                 let spare = out.capacity().min(most);
-                let read = ready!(poll_read_some(&mut self.upstream, &mut (&mut *out).limit(spare), cx));
+                let read = ready!(poll_read_some(&mut *self.upstream, &mut (&mut *out).limit(spare), cx));
                 if let Ok(read) = read {
                     *bytes += read;
                     *body = if read == 0 { *body } else { ResponseFraming::length(*left - read as u64) };

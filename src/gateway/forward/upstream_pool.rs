@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -18,6 +19,7 @@ use pingora::server::configuration::ServerConf;
 use pingora::upstreams::peer::HttpPeer;
 use tokio::task::coop::unconstrained;
 
+use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
 use crate::gateway::server::http1::exchange_io::poll_read_some;
 use base::time::{Clock, Micros, Timestamp, sleep};
 
@@ -27,9 +29,17 @@ const MOST: usize = 256;
 /// How often those that are no longer used are looked for.
 const SWEEP: Duration = Duration::from_millis(500);
 
+/// A connection to an upstream, whose file is counted until it is closed.
+#[derive(Debug)]
+pub struct UpstreamStream {
+    stream: Stream,
+    file: CountGuard,
+}
+
 /// The connections to upstreams of one thread.
 pub struct UpstreamPool {
     connector: TransportConnector,
+    limits: Arc<ConnectionLimits>,
     clock: Clock,
     idle: Mutex<Idle>,
 }
@@ -44,18 +54,42 @@ struct Idle {
 }
 
 struct IdleConnection {
-    stream: Stream,
+    stream: UpstreamStream,
     until: Timestamp,
 }
 
+impl UpstreamStream {
+    pub fn into_parts(self) -> (Stream, CountGuard) {
+        (self.stream, self.file)
+    }
+}
+
+impl Deref for UpstreamStream {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl DerefMut for UpstreamStream {
+    fn deref_mut(&mut self) -> &mut Stream {
+        &mut self.stream
+    }
+}
+
 impl UpstreamPool {
-    pub fn new(conf: &ServerConf, clock: Clock) -> UpstreamPool {
+    /// Makes a pool, which closes its idle connections when files are short.
+    pub fn new(conf: &ServerConf, clock: Clock, limits: &Arc<ConnectionLimits>) -> Arc<UpstreamPool> {
         let connector = TransportConnector::new(Some(ConnectorOptions::from_server_conf(conf)));
-        UpstreamPool { connector, clock, idle: Mutex::default() }
+        let pool = Arc::new(UpstreamPool { connector, limits: Arc::clone(limits), clock, idle: Mutex::default() });
+        let weak = Arc::downgrade(&pool);
+        limits.upstream_files.add_pool(move || weak.upgrade().is_some_and(|pool| pool.idle.lock().close_oldest()));
+        pool
     }
 
     /// A connection that is open as far as is known, if there is one.
-    pub fn take(&self, key: u64, now: Timestamp) -> Option<Stream> {
+    pub fn take(&self, key: u64, now: Timestamp) -> Option<UpstreamStream> {
         let mut idle = self.idle.lock();
         loop {
             let IdleConnection { mut stream, until } = idle.connections.get_mut(&key)?.pop()?;
@@ -78,12 +112,13 @@ impl UpstreamPool {
     ///
     /// # Errors
     /// It cannot be reached in time, or TLS cannot be negotiated.
-    pub async fn connect(&self, peer: &HttpPeer) -> pingora::Result<Stream> {
-        self.connector.new_stream(peer).await
+    pub async fn connect(&self, peer: &HttpPeer) -> pingora::Result<UpstreamStream> {
+        let file = self.limits.begin_upstream();
+        Ok(UpstreamStream { stream: self.connector.new_stream(peer).await?, file })
     }
 
     /// Keeps a connection on which all responses have ended, for this long.
-    pub fn put(self: &Arc<Self>, key: u64, mut stream: Stream, idle_timeout: Micros, now: Timestamp) {
+    pub fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
         // More than a response had to have may have arrived with it.
         if !is_unused(&mut stream) {
             return;
@@ -120,10 +155,11 @@ impl UpstreamPool {
 }
 
 impl Idle {
-    /// Closes the connection that would be closed first anyway, so that no upstream keeps those of others out.
-    fn close_oldest(&mut self) {
+    /// Closes the connection that would be closed first anyway, so that no upstream keeps those of others out. Returns `false` if
+    /// the pool is empty.
+    fn close_oldest(&mut self) -> bool {
         let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
-        let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return };
+        let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return false };
         if let Some(connections) = self.connections.get_mut(&key) {
             connections.remove(0);
             self.count -= 1;
@@ -131,6 +167,7 @@ impl Idle {
                 self.connections.remove(&key);
             }
         }
+        true
     }
 }
 
@@ -158,19 +195,22 @@ mod tests {
     use tokio::task::coop;
 
     use super::*;
+    use crate::gateway::runtime::fd_limit::FdBudget;
 
     const IDLE: Micros = Micros(1_000_000);
     const NOW: Timestamp = Timestamp(1_000_000);
 
     fn pool() -> Arc<UpstreamPool> {
-        Arc::new(UpstreamPool::new(&ServerConf::default(), Clock::manual(NOW)))
+        let limits = Arc::new(ConnectionLimits::new(FdBudget::here()));
+        UpstreamPool::new(&ServerConf::default(), Clock::manual(NOW), &limits)
     }
 
-    /// A connection, and the end of it that its server has.
-    async fn connection() -> (Stream, std::net::TcpStream) {
+    /// A connection of a pool, and the end of it that its server has.
+    async fn connection(pool: &UpstreamPool) -> (UpstreamStream, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Box::new(L4Stream::from(stream)), listener.accept().unwrap().0)
+        let stream = UpstreamStream { stream: Box::new(L4Stream::from(stream)), file: pool.limits.begin_upstream() };
+        (stream, listener.accept().unwrap().0)
     }
 
     /// The runtime looks at its sockets.
@@ -183,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_unread_bytes_is_used_by_nobody_at_the_end_of_a_turn_either() {
         let pool = pool();
-        let (stream, mut server) = connection().await;
+        let (stream, mut server) = connection(&pool).await;
         pool.put(1, stream, IDLE, NOW);
         server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
         settle().await;
@@ -196,7 +236,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_with_unread_bytes_is_not_kept() {
         let pool = pool();
-        let (stream, mut server) = connection().await;
+        let (stream, mut server) = connection(&pool).await;
         server.write_all(b"surplus").unwrap();
         settle().await;
         pool.put(1, stream, IDLE, NOW);
@@ -208,17 +248,21 @@ mod tests {
         let pool = pool();
         let mut servers = Vec::new();
         for number in 0..u64::try_from(MOST).unwrap() {
-            let (stream, server) = connection().await;
+            let (stream, server) = connection(&pool).await;
             pool.put(1, stream, IDLE, NOW.plus(Micros(number)));
             servers.push(server);
         }
-        let (stream, server) = connection().await;
+        let (stream, server) = connection(&pool).await;
         servers.push(server);
         pool.put(2, stream, IDLE, NOW.plus(IDLE));
         assert_eq!(pool.idle.lock().count, MOST);
+        assert_eq!(pool.limits.upstream_files.open(), MOST);
         assert!(pool.take(2, NOW).is_some());
+        pool.limits.upstream_files.close_idle(2);
+        assert_eq!((pool.idle.lock().count, pool.limits.upstream_files.open()), (MOST - 3, MOST - 3));
         pool.discard(1);
         assert!(pool.take(1, NOW).is_none());
+        assert_eq!(pool.limits.upstream_files.open(), 0);
         assert_eq!(pool.idle.lock().count, 0);
     }
 }

@@ -119,6 +119,13 @@ impl FdBudget {
         connections.saturating_add(others) <= self.files.saturating_add(self.rejections)
     }
 
+    /// How many of these open files are too many: connections of clients and of proxies that ask for decisions, `upstream`
+    /// connections to upstreams, and `others` that are not counted as open yet or are being rejected.
+    pub fn excess(self, open: OpenFiles, upstream: usize, others: usize) -> usize {
+        let open = open.proxying.saturating_add(open.deciding).saturating_add(upstream).saturating_add(others);
+        open.saturating_sub(self.files.saturating_add(self.rejections))
+    }
+
     /// The maximum number of streams with a connection to the upstream of their own, besides these open connections.
     pub fn streams(self, proxying: usize, deciding: usize) -> usize {
         self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
@@ -168,6 +175,8 @@ mod tests {
         assert!(budget.has_file_for_uncounted(open(54, 0, 0), 32, 36));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 0), 32, 37));
         assert!(!budget.has_file_for_uncounted(open(54, 0, 36), 32, 1));
+        // Of connections to upstreams those are open that no request uses.
+        assert_eq!((budget.excess(open(54, 0, 0), 122, 0), budget.excess(open(54, 0, 10), 122, 5)), (0, 15));
         // As many as are kept always, and more as long as there are files.
         assert!(budget.admits_proxy(100, open(72, 0, 36)) && !budget.admits_proxy(100, open(72, 0, 37)));
         assert!(budget.admits_proxy(100, open(22, 0, 100)) && !budget.admits_proxy(100, open(0, 0, 101)));

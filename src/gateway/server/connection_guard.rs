@@ -54,8 +54,8 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Counts one of something that is bounded, until it is dropped: a handshake, or an excess connection while it is answered. An
-/// excess connection does not count as open, so a client that connects too often keeps no other client out.
+/// Counts one of something, until it is dropped: a handshake, a connection to an upstream, or an excess connection while it is
+/// answered. An excess connection does not count as open, so a client that connects too often keeps no other client out.
 #[derive(Debug)]
 pub struct CountGuard(Arc<AtomicUsize>);
 
@@ -65,6 +65,12 @@ impl CountGuard {
         let before = count.fetch_add(1, Ordering::AcqRel);
         let guard = CountGuard(Arc::clone(count));
         (before < most).then_some(guard)
+    }
+
+    /// Counts one more of something that this count does not bound.
+    pub fn unbounded(count: &Arc<AtomicUsize>) -> CountGuard {
+        count.fetch_add(1, Ordering::AcqRel);
+        CountGuard(Arc::clone(count))
     }
 }
 

@@ -9,6 +9,7 @@ use metrics::Gauge;
 use super::connection_guard::ConnectionGuard;
 pub use super::connection_guard::CountGuard;
 use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
+use super::upstream_files::UpstreamFiles;
 use crate::gateway::runtime::fd_limit::{FdBudget, OpenFiles};
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::Clock;
@@ -33,6 +34,9 @@ pub struct ConnectionLimits {
     uncounted: AtomicUsize,
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
+    /// The open connections to upstreams. A client is admitted together with its connection to an upstream, so those that no
+    /// request uses are closed when files are short, and turn no client away.
+    pub upstream_files: UpstreamFiles,
     fd_budget: FdBudget,
     rejections: LogThrottle,
     client_rejections: LogThrottle,
@@ -106,6 +110,7 @@ impl ConnectionLimits {
             rejecting: Arc::default(),
             uncounted: AtomicUsize::new(0),
             handshakes: Arc::default(),
+            upstream_files: UpstreamFiles::default(),
             fd_budget,
             rejections: LogThrottle::default(),
             client_rejections: LogThrottle::default(),
@@ -129,6 +134,7 @@ impl ConnectionLimits {
     /// connections before the first of them is served. If no file would be left, it is not counted, and must be closed.
     pub fn admit(&self, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
+        self.make_room();
         let rejecting = self.rejecting.load(Ordering::Acquire);
         let is_admitted = self.fd_budget.has_file_for_uncounted(self.open_files(), rejecting, uncounted);
         if !is_admitted {
@@ -136,6 +142,22 @@ impl ConnectionLimits {
             self.log_rejection(ConnectionLimit::Connections, clock);
         }
         is_admitted
+    }
+
+    /// Counts a connection to an upstream that is about to be opened.
+    pub fn begin_upstream(&self) -> CountGuard {
+        let guard = self.upstream_files.count();
+        self.make_room();
+        guard
+    }
+
+    /// Closes connections to upstreams that no request uses, as far as more files are open than there may be.
+    fn make_room(&self) {
+        let others = self.rejecting.load(Ordering::Acquire) + self.uncounted.load(Ordering::Acquire);
+        let excess = self.fd_budget.excess(self.open_files(), self.upstream_files.open(), others);
+        if excess > 0 {
+            self.upstream_files.close_idle(excess);
+        }
     }
 
     /// No longer counts one connection as accepted only: it is counted as open next.

@@ -25,4 +25,5 @@ pub mod request_client;
 pub mod server_state;
 mod socket_file;
 pub mod tls;
+pub mod upstream_files;
 pub mod websocket;

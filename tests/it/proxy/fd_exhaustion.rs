@@ -1,7 +1,9 @@
 //! Files run out and become free again: nothing spins or ends, and clients that connect then are served.
 
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::Barrier;
 use std::time::Duration;
 
 use crate::support::{Gateway, Lateness, Upstream, eventually, now, wait_for_nothing};
@@ -41,6 +43,41 @@ fn the_open_file_limit_bounds_the_connections() {
     assert!(closed.elapsed() < Duration::from_secs(2) + late.of_a_request(), "{:?}", closed.elapsed());
     let errors = gateway.errors();
     assert!(!errors.contains("Too many open files") && !errors.contains("panicked"), "{errors}");
+}
+
+#[test]
+fn idle_connections_to_upstreams_are_closed_before_files_run_out() {
+    const CLIENTS: usize = 70;
+    let upstreams: Vec<Upstream> = (0..3)
+        .map(|_| {
+            // All requests are under way at once, so each has a connection to the upstream.
+            let all = Barrier::new(CLIENTS);
+            Upstream::answering(move |_, stream| {
+                all.wait();
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            })
+        })
+        .collect();
+    let named = |number: usize| format!("u{number}: {{endpoints: [\"http://{}\"]}}", upstreams[number].address);
+    let route = |number: usize| format!("{{name: r{number}, match: {{path: /{number}}}, upstream: u{number}}}");
+    let [named, routes] =
+        [(0..3).map(named).collect::<Vec<_>>(), (0..3).map(route).collect()].map(|all| all.join(", "));
+    let config = format!(
+        "upstreams: {{{named}}}\nroutes: [{routes}]\nupstream_timeouts: {{idle: 60s}}\nlimits: {{connections: 1000}}"
+    );
+    let gateway = Gateway::before(&upstreams[0]).with(&config).shell("ulimit -n 256").start();
+    for number in 0..3 {
+        let mut clients: Vec<_> = (0..CLIENTS).map(|_| gateway.client()).collect();
+        clients.iter_mut().for_each(|client| client.write(&format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n")));
+        for client in &mut clients {
+            let response = client.response("GET").unwrap_or_else(|error| panic!("{error}: {}", gateway.errors()));
+            assert_eq!(response.status, 200, "upstream {number}: {}", gateway.errors());
+        }
+        drop(clients);
+        gateway.expect("tollgate_http_connections", &[], 0.0);
+    }
+    let errors = gateway.errors();
+    assert!(!errors.contains("Too many open files") && !errors.contains("turned away"), "{errors}");
 }
 
 #[test]
