@@ -15,7 +15,7 @@ const SERVICES: [(Door, &str, &str); 2] = [
 /// The health check of gRPC, which every listener with such a service answers.
 const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
 
-/// The subject of a call.
+/// What a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallTarget {
     Http,
@@ -39,7 +39,7 @@ impl CallTarget {
         if settings.doors.contains(&Door::Http) { CallTarget::Http } else { CallTarget::NotFound }
     }
 
-    /// Whether it is a call of gRPC.
+    /// Whether it is a gRPC call.
     pub fn is_grpc(self) -> bool {
         !matches!(self, CallTarget::Http | CallTarget::NotFound)
     }
@@ -49,8 +49,8 @@ impl CallTarget {
         matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
     }
 
-    /// The door under which the call is recorded: for one that asks for no decision, that of its service or the listener's
-    /// first.
+    /// The door under which the call is recorded. A call that asks for no decision is recorded under the door of its service,
+    /// or the first door of the listener.
     pub fn door(self, path: &str, settings: &Decide) -> Door {
         let named = match self {
             CallTarget::Http => return Door::Http,
@@ -77,7 +77,7 @@ impl CallTarget {
     }
 }
 
-/// The door whose service of gRPC has this name.
+/// The door whose gRPC service has this name.
 pub fn of_service(name: &str) -> Option<Door> {
     SERVICES.iter().find(|(_, service, _)| *service == name).map(|(door, ..)| *door)
 }

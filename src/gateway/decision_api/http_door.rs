@@ -21,7 +21,7 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::SchemeSource;
 
-/// Whether the path is that of a call at this door.
+/// Whether a call with this path is one of this door.
 pub fn is_path(path: &str) -> bool {
     path.strip_prefix(DECIDE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

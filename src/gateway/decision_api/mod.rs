@@ -25,11 +25,11 @@ use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
 use request::door::Door;
 use stores::Worker;
 
-/// The decision API on one thread.
+/// The decision API, on one thread.
 #[derive(Clone, Debug)]
 pub struct DecisionApi {
     pub gateway: Arc<GatewayState>,
-    /// The thread's index.
+    /// The index of the thread.
     pub worker: Worker,
     pub shared: Arc<SharedParts>,
 }
@@ -45,7 +45,7 @@ pub struct SharedParts {
 }
 
 impl SharedParts {
-    /// Makes the counters of all doors, which exist from now on.
+    /// Makes the counters of all doors. Their series exist from now on.
     pub fn new(registry: &Registry) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),

@@ -16,7 +16,7 @@ use identity::client_ip::ends_with_address;
 use request::scheme;
 use request::scheme::Scheme;
 
-/// The path of a call. Paths below it contain the request's path, if the listener reads it from there.
+/// The path of a call. Paths below it contain the path of the original request, if the listener reads it from there.
 pub const DECIDE: &str = "/decide";
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -31,7 +31,7 @@ const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 const DESCRIPTIONS: [HeaderName; 6] =
     [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
 
-/// The request about which a call asks.
+/// The original request, about which a call asks.
 #[derive(Debug)]
 pub struct DescribedRequest {
     pub head: Parts,
@@ -79,7 +79,7 @@ pub fn read(call: &Parts, from: OriginalRequest, config: &Config) -> Result<Desc
     description.request(call.headers.clone(), config).map_err(CallError::Refused)
 }
 
-/// The request with these parts and fields.
+/// Makes a request with these parts and fields.
 ///
 /// # Errors
 /// Returns the refusal of a request that violates HTTP.

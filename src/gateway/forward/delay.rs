@@ -15,7 +15,7 @@ use stores::Caller;
 /// How often the socket of a client whose request waits is asked whether it is still there.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// Delays a request until its moment has come.
+/// Delays a request in the queue of a leaky bucket.
 ///
 /// # Errors
 /// If its client has left meanwhile, or the process waits for it no longer. Its place is spent.

@@ -10,7 +10,7 @@ use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::{BodyFraming, Chunks, PartKind};
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// The way of the response.
+/// A response on its way from the upstream to the client.
 #[derive(Debug)]
 pub struct Download {
     pub input: BytesMut,
@@ -21,7 +21,7 @@ pub struct Download {
     coding: Coding,
     trailers: Vec<u8>,
     pub flushed: bool,
-    /// Of the body, without its coding.
+    /// The number of bytes of the body, without its coding.
     pub bytes: usize,
 }
 
@@ -51,27 +51,27 @@ impl Default for Download {
 }
 
 impl Download {
-    /// A head has been handled, and what follows is this.
+    /// Notes that the head has been handled, and what follows it.
     pub fn expect_body(&mut self, body: ResponseFraming, coding: Coding) {
         (self.body, self.coding) = (body, coding);
     }
 
-    /// The trailers of a response that has ended.
+    /// Removes and returns the trailers of a response that has ended.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.trailers)
     }
 
-    /// A head has been handled, and another one follows.
+    /// Notes that an interim head has been handled, after which another one follows.
     pub fn expect_head(&mut self) {
         self.parser = ResponseHeadParser::default();
     }
 
-    /// Whether the response has ended, and nothing behind it has arrived.
+    /// Whether the response has ended, and nothing has arrived after it.
     pub fn is_clean(&self) -> bool {
         self.body == ResponseFraming::Nothing && self.input.is_empty()
     }
 
-    /// Moves what has been read of the body to what is to be written.
+    /// Decodes what has been read of the body, and encodes it for the client.
     ///
     /// # Errors
     /// If it is invalid.
@@ -117,7 +117,7 @@ impl Download {
         Ok(())
     }
 
-    /// Ends the body for the client, if it has ended.
+    /// Writes the end of the body for the client, if the body has ended.
     pub fn end_if_done(&mut self) {
         if self.body == ResponseFraming::Nothing && self.coding == Coding::Chunked {
             trailers::end_response(&self.trailers, &mut self.out);

@@ -34,55 +34,55 @@ use request::scheme::{Scheme, SchemeSource};
 use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Forwarding, Rewrite};
 use rules::route::overrides::Overrides;
 
-/// What is known and reported of one request.
+/// One request and its response: what is known of them, and what is reported at the end.
 pub struct Exchange<'f> {
     pub forwarder: &'f Forwarder,
     pub head: Parts,
     pub started: Timestamp,
     pub request_id: HeaderValue,
     pub peer: IpAddr,
-    /// Whether what the peer says of the client is believed.
+    /// Whether the peer is trusted, so that its fields about the client are used.
     pub trusted_peer: bool,
     pub connection: ConnectionHandle,
-    /// Where the request goes, once that has been decided.
+    /// The destination of the request; `None` before it is decided.
     pub destination: Option<Arc<Destination>>,
-    /// For the response.
+    /// The rate-limit fields for the response.
     pub rate_limits: Option<Box<RateLimitFields>>,
     pub own_responses: Option<Box<OwnResponses>>,
     pub field_changes: Option<Box<FieldChanges>>,
-    /// What its endpoint is chosen by, if the upstream does so.
+    /// The value by which the endpoint is selected, if the upstream selects by a value.
     pub balance_key: Option<BalanceKey>,
-    /// Counts the connection to its upstream, if the client's does not.
+    /// Counts the connection to the upstream, if it is not counted with the client's.
     pub upstream_connection: Option<CountGuard>,
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
     pub report: Report,
 }
 
-/// An endpoint at which the request has failed, before it was sent to another one.
+/// An endpoint at which the request has failed before it was sent to another one.
 #[derive(Debug)]
 pub struct FailedAttempt {
     pub endpoint: EndpointAddress,
     pub error: UpstreamError,
-    /// Since the head had been received.
+    /// The time from receiving the head to the failure.
     pub failed_after: Micros,
 }
 
-/// How the request went.
+/// The values of a request and its response that are reported.
 #[derive(Debug)]
 pub struct Report {
-    /// Of the response that was begun.
+    /// The status code of the response, once that has begun.
     pub code: Option<u16>,
     pub origin: Origin,
-    /// Whether its route has answered it, in place of an upstream.
+    /// Whether the route has answered the request instead of an upstream.
     pub answered: bool,
-    /// Whether it has been let through to its upstream.
+    /// Whether the request was let pass to its upstream.
     pub passed: bool,
-    /// The endpoint that the request was sent to last.
+    /// The last attempt, with the endpoint to which the request was sent.
     pub attempt: Option<Attempt>,
-    /// Where it has failed before.
+    /// The attempts before, which failed.
     pub failed: Vec<FailedAttempt>,
-    /// When it was sent to the upstream; `None` if it never was.
+    /// The time at which the request was sent to the upstream; `None` if it was not.
     pub forwarded: Option<Timestamp>,
     pub fault: Option<Fault>,
     pub request_bytes: usize,
@@ -111,7 +111,7 @@ impl Exchange<'_> {
         self.connection.scheme()
     }
 
-    /// From what the scheme of the request is known.
+    /// The source from which the scheme of the request is known.
     pub fn scheme_source(&self) -> SchemeSource {
         let scheme = self.scheme();
         if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
@@ -128,7 +128,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The operator's own text for a response of this status.
+    /// The operator's error page for a response with this status.
     pub fn page(&self, status: u16) -> Option<&ErrorPage> {
         let tls = self.connection.tls().map(|tls| tls.identity());
         self.own_responses.as_ref()?.page(&self.head, tls, self.destination.as_deref(), status)
@@ -142,17 +142,17 @@ impl Exchange<'_> {
         self.destination.as_ref()?.forwarding.as_deref()
     }
 
-    /// What its route gives the upstream in place of what was sent.
+    /// The host and path that the route sets for the upstream.
     pub fn rewrite(&self) -> Option<&Rewrite> {
         Some(&self.forwarding()?.rewrite)
     }
 
-    /// What its route says in place of the settings of its upstream.
+    /// The settings of the route that replace those of the upstream.
     pub fn overrides(&self) -> Option<&Overrides> {
         Some(&self.forwarding()?.overrides)
     }
 
-    /// The certificate of the client, if its route forwards that.
+    /// The certificate of the client, if the route forwards it.
     pub fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
         match self.forwarding()?.client_certificate {
             ForwardedCertificate::No => None,
@@ -160,7 +160,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// How long the request may take as a whole.
+    /// The longest duration of the whole request.
     pub fn total_timeout(&self) -> Option<Micros> {
         match self.overrides().and_then(|overrides| overrides.timeouts.total) {
             Some(own) => own.micros(),

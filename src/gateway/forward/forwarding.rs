@@ -36,15 +36,15 @@ const MOST_INTERIM: u8 = 32;
 /// Fields of a response head: an upstream may set many cookies.
 const MOST_FIELDS: usize = 256;
 
-/// What becomes of the client's connection after the response.
+/// The end of an exchange: whether the client's connection is kept, or a fault.
 pub type Ended = Result<Reuse, Fault>;
 
-/// What bounds a request and its response, as the configuration said when the request arrived.
+/// The bounds on a request and its response, from the configuration under which the request arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How long the body of the request may be, if its route bounds that.
+    /// The longest body of the request, if the route bounds it.
     pub body: Option<u64>,
-    /// Of the head of the response, in bytes.
+    /// The largest head of the response, in bytes.
     pub header_bytes: usize,
 }
 
@@ -58,7 +58,8 @@ struct Begun {
     persistence: Persistence,
 }
 
-/// Sends the request and its response. After an error the response may have been begun: then `exchange` has its code.
+/// Sends the request to the upstream, and the response to the client. After an error the response may have begun: then
+/// `exchange` has its code.
 pub async fn forward(
     client: &mut Client,
     exchange: &mut Exchange<'_>,
@@ -160,7 +161,7 @@ pub async fn forward(
     }
 }
 
-/// The same for a client of HTTP/2.
+/// Forwards the request of an HTTP/2 client, as [`forward`] does for HTTP/1.
 pub async fn forward_http2(
     client: &mut Http2Client,
     exchange: &mut Exchange<'_>,

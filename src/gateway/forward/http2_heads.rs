@@ -18,7 +18,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 /// The line that ends here is not part of any head: what is edited begins behind it.
 const FIRST_LINE: &[u8] = b"\r\n";
 
-/// The head of a request for an upstream of HTTP/2.
+/// The head of a request for an HTTP/2 upstream.
 ///
 /// # Errors
 /// If it has no form there.
@@ -53,7 +53,7 @@ fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) -> Option<()> {
     fields.try_append(name, value).ok().map(drop)
 }
 
-/// The head of a response of an upstream of HTTP/2, with its bytes in the form of HTTP/1.1.
+/// Checks the head of a response of an HTTP/2 upstream, and converts it to the bytes of HTTP/1.1.
 ///
 /// # Errors
 /// If it does not say in exactly one way where the response ends, or is too large.
@@ -96,7 +96,7 @@ fn put_line(out: &mut impl BufMut, name: &HeaderName, value: &HeaderValue) {
     }
 }
 
-/// The head of a request of HTTP/2, which has been checked, in the form of HTTP/1.1.
+/// Converts a checked head of an HTTP/2 request to the bytes of HTTP/1.1.
 pub fn request_bytes(head: &http::request::Parts) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(512);
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -117,7 +117,7 @@ fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
     }
 }
 
-/// The head of a response for a client of HTTP/2. `None` if a field has no form there.
+/// The head of a response for an HTTP/2 client. `None` if a field cannot be expressed there.
 pub fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = StatusCode::from_u16(status).ok()?;

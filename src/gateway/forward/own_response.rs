@@ -74,7 +74,7 @@ pub async fn write<C: RequestClient>(
     written.reuse
 }
 
-/// Whether the client can read chunks, and interim responses.
+/// Whether the client understands chunks and interim responses.
 pub fn is_http11(exchange: &Exchange<'_>) -> bool {
     exchange.head.version == Version::HTTP_11
 }

@@ -16,14 +16,14 @@ use request::request::address_text;
 use rules::route::forwarding::Rewrite;
 use rules::route::header_changes::ResolvedChanges;
 
-/// The head of a request as it came.
+/// The head of a request as it was received.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedHead<'h> {
     pub bytes: &'h [u8],
     pub body: Body,
 }
 
-/// The protocol in which a message is sent on.
+/// The protocol in which a message is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
     Http1,
@@ -61,7 +61,7 @@ pub fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut V
     Ok(())
 }
 
-/// The fields of the head, with the gateway's own.
+/// The fields of the head for the upstream, with those that the gateway adds.
 pub fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();

@@ -14,7 +14,7 @@ use crate::gateway::response::response_fields::ResponseFields;
 use crate::gateway::server::http1::response_head::{connection, status_line};
 pub use crate::gateway::server::request_client::Reuse;
 
-/// How the body is written for the client.
+/// The way in which the body is delimited for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientFraming {
     /// As the head says.
@@ -35,19 +35,19 @@ pub enum ClientFraming {
 pub struct FinalHead<'h> {
     pub bytes: &'h [u8],
     pub status: u16,
-    /// With the space before it.
+    /// The reason phrase, with the space before it.
     pub reason: &'h [u8],
     pub framing: ClientFraming,
     pub reuse: Reuse,
 }
 
-/// Writes the head of a final response, or that which accepts an upgrade.
+/// Writes the head of a final response, or of the one that accepts an upgrade.
 pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
     status_line(head.status, head.reason, out);
     edited(head, exchange, Wire::Http1).write(out);
 }
 
-/// The fields of a final response, with the gateway's own.
+/// The fields of a final response, with those that the gateway adds.
 pub fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();

@@ -12,11 +12,11 @@ use request::attribute::is_alias;
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
 
-/// The chunk that ends a body.
+/// The chunk that ends a body, without trailers and the empty line.
 pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
-/// Ends a request. `trailers` are lines of fields, each with its line end, and the empty line after them; `of_route` are the fields
-/// that the route sets or removes.
+/// Writes the end of a request. `trailers` are lines of fields, each with its line end, and the empty line after them;
+/// `of_route` are the fields that the route sets or removes.
 pub fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) {
     let is_of_route = |name: &str| {
         let name = HeaderName::from_bytes(name.as_bytes());
@@ -30,23 +30,23 @@ pub fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) 
     });
 }
 
-/// The fields of the request that its route sets or removes.
+/// The names of the request's fields that its route sets or removes.
 pub fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
     let changes = exchange.field_changes.as_deref();
     changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
 }
 
-/// Ends a response.
+/// Writes the end of a response.
 pub fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
     end(trailers, out, |_| false);
 }
 
-/// The trailers of a request that may pass, as lines.
+/// The trailers of a request that may be forwarded, as lines.
 pub fn request_lines(trailers: TrailerLines, exchange: &Exchange<'_>) -> TrailerLines {
     lines(trailers, |trailers, out| end_request(trailers, &changed_fields(exchange), out))
 }
 
-/// The trailers of a response that may pass, as lines.
+/// The trailers of a response that may be forwarded, as lines.
 pub fn response_lines(trailers: TrailerLines) -> TrailerLines {
     lines(trailers, end_response)
 }

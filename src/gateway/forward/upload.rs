@@ -18,7 +18,7 @@ use crate::gateway::server::http1::exchange_io::BodyRead;
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;
 
-/// The way of the request.
+/// A request on its way from the client to the upstream.
 #[derive(Debug)]
 pub struct Upload {
     out: Vec<u8>,
@@ -31,17 +31,17 @@ pub struct Upload {
     /// Fields that the route sets or removes, and so no trailer may have.
     of_route: Vec<HeaderName>,
     pub phase: UploadPhase,
-    /// Whether the upstream has been sent a byte of the request.
+    /// Whether any byte of the request has been sent to the upstream.
     pub has_begun: bool,
-    /// How much of the body may still come, if its route bounds that.
+    /// The number of bytes that may still follow in the body, if the route bounds it.
     pub body_left: Option<u64>,
     pub waits_for: WaitsFor,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// Of the body, without its coding.
+    /// The number of bytes of the body, without its coding.
     pub bytes: usize,
 }
 
-/// What is left to do.
+/// What is left to do for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadState {
     Body,
@@ -62,7 +62,7 @@ pub enum UploadPhase {
     Answered,
 }
 
-/// Who has to do something before the upload can go on.
+/// The side that must act before the upload can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitsFor {
     Nothing,
@@ -71,7 +71,7 @@ pub enum WaitsFor {
 }
 
 impl Upload {
-    /// `head` is what is sent first.
+    /// Makes an upload; `head` is sent first.
     pub fn new(
         head: Vec<u8>,
         coding: Coding,
@@ -102,18 +102,18 @@ impl Upload {
         matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
     }
 
-    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
+    /// Whether the same request can be sent again: nothing of its body or its trailers has been used up.
     pub fn repeatable(&self) -> Repeatable {
         if self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
     }
 
-    /// The head of the response has been passed on.
+    /// Notes that the head of the response has been sent to the client.
     pub fn note_answered(&mut self) {
         self.phase = UploadPhase::Answered;
         self.deadline = None;
     }
 
-    /// Everything that the client sends from now on belongs to the upstream.
+    /// Makes everything that the client sends from now on go to the upstream.
     pub fn open_tunnel(&mut self) {
         self.state = UploadState::Body;
         self.coding = Coding::Plain;
@@ -144,7 +144,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Sends what there is of the request.
+    /// Sends the part of the request that is ready.
     ///
     /// # Errors
     /// If the client does not send the rest, or the upstream takes nothing for too long. A connection that breaks is no error: the

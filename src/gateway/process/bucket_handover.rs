@@ -18,8 +18,8 @@ use stores::memory::bucket_stream::InvalidBuckets;
 /// The longest time for a listening socket to stop. One that has no file descriptors left pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
-/// Receives the buckets of the previous process, or reads them from the file if that sends none, and accepts connections from
-/// then on. Returns the handle of the previous process, which waits for [`report_ready`].
+/// Receives the buckets of the previous process, or reads them from the file if that process sends none. Connections are
+/// accepted from then on. Returns the handle of the previous process, which waits for [`report_ready`].
 pub async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
@@ -101,8 +101,8 @@ fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource)
     }
 }
 
-/// Sends the buckets to the next process, and returns their number when that process is ready; `None` if they are not in this
-/// process, or the next one cannot read them. This process accepts no connections from then on.
+/// Sends the buckets to the next process, and returns their number when that process is ready; `None` if this process has no
+/// buckets in memory, or the next one cannot read them. This process accepts no connections from then on.
 ///
 /// # Errors
 /// When the next process has ended, or takes too long. The caller must then end it, and call [`resume`].
@@ -155,7 +155,7 @@ fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Op
     Ok(Some(buckets))
 }
 
-/// Undoes [`send`] after it has failed. The next process must have ended: it may have claimed the file.
+/// Undoes [`send`] after it has failed. The next process must have ended, because it may have locked the file of buckets.
 pub fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
     if let Some(saver) = saver {
         saver.take_back();

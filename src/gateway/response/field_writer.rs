@@ -2,8 +2,8 @@
 
 use http::HeaderValue;
 
-/// The place to which fields are written. Names are from our sources, and values were checked when they were made: neither has a
-/// line end.
+/// A response to which fields are added. Names come from our sources, and values were checked when they were made: neither
+/// contains a line end.
 pub trait FieldWriter {
     fn field(&mut self, name: &'static str, value: &HeaderValue);
 

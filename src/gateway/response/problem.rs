@@ -18,18 +18,18 @@ use decision::reason::Reason;
 use decision::refusal::{ProblemType, Refusal};
 use request::grpc_timeout::is_grpc;
 
-/// A response of the gateway itself.
+/// A response that the gateway makes itself: a problem document or an error page.
 #[derive(Clone, Copy, Debug)]
 pub struct ProblemResponse<'a> {
     pub cause: Cause<'a>,
     pub fields: Option<&'a RateLimitFields>,
-    /// `None`: the body is a problem document.
+    /// The error page. `None`: the body is a problem document.
     pub page: Option<&'a ErrorPage>,
     pub cors: Option<&'a CorsAnswer>,
     pub recipient: Recipient,
 }
 
-/// The reader of a response.
+/// The client or proxy that gets a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recipient {
     /// The client of the request.
@@ -40,13 +40,13 @@ pub enum Recipient {
 }
 
 impl Recipient {
-    /// The reader of the responses that the listener with this index sends before the request is known.
+    /// The recipient of the responses that the listener with this index sends before the request is known.
     pub fn at(config: &Config, listener: usize) -> Recipient {
         config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
     }
 }
 
-/// The reason why the gateway responds itself.
+/// The reason why the gateway makes the response itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Cause<'a> {
     Refusal(&'a Refusal),
@@ -55,7 +55,7 @@ pub enum Cause<'a> {
 }
 
 impl<'a> ProblemResponse<'a> {
-    /// A problem document for a client that is no page of another origin.
+    /// A problem document for a client other than a page of another origin.
     pub fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
         ProblemResponse { cause, fields, page: None, cors: None, recipient: Recipient::Client }
     }
@@ -83,7 +83,7 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// `None` for a fault.
+    /// The reason of a refusal; `None` for a fault.
     pub fn reason(&self) -> Option<Reason> {
         match self.cause {
             Cause::Refusal(refusal) => Some(refusal.reason),

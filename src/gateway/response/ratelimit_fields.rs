@@ -18,7 +18,7 @@ use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::CompiledLimit;
 
-/// The text of one limit in the fields, rendered once per load.
+/// The text of one limit in the rate-limit fields, made once per load of the configuration.
 #[derive(Debug)]
 pub struct ExposedLimit {
     /// `"free"`.
@@ -69,8 +69,8 @@ pub struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// The fields for a plan; `settlement` is `None` if the store was not asked, and so no level is known. `now` is the
-    /// time of the decision, on the clock that made it.
+    /// Makes the fields for a plan. `settlement` is `None` if the store was not asked, so that no level is known. `now` is the
+    /// time of the decision, on the clock that was used for it.
     pub fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
@@ -102,13 +102,13 @@ impl RateLimitFields {
         fields
     }
 
-    /// The fields for a response of the gateway itself.
+    /// The fields for a response that the gateway makes itself.
     pub fn unmerged(&self) -> MergedRateLimitFields<'_> {
         MergedRateLimitFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
     }
 
-    /// The fields for a response of the upstream. What the upstream says of its own limits is never dropped or loosened: our
-    /// lists are appended to its lists, and of two triples the stricter stays.
+    /// The fields for a response of the upstream. What the upstream says about its own limits is never removed or loosened: our
+    /// lists are appended to its lists, and of two triples the stricter one is kept.
     pub fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
@@ -116,7 +116,7 @@ impl RateLimitFields {
     }
 }
 
-/// The fields of one response, without the triples that the upstream has stricter ones of.
+/// The rate-limit fields of one response, without those for which the upstream has stricter ones.
 #[derive(Debug)]
 pub struct MergedRateLimitFields<'a> {
     fields: &'a RateLimitFields,

@@ -7,24 +7,24 @@ use super::field_writer::FieldWriter;
 use super::ratelimit_fields::MergedRateLimitFields;
 use decision::reason::Reason;
 
-/// The fields of one response.
+/// The fields that the gateway adds to one response.
 #[derive(Debug)]
 pub struct ResponseFields<'a> {
     pub request_id: &'a HeaderValue,
-    /// For a response of the gateway itself.
+    /// The fields of a response that the gateway makes itself; `None` for another response.
     pub problem: Option<ProblemFields>,
     pub rate_limits: Option<MergedRateLimitFields<'a>>,
-    /// `None` in a file without `cors`.
+    /// The CORS fields; `None` in a file without `cors`.
     pub cors: Option<CorsFields<'a>>,
 }
 
-/// The values in the fields of a response of the gateway itself.
+/// The values in the fields of a response that the gateway makes itself.
 #[derive(Clone, Copy, Debug)]
 pub struct ProblemFields {
     pub status: u16,
-    /// `None` for a fault.
+    /// The reason of a refusal; `None` for a fault.
     pub reason: Option<Reason>,
-    /// In seconds.
+    /// The value of `Retry-After`, in seconds.
     pub retry_after: Option<u64>,
 }
 

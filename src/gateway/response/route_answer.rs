@@ -12,12 +12,12 @@ use decision::cors::CorsAnswer;
 use rules::route::header_changes::ResolvedChanges;
 use rules::route::target::Respond;
 
-/// The fields that every answer gets, whatever its route.
+/// The fields of every answer, whatever its route.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerFields<'a> {
     pub request_id: &'a HeaderValue,
     pub rate_limits: Option<&'a RateLimitFields>,
-    /// The changes of its route to the fields.
+    /// The changes to the fields that the route makes.
     pub changes: Option<&'a ResolvedChanges>,
     pub cors: Option<&'a CorsAnswer>,
 }

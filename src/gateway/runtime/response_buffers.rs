@@ -30,7 +30,7 @@ pub struct ResponseBuffers {
     clock: Clock,
 }
 
-/// The metrics of the held bytes.
+/// The metrics of bytes that are held for clients.
 pub struct BufferMetrics {
     pub bytes: Gauge,
     pub limit: Gauge,
@@ -52,11 +52,11 @@ struct UnreadResponse {
     _give_up: oneshot::Sender<()>,
 }
 
-/// The bytes that are held for one client.
+/// The number of bytes that are held for one client.
 #[derive(Clone, Debug, Default)]
 pub struct HeldForClient(Arc<AtomicUsize>);
 
-/// Counts one response until it is dropped.
+/// Counts the bytes of one response that its client does not read, until it is dropped.
 #[derive(Debug)]
 pub struct HeldResponse {
     buffers: Arc<ResponseBuffers>,
@@ -66,7 +66,7 @@ pub struct HeldResponse {
 }
 
 impl ResponseBuffers {
-    /// Has no limit until one is set.
+    /// Makes the count, without a limit.
     pub fn new(metrics: BufferMetrics, clock: Clock) -> ResponseBuffers {
         ResponseBuffers {
             limit: AtomicUsize::new(usize::MAX),
@@ -78,7 +78,7 @@ impl ResponseBuffers {
         }
     }
 
-    /// Sets the limit, and aborts responses beyond it.
+    /// Sets the limit, and aborts responses that exceed it.
     pub fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
         self.metrics.limit.set(as_gauge(bytes));

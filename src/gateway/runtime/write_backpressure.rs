@@ -22,7 +22,7 @@ const THRESHOLD: usize = 64;
 /// small window.
 const SHARE: usize = 8;
 
-/// The number of stalled responses, on all threads, and that of one connection.
+/// Counts the stalled responses of one connection and of all threads: those that their clients do not read.
 #[derive(Clone, Debug, Default)]
 pub struct WriteBackpressure {
     all: Arc<AtomicUsize>,
@@ -57,21 +57,21 @@ impl WriteBackpressure {
         WriteBackpressure { buffers: Some(buffers), ..WriteBackpressure::default() }
     }
 
-    /// Returns the back-pressure for the responses of a connection of this client, if one is known.
+    /// Returns the back-pressure for the responses of a connection of this client, if the client is known.
     #[must_use]
     pub fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         WriteBackpressure { client: client.cloned(), ..self.clone() }
     }
 
-    /// Returns the back-pressure for the responses of one HTTP/2 connection. Without a known client, the connection counts as
-    /// one.
+    /// Returns the back-pressure for the responses of one HTTP/2 connection. If the client is not known, the connection counts
+    /// as a client.
     #[must_use]
     pub fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         let client = client.cloned().unwrap_or_default();
         WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
     }
 
-    /// Whether so many responses are stalled that little may be read ahead of each.
+    /// Whether so many responses are stalled that little of each may be read from the upstream in advance.
     pub fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
         self.all.load(Ordering::Relaxed) >= THRESHOLD
@@ -79,8 +79,8 @@ impl WriteBackpressure {
             || self.buffers.as_ref().is_some_and(|buffers| buffers.is_half_full())
     }
 
-    /// To be called after a write that the client is not ready for: counts the response as stalled, in `stall`, with `held`
-    /// bytes. Ready when the client has read nothing for `timeout`, or too much is held for clients.
+    /// To be called after a write for which the client was not ready: counts the response as stalled, in `stall`, with `held`
+    /// bytes. Ready when the client has read nothing for `timeout`, or when too much is held for clients.
     pub fn poll_stalled(
         &self,
         stall: &mut Option<WriteStall>,

@@ -44,26 +44,26 @@ pub struct ConnectionServer<A> {
     /// The index of the listener in the configuration.
     pub listener: usize,
     pub limits: Arc<ConnectionLimits>,
-    /// The gauge of open connections; on a listener with several protocols, of those whose protocol is not known yet.
+    /// The gauge of open connections. On a listener with several protocols it counts those whose protocol is not known yet.
     pub gauge: Gauge,
-    /// The PROXY protocol stage, if every connection must begin with its header.
+    /// The PROXY protocol stage, if every connection must begin with a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
-    /// The check of the peer, if only known proxies that ask for decisions may connect.
+    /// The check of the peer, on a listener where only known proxies that ask for decisions may connect.
     pub decision_clients: Option<Arc<DecisionClients>>,
     /// The TLS stage, if connections are encrypted.
     pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
-    /// Set where HTTP/2 is spoken.
+    /// The HTTP/2 stage, if the listener offers HTTP/2.
     pub http2: Option<Http2Stage<A>>,
 }
 
-/// HTTP/2 on one listener, beside HTTP/1.1 or without it.
+/// HTTP/2 on one listener, with or without HTTP/1.1.
 #[expect(missing_debug_implementations, reason = "applications have none")]
 pub struct Http2Stage<A> {
     pub server: Http2Server<A>,
-    /// The open connections that speak it.
+    /// The gauge of open HTTP/2 connections.
     pub gauge: Gauge,
-    /// The open connections that speak HTTP/1.1; `None` where that is not spoken.
+    /// The gauge of open HTTP/1.1 connections; `None` if the listener does not offer HTTP/1.1.
     pub http1_gauge: Option<Gauge>,
 }
 

@@ -75,12 +75,13 @@ impl ConnectionHandle {
         }))
     }
 
-    /// The counter of connections to upstreams; `None` in HTTP/1, where each is counted with its client's.
+    /// The counter of connections to upstreams. `None` in HTTP/1, where a client's connection is counted together with one to
+    /// an upstream.
     pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
 
-    /// The counter of the connection's unread responses; `None` in HTTP/1, which has one at a time.
+    /// The counter of unread responses on the connection. `None` in HTTP/1, which has one response at a time.
     pub fn write_backpressure(&self) -> Option<&WriteBackpressure> {
         self.0.http2.as_ref().map(|http2| &http2.write_backpressure)
     }
@@ -89,8 +90,8 @@ impl ConnectionHandle {
         self.0.http2.is_some()
     }
 
-    /// Whether the HPACK table of the connection should get the id of a request that arrived at this time. Ids after it then
-    /// need not repeat the name of the field. The id is put in again at intervals, since other fields displace it.
+    /// Whether to put the id of a request that arrived at this time into the HPACK table of the connection, so that later ids
+    /// need not repeat the name of the field. An id is put there again at intervals, because other fields displace it.
     pub fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
@@ -104,12 +105,13 @@ impl ConnectionHandle {
         keeps
     }
 
-    /// Notes that the heads of requests have been read, over HTTP/2. One reading of the clock serves them all.
+    /// Notes the time at which requests of HTTP/2 were read. One reading of the clock serves all requests that were read
+    /// together.
     pub fn note_accepted(&self, now: Timestamp) {
         self.0.accepted.store(now.0, Ordering::Relaxed);
     }
 
-    /// The moment at which requests were last accepted; `None` over HTTP/1.
+    /// The time at which requests were last read; `None` in HTTP/1.
     pub fn accepted(&self) -> Option<Timestamp> {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
@@ -133,12 +135,13 @@ impl ConnectionHandle {
         self.0.tls.as_ref()
     }
 
-    /// Ends the connection after the requests that are under way. For HTTP/2 only: HTTP/1 decides with each response.
+    /// Closes the connection after the requests that are under way. For HTTP/2 only: in HTTP/1 each response decides whether
+    /// the connection is closed.
     pub fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the connection is to end after the requests that are under way.
+    /// Whether the connection is to be closed after the requests that are under way.
     pub fn is_to_be_closed(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed)
     }

@@ -28,8 +28,8 @@ pub fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<
     Some(CorsAnswer { preflight: None, ..answer })
 }
 
-/// The head of an HTTP/1 request at the start of `bytes`, without its invalid parts. `None` if its end was not read, or it has
-/// no target.
+/// The head of an HTTP/1 request at the start of `bytes`, without its invalid parts. `None` if the end of the head was not
+/// read, or if it has no target.
 pub fn whole_head(bytes: &[u8]) -> Option<Parts> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let mut lines = bytes.get(..end)?.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

@@ -34,23 +34,23 @@ const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An address to which requests may be sent.
+/// An address to which requests may be sent, with its condition.
 #[derive(Debug)]
 pub struct Endpoint {
     pub address: EndpointAddress,
     /// The name or address in the configuration; `localhost` for a socket.
     pub host: String,
     pub scheme: Scheme,
-    /// The hash of its address.
+    /// The hash of the address.
     pub(super) hash: u64,
-    /// Its share of the requests, relative to the weights of the other endpoints.
+    /// The endpoint's share of the requests, relative to the weights of the others.
     pub weight: u64,
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
     /// The keys of the ordinary and of the narrow connections in a pool.
     pool_keys: [u64; 2],
-    /// Kept when the configuration or the addresses of the name change.
+    /// The condition of the endpoint, which is kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
 }
 
@@ -68,7 +68,7 @@ pub struct WeightedAddress {
 pub struct ConnectOptions {
     pub timeouts: config::UpstreamTimeouts,
     pub protocol: Protocol,
-    /// For endpoints that have TLS.
+    /// The TLS settings, for endpoints that have TLS.
     pub tls: Option<PeerTls>,
 }
 
@@ -79,15 +79,17 @@ pub struct EndpointCondition {
     in_flight: AtomicU32,
     /// The number of failures since the last success.
     pub(super) failures: AtomicU32,
-    /// The end of its ejection, in microseconds; 0 if it is not ejected.
+    /// The end of the ejection, in microseconds; 0 if the endpoint is not ejected.
     pub(super) ejected_until: AtomicU64,
     pub(super) health: HealthState,
     pub(super) counts: EndpointCounts,
 }
 
 impl Endpoint {
+    /// Makes an endpoint.
+    ///
     /// # Errors
-    /// When the path of a socket is invalid; the configuration has checked that it is not.
+    /// When the path of a socket is invalid, which the configuration has excluded.
     pub fn new(
         WeightedAddress { address, scheme, host, weight }: WeightedAddress,
         connecting: &ConnectOptions,
@@ -114,7 +116,7 @@ impl Endpoint {
         Ok(Endpoint { hash, address, host, scheme, weight, peer, narrow, pool_keys, condition })
     }
 
-    /// The peer for Pingora to connect to.
+    /// The description of the endpoint with which Pingora connects to it.
     pub fn peer(&self, window: Window) -> Box<HttpPeer> {
         Box::new(match window {
             Window::Whole => self.peer.clone(),
@@ -131,7 +133,7 @@ impl Endpoint {
         }
     }
 
-    /// The options of its connections, with their timeouts.
+    /// The options of connections to the endpoint, with their timeouts.
     pub fn options(&self) -> &PeerOptions {
         &self.peer.options
     }
@@ -140,7 +142,7 @@ impl Endpoint {
         self.condition.in_flight.load(Ordering::Relaxed)
     }
 
-    /// `host` with the port, unless that is the default one.
+    /// The host, with the port unless that is the default one.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match self.address.inet().map(|address| address.port()) {
@@ -149,12 +151,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether its checks have not found it down.
+    /// Whether the health checks have not found the endpoint down.
     pub fn is_up(&self) -> bool {
         !self.condition.health.is_down()
     }
 
-    /// Whether it has been ejected, and the ejection has not ended.
+    /// Whether the endpoint was ejected and the ejection has not ended.
     pub fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
         match self.condition.ejected_until.load(Ordering::Relaxed) {
             0 => false,
@@ -162,7 +164,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is neither down nor ejected.
+    /// Whether the endpoint is neither down nor ejected.
     pub fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
         self.is_up() && !self.is_ejected(now)
     }
@@ -194,14 +196,14 @@ fn options(ConnectOptions { timeouts, protocol, .. }: &ConnectOptions) -> PeerOp
     options
 }
 
-/// One request at one endpoint, until it is dropped.
+/// One request at one endpoint; it counts as under way until it is dropped.
 #[derive(Debug)]
 pub struct Attempt {
     pub endpoint: Arc<Endpoint>,
 }
 
 impl Attempt {
-    /// An attempt, unless the endpoint has `most` already.
+    /// Begins an attempt, unless the endpoint already has `most` requests.
     pub fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
         let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
         endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -219,7 +221,7 @@ impl Attempt {
         self.endpoint.condition.counts.count_failure(failure);
     }
 
-    /// Adds the duration of a response that has ended, counted from the connection.
+    /// Adds the duration of a response that has ended, counted from the time of connecting.
     pub fn add_duration(&self, duration: Micros) {
         self.endpoint.condition.counts.add_duration(duration);
     }

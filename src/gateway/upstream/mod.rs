@@ -46,7 +46,7 @@ use retry_budget::RetryBudget;
 use schedule::Schedule;
 use tls::PeerTls;
 
-/// The size of the receive buffer for a response that is not read yet.
+/// The size of the receive buffer for a response that the client does not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Window {
     /// The kernel chooses the size.
@@ -97,7 +97,7 @@ impl Upstream {
         Upstream::made(settings, None)
     }
 
-    /// The upstream for new settings: the same one if nothing has changed. Endpoints that stay keep their condition.
+    /// The upstream with new settings: the same one if nothing has changed. Endpoints that both have keep their condition.
     pub fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);
@@ -162,14 +162,14 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// The value of `Host` in a request that has none, without the port if that is the default one.
+    /// The value of `Host` for a request without one. It has no port if that is the default one.
     pub fn authority(&self) -> String {
         let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if *port == scheme.default_port() { host } else { format!("{host}:{port}") }
     }
 
-    /// The attribute by whose value endpoints are chosen.
+    /// The attribute whose value determines the endpoint.
     pub fn balance_attribute(&self) -> Option<&Attribute> {
         match &self.settings.balance {
             Balance::Hash(attribute) => Some(attribute),
@@ -177,12 +177,12 @@ impl Upstream {
         }
     }
 
-    /// The longest that a whole request may take, if its route does not set it.
+    /// The longest duration of a whole request, unless its route sets it.
     pub fn total_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.total
     }
 
-    /// Whether the caller must start a task that keeps resolving the names. `true` at most once.
+    /// Whether the caller must start the task that resolves the names repeatedly. `true` at most once.
     pub fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
@@ -192,8 +192,8 @@ impl Upstream {
         self.retry_budget.add(self.settings.retries.budget);
     }
 
-    /// Whether a request that has failed at `failed` endpoints may be sent to another one, which is then counted. `max` is the
-    /// maximum number of retries; `None`: the upstream's setting.
+    /// Whether a request that has failed at `failed` endpoints may be sent to another one; if so, the retry is counted. `max`
+    /// is the maximum number of retries. `None`: the upstream's setting.
     pub fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
         if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
@@ -202,8 +202,8 @@ impl Upstream {
         self.take_retry()
     }
 
-    /// Whether a request whose connection was closed before it was sent may be sent once more, to any endpoint, which is then
-    /// counted. `max` is as in [`Upstream::retry`].
+    /// Whether a request whose connection was closed before it was sent may be sent once more, to any endpoint; if so, the
+    /// retry is counted. `max` is as in [`Upstream::retry`].
     pub fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }
@@ -218,12 +218,12 @@ impl Upstream {
         self.ejector.failed(endpoint, &self.pool.load().endpoints, settings, now)
     }
 
-    /// Notes that an endpoint has answered. Returns whether it is used again after an ejection.
+    /// Notes that an endpoint has answered. Returns whether this has ended an ejection.
     pub fn succeeded(&self, endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         Ejector::succeeded(endpoint, now)
     }
 
-    /// Waits for the first look-ups if they have not ended yet, for at most the connection timeout.
+    /// Waits for the first look-ups of names if they have not ended yet, at most for the connection timeout.
     pub async fn first_lookups(&self) {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 
 use base::tls::client::{Client, Verification};
 
-/// The settings that the connections of an upstream share.
+/// The TLS settings for the connections to an upstream.
 #[derive(Clone, Debug)]
 pub struct PeerTls {
     authorities: Arc<[WrappedX509]>,
@@ -47,7 +47,7 @@ impl PeerTls {
         }
     }
 
-    /// Prepares connections to `host`.
+    /// Sets the TLS settings for connections to `host`.
     pub fn apply(&self, peer: &mut HttpPeer, host: &str) {
         peer.sni = self.server_name.clone().unwrap_or_else(|| host.trim_end_matches('.').to_owned());
         peer.options.ca = Some(Arc::clone(&self.authorities));

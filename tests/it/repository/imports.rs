@@ -78,12 +78,20 @@ pub fn imports(path: &Path) -> Vec<Vec<String>> {
     found
 }
 
+/// A line without its indentation, and without `pub`, `pub(crate)` or `pub(super)`.
+pub fn without_visibility(line: &str) -> &str {
+    let item = line.trim_start();
+    let Some(rest) = item.strip_prefix("pub") else { return item };
+    let rest = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest);
+    rest.strip_prefix(' ').unwrap_or(item)
+}
+
 /// The lines of a text without comments, those of a `use` joined to one.
 fn statements(text: &str) -> Vec<String> {
     let mut statements: Vec<String> = Vec::new();
     let mut is_open = false;
     for line in text.lines().map(|line| line.split("//").next().unwrap().trim_end()) {
-        let begins = line.trim_start().starts_with("use ") || line.trim_start().starts_with("pub use ");
+        let begins = without_visibility(line).starts_with("use ");
         let continues = is_open;
         is_open = (begins || is_open) && !line.ends_with(';');
         match statements.last_mut() {
@@ -181,7 +189,10 @@ fn re_exports(here: &[String], path: &Path) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     let mut found = BTreeMap::new();
     for line in statements(&text) {
-        let Some(exported) = line.trim_start().strip_prefix("pub use ") else { continue };
+        let item = without_visibility(&line);
+        let Some(exported) = item.strip_prefix("use ").filter(|_| item.len() < line.trim_start().len()) else {
+            continue;
+        };
         expand(&[], exported, &mut |names| {
             let Some(names) = resolve(here, false, &[&["self".to_owned()], names].concat()) else { return };
             found.insert(names.last().unwrap().clone(), names);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::imports::{all_sources, circles, crate_of, file_graph, imports, module, root, sources};
+use super::imports::{all_sources, circles, crate_of, file_graph, imports, module, root, sources, without_visibility};
 
 /// From left to right; rooms of one entry never import from each other. Between crates, Cargo holds the order.
 const ROOMS: [&[&str]; 2] = [&["gateway"], &["cli"]];
@@ -185,8 +185,9 @@ fn every_public_function_that_can_fail_says_when() {
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.split("#[cfg(test)]\nmod tests").next().unwrap().lines().collect();
         for (index, line) in lines.iter().enumerate() {
-            let public = line.trim_start().strip_prefix("pub ").unwrap_or_default();
-            if !["fn ", "async fn ", "const fn "].iter().any(|start| public.starts_with(start)) {
+            let item = without_visibility(line);
+            let is_public = item.len() < line.trim_start().len();
+            if !is_public || !["fn ", "async fn ", "const fn "].iter().any(|start| item.starts_with(start)) {
                 continue;
             }
             let declaration = declaration(&lines[index..]);

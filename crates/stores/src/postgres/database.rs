@@ -37,7 +37,8 @@ pub struct Database {
     events: EventSink,
 }
 
-/// A connection to the database. Transactions on it take turns: a statement that is sent during one belongs to it.
+/// A connection to the database, which several tasks may use. Transactions on it take turns, because a statement sent during a
+/// transaction would become part of it.
 #[derive(Clone)]
 pub struct Link {
     session: Arc<Session>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
-/// Both ends of a TCP connection, as this side sees them.
+/// Both addresses of a TCP connection, as this side sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketAddresses {
     pub local: SocketAddr,
@@ -93,7 +93,7 @@ impl Session {
         Ok(Session { client, statements, prepared, can_flush })
     }
 
-    /// Whether a commit need not wait itself, because a later one on this connection can wait for it.
+    /// Whether a commit need not wait for the disk, because a later one on this connection waits for it.
     pub(crate) fn can_flush(&self) -> bool {
         self.can_flush
     }

@@ -59,8 +59,8 @@ pub(crate) struct Statements {
     in_doubt: AtomicBool,
 }
 
-/// Whether buckets may have no row yet, as far as one connection knows. A transaction that does not insert rows is shorter;
-/// one that finds a row missing is repeated with the insertion.
+/// Whether buckets may have no row yet, as far as one connection knows. A transaction without inserting rows is shorter; if it
+/// finds a row missing, it is repeated with inserting them.
 #[derive(Debug, Default)]
 pub(crate) struct NewRows {
     /// The number of transactions since the last one that found a bucket without a row.
@@ -133,7 +133,7 @@ impl Statements {
         }
     }
 
-    /// Decides plans. After a conflict that proves a rollback, it is tried once more if there is time.
+    /// Decides plans. After a conflict that proves a rollback, it tries once more if there is time.
     ///
     /// # Errors
     ///

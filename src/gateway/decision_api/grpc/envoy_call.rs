@@ -26,7 +26,7 @@ use request::sent_descriptor::SentDescriptor;
 /// Envoy waits 20 ms for an answer, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
 
-/// The context of a call, besides its message.
+/// A call, without its message.
 #[derive(Clone, Copy, Debug)]
 pub struct EnvoyCall<'c> {
     pub api: &'c DecisionApi,

@@ -24,7 +24,7 @@ pub enum Reply {
     Failure(Status, &'static str),
 }
 
-/// The gRPC codes of answers, besides 0.
+/// The gRPC status codes of answers, besides 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     InvalidArgument = 3,
@@ -77,6 +77,9 @@ fn is_grpc(content_type: &[u8]) -> bool {
 }
 
 /// The message of a call with this body.
+///
+/// # Errors
+/// Says why the body is not a message.
 pub(super) fn message<M: Message + Default>(body: Result<Bytes, FrameError>) -> Result<M, FrameError> {
     frame::read(&body?)
 }

@@ -167,7 +167,7 @@ impl DownstreamStream {
         self.readable.rearm();
     }
 
-    /// A part of the body has arrived in time.
+    /// Notes that a part of the body has arrived in time.
     pub(super) fn body_arrived(&mut self) {
         self.body_deadline = None;
         if self.body_timeout == BodyTimeout::AfterFirstByte {
@@ -193,7 +193,7 @@ impl DownstreamStream {
         self.framing = BodyFraming::Length(1);
     }
 
-    /// Whether the next byte is the first of a next request.
+    /// Whether the next byte is the first of another request.
     pub fn is_between_requests(&self) -> bool {
         self.end.is_none() && matches!(self.framing, BodyFraming::Nothing | BodyFraming::Tunnel)
     }

@@ -48,7 +48,7 @@ impl HeadRejection {
         }
     }
 
-    /// The reason in words, for the log. Contains no bytes of the client's.
+    /// The reason as text, for the log. It contains no bytes of the client.
     pub fn detail(self) -> &'static str {
         match self {
             HeadRejection::Invalid(error) => error.detail(),
@@ -64,7 +64,7 @@ impl From<HeadRejection> for Refusal {
     }
 }
 
-/// Answers an invalid head, which was waited for during `duration`.
+/// Answers an invalid head. `duration` is the time for which the gateway waited for it.
 pub(super) async fn reject_head(
     state: &ServerState,
     mut stream: Box<DownstreamStream>,
@@ -147,7 +147,8 @@ async fn respond(
     }
 }
 
-/// Counts a response that no application has written, and logs it. Its request was waited for during `duration`.
+/// Counts and logs a response that no application has written. `duration` is the time for which the gateway waited for the
+/// request.
 pub fn count(
     state: &ServerState,
     response: &ProblemResponse<'_>,

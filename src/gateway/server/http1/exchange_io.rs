@@ -58,7 +58,7 @@ pub enum BodyRead {
 }
 
 impl DownstreamStream {
-    /// Whether all of the request has been read.
+    /// Whether the whole request has been read.
     pub fn is_complete(&self) -> bool {
         matches!(self.framing, BodyFraming::Nothing)
     }
@@ -180,7 +180,7 @@ impl DownstreamStream {
         Poll::Ready(())
     }
 
-    /// Ready once the client has closed the connection. Bytes that arrive are kept.
+    /// Ready when the client has closed the connection. Bytes that arrive are kept.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         // Once bytes have arrived, no more are read: this bounds how far a client sends ahead. The upstream then wakes the task.
         if self.unparsed().is_empty()
@@ -321,7 +321,7 @@ impl DownstreamStream {
         }
     }
 
-    /// Ready once the upstream has been waited for as long as `timeout`, since [`DownstreamStream::restart_upstream_wait`].
+    /// Ready when the wait for the upstream has taken `timeout`, counted from [`DownstreamStream::restart_upstream_wait`].
     pub fn poll_upstream_wait(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(timeout, cx)
     }

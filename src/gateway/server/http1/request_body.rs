@@ -50,7 +50,7 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// The rest of a request after its head, as far as it has not been read yet.
+/// The part of a request after its head that has not been read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFraming {
     Nothing,
@@ -61,8 +61,8 @@ pub enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// The rest of a request with this body. `most` is the longest body that is allowed; a `Content-Length` was compared with
-    /// it when the head was read.
+    /// The part after a head that announces this body. `most` is the length of the longest allowed body; a `Content-Length` was
+    /// compared with it when the head was read.
     pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
             Body::Nothing => BodyFraming::Nothing,
@@ -84,7 +84,7 @@ impl BodyFraming {
         Ok(index)
     }
 
-    /// Takes the next part of the body off the beginning of `bytes`: all of it is of one kind.
+    /// Takes the next part of the body from the beginning of `bytes`. All bytes of a part are of one kind.
     ///
     /// # Errors
     /// If the body is invalid or too long.
@@ -110,7 +110,7 @@ impl BodyFraming {
         }
     }
 
-    /// The number of bytes to read into a buffer of this size without reading a next request, as far as its beginning is known.
+    /// The number of bytes to read into a buffer of this size without reading beyond the request, as far as its end is known.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
@@ -189,7 +189,7 @@ impl Chunks {
         Chunks { at: At::FirstDigit, data: most, extensions, trailers, extension_budget: ExtensionBudget::Body }
     }
 
-    /// The state for a response, which may have any length.
+    /// Makes the state for a response, whose length is not limited.
     pub fn of_response() -> Chunks {
         Chunks { extension_budget: ExtensionBudget::Chunk, ..Chunks::new(u64::MAX) }
     }

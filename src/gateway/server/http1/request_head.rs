@@ -14,7 +14,7 @@ use request::scheme::Scheme;
 /// The largest head that is accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// The bytes of the head, with the request line and the empty line.
+    /// The size of the head with the request line and the empty line, in bytes.
     pub bytes: usize,
     pub fields: usize,
     pub target: usize,
@@ -58,7 +58,7 @@ impl HeadError {
         }
     }
 
-    /// The fault in words, for the log. Contains no bytes of the client's.
+    /// The fault as text, for the log. It contains no bytes of the client.
     pub fn detail(self) -> &'static str {
         match self {
             HeadError::Malformed(detail) | HeadError::TooLarge(detail) => detail,
@@ -70,7 +70,7 @@ impl HeadError {
 
 type Result<T> = std::result::Result<T, HeadError>;
 
-/// The longest name of a field: less than the `http` crate accepts, and more than any field has.
+/// The length of the longest accepted name of a field: less than the `http` crate accepts, and more than any common field has.
 pub const LONGEST_NAME: usize = 1024;
 /// The most options of `Connection`, in all of its lines together: no honest client has more.
 const MOST_OPTIONS: usize = 9;
@@ -133,7 +133,7 @@ enum Upgrade {
 }
 
 impl HeadParser {
-    /// The parser for a request on a connection of this scheme.
+    /// A parser for a request on a connection with this scheme.
     pub fn over(scheme: Scheme) -> HeadParser {
         HeadParser { encrypted: scheme == Scheme::Https, ..HeadParser::default() }
     }

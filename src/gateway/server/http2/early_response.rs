@@ -37,7 +37,7 @@ pub fn reject_head(
     answer(connection, respond, head, &ProblemResponse::refusal(&refusal), &request_id);
 }
 
-/// Answers 503 to a request whose client has too many under way.
+/// Answers 503 to a request whose client has too many requests under way.
 pub fn reject_stream(connection: Connection<'_>, respond: &mut SendResponse<Bytes>, head: &Parts) {
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
     answer(connection, respond, head, &ProblemResponse::fault(503), &request_id);

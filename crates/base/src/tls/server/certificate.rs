@@ -78,6 +78,10 @@ pub(super) struct ReadChain {
     validity: Validity,
 }
 
+/// Reads the certificates of a file.
+///
+/// # Errors
+/// Says why the file has no certificates that can be used.
 pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     let unusable = |what: &str| Unusable::because(FileKey::CertFile, what);
     let chain = pem::certificates(file).map_err(|what| unusable(&what))?;

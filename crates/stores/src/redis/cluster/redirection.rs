@@ -50,6 +50,9 @@ impl Directory {
 
 impl Cluster {
     /// Charges buckets under one hash tag, in one call. Redirections are followed, because they prove that nothing ran.
+    ///
+    /// # Errors
+    /// Says why the node has not decided.
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
