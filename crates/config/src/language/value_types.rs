@@ -2,7 +2,7 @@
 //!
 //! Each accepts everything that its reader accepts, in every spelling, and rejects as much of the rest as a pattern can express.
 
-use crate::language::duration::units;
+pub(crate) use crate::language::shape::{DURATION, POSITIVE_DURATION};
 use crate::language::shape::{Decimal, Definition, Least, Scalars, Shape, Text};
 
 pub(crate) const SCALAR: Shape = Shape::Defined(&Definition { name: "scalar", shape: Shape::Scalar });
@@ -22,23 +22,6 @@ pub(crate) const NAME_PATTERN: &str = "^[A-Za-z0-9_.-]{1,64}$";
 
 /// The message for an invalid name.
 pub(crate) const NAME_MUST: &str = "be 1 to 64 of letters, digits, `_`, `.` and `-`";
-
-pub(crate) const DURATION: Shape = Shape::Defined(&Definition {
-    name: "duration",
-    shape: Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], DURATION_MUST)),
-});
-
-/// The message for a value that is not a duration.
-pub(crate) const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
-
-pub(crate) const POSITIVE_DURATION: Shape = Shape::Defined(&Definition {
-    name: "positive_duration",
-    shape: Shape::Text(Text::new(
-        Scalars::Spelling,
-        &[concat!("^0*[1-9][0-9]*(ms|", units!(), ")$")],
-        "be a duration above 0, like 250ms, 20s, 5m, 1h or 1d",
-    )),
-});
 
 pub(crate) const SIZE: Shape = Shape::Defined(&Definition {
     name: "size",

@@ -2,10 +2,26 @@
 
 use std::ops::RangeInclusive;
 
-use super::Shape;
-use crate::language::duration;
-use crate::language::value_types::{DURATION, DURATION_MUST, POSITIVE_DURATION};
+use super::{Definition, Scalars, Shape, Text};
+use crate::language::duration::{self, units};
 use base::time::Micros;
+
+pub(crate) const DURATION: Shape = Shape::Defined(&Definition {
+    name: "duration",
+    shape: Shape::Text(Text::new(Scalars::Spelling, &[concat!("^[0-9]+(ms|", units!(), ")$")], DURATION_MUST)),
+});
+
+/// The message for a value that is not a duration.
+const DURATION_MUST: &str = "be a duration like 250ms, 20s, 5m, 1h or 1d";
+
+pub(crate) const POSITIVE_DURATION: Shape = Shape::Defined(&Definition {
+    name: "positive_duration",
+    shape: Shape::Text(Text::new(
+        Scalars::Spelling,
+        &[concat!("^0*[1-9][0-9]*(ms|", units!(), ")$")],
+        "be a duration above 0, like 250ms, 20s, 5m, 1h or 1d",
+    )),
+});
 
 /// A whole number within bounds.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ mod bounds;
 mod schema;
 mod text;
 
-pub(crate) use bounds::{Decimal, Duration, DurationBound, Least, Whole};
+pub(crate) use bounds::{DURATION, Decimal, Duration, DurationBound, Least, POSITIVE_DURATION, Whole};
 pub(crate) use text::{Exception, Scalars, Text, matches};
 
 use crate::language::suggest::listed;
