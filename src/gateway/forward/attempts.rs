@@ -11,7 +11,7 @@ use super::connect_error::{describe, upstream_error};
 use super::exchange::{Exchange, FailedAttempt};
 use super::fault::{Fault, Stage, UpstreamFault};
 use super::forwarder::Forwarder;
-use super::http2_pool::Http2Stream;
+use super::http2_pool::{Http2Stream, Place};
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::state::destinations::UpstreamOfRoute;
 use crate::gateway::telemetry::events::EventKind;
@@ -31,17 +31,8 @@ pub struct Attempts {
     pub deadline: Option<Timestamp>,
     /// Whether it has been sent a second time because the connection to the upstream had been closed.
     repeated: bool,
-    /// The kind of connection that the next attempt may use.
-    next: NextConnection,
-}
-
-/// Whether an attempt may use a connection that has served another request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum NextConnection {
-    #[default]
-    Any,
-    /// One that had been kept has failed, and the others may be as it was.
-    New,
+    /// When a connection that had been kept has failed: the others that are as old may be as it was.
+    failed: Option<Timestamp>,
 }
 
 /// A connection to the endpoint of an attempt, or a place on one that requests share.
@@ -119,32 +110,37 @@ impl Attempts {
                 write_timeout: write,
             };
             let speaks_http2 = options.alpn != ALPN::H1;
-            if self.next == NextConnection::Any {
-                if speaks_http2 && let Some(stream) = forwarder.http2_pool.take(key) {
-                    // It shares the connection of other requests. One that is made for it counts, even if others will share it.
-                    exchange.upstream_connection = None;
-                    return Ok(connected(UpstreamConnection::Http2(stream), ConnectionUse::Again, now));
-                }
-                count_connection(exchange)?;
-                if let Some(stream) = forwarder.pool.take(key, now) {
-                    return Ok(connected(UpstreamConnection::Http1(stream), ConnectionUse::Again, now));
-                }
+            let since = self.failed.unwrap_or(Timestamp(0));
+            if speaks_http2 && let Some(stream) = forwarder.http2_pool.take(key, since) {
+                // It shares the connection of other requests. One that is made for it counts, even if others will share it.
+                exchange.upstream_connection = None;
+                return Ok(connected(UpstreamConnection::Http2(stream), ConnectionUse::Again, now));
             }
-            count_connection(exchange)?;
+            if self.failed.is_none()
+                && let Some(stream) = forwarder.pool.take(key, now)
+            {
+                count_connection(exchange)?;
+                return Ok(connected(UpstreamConnection::Http1(stream), ConnectionUse::Again, now));
+            }
             let mut peer = endpoint.peer(window);
             let connect = Duration::from(connect);
             peer.options.connection_timeout = Some(connect);
             peer.options.total_connection_timeout = Some(connect);
             // What is rare is on the heap, so that it does not enlarge every request's task.
-            match Box::pin(new_connection(forwarder, &peer, key)).await {
+            let connection = match speaks_http2 {
+                true => Box::pin(http2_connection(exchange, &peer, key, since)).await,
+                false => Box::pin(new_connection(exchange, &peer, key)).await,
+            };
+            match connection {
                 Ok(connection) => {
                     return Ok(connected(connection, ConnectionUse::First, forwarder.gateway.clock.now()));
                 }
-                Err(fault) => {
+                Err(Fault::Upstream(fault)) => {
                     if !self.fail(exchange, fault.error, Repeatable::Yes) {
                         return Err(fault.into());
                     }
                 }
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -184,8 +180,8 @@ impl Attempts {
         (reuse, key): (ConnectionUse, u64),
         upload: Repeatable,
     ) -> bool {
-        // What an upstream has begun to answer, it has begun to do.
-        let is_repeatable = exchange.head.method.is_idempotent()
+        // What an upstream has begun to answer, it has begun to do; what it has not looked at, it has not.
+        let is_repeatable = (exchange.head.method.is_idempotent() || fault.stage == Stage::Refused)
             && upload == Repeatable::Yes
             && fault.stage != Stage::Answering
             && !matches!(fault.error, UpstreamError::InvalidAnswer | UpstreamError::TotalTimeout);
@@ -197,7 +193,7 @@ impl Attempts {
         }
         let is_unseen = was_closed || fault.stage == Stage::Refused;
         if is_unseen {
-            self.next = NextConnection::New;
+            self.failed = Some(exchange.forwarder.gateway.clock.now());
         }
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
         if is_unseen && !expired && is_repeatable && !self.repeated {
@@ -245,7 +241,36 @@ fn count_connection(exchange: &mut Exchange<'_>) -> Result<(), Fault> {
 }
 
 /// Connects to an endpoint.
-async fn new_connection(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, UpstreamFault> {
+async fn new_connection(exchange: &mut Exchange<'_>, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, Fault> {
+    count_connection(exchange)?;
+    Ok(connect(exchange.forwarder, peer, key).await?)
+}
+
+/// A place on a connection that is being opened to an endpoint of HTTP/2, or a new connection.
+async fn http2_connection(
+    exchange: &mut Exchange<'_>,
+    peer: &HttpPeer,
+    key: u64,
+    since: Timestamp,
+) -> Result<UpstreamConnection, Fault> {
+    let pool = &exchange.forwarder.http2_pool;
+    let timeout = peer.options.connection_timeout.unwrap_or(Duration::MAX);
+    match pool.place(key, since, peer.options.max_h2_streams, timeout).await? {
+        Place::Stream(stream) => {
+            exchange.upstream_connection = None;
+            Ok(UpstreamConnection::Http2(stream))
+        }
+        Place::Http1 => new_connection(exchange, peer, key).await,
+        Place::ToOpen(opening) => {
+            count_connection(exchange)?;
+            let connection = connect(exchange.forwarder, peer, key);
+            let is_shared = |connection: &_| matches!(connection, UpstreamConnection::Http2(_));
+            Ok(opening.finish(pool, connection, is_shared).await?)
+        }
+    }
+}
+
+async fn connect(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<UpstreamConnection, UpstreamFault> {
     let stream = forwarder.pool.connect(peer).await;
     let stream =
         stream.map_err(|error| UpstreamFault::new(upstream_error(&error), describe(&error), Stage::Connecting))?;
@@ -259,10 +284,8 @@ async fn new_connection(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Res
         return Ok(UpstreamConnection::Http1(stream));
     }
     let header_bytes = forwarder.gateway.snapshot.load().config.bounds.header_bytes;
-    let stream = forwarder.http2_pool.begin(key, stream, &peer.options, header_bytes).await;
-    let failed =
-        |error| UpstreamFault::new(UpstreamError::Closed, format!("HandshakeError: {error}"), Stage::Connecting);
-    stream.map(UpstreamConnection::Http2).map_err(failed)
+    let stream = forwarder.http2_pool.open(key, stream, &peer.options, header_bytes).await?;
+    Ok(UpstreamConnection::Http2(stream))
 }
 
 /// The endpoint that is tried next.

@@ -141,6 +141,8 @@ impl Fault {
 
     /// The body is longer than the route allows.
     pub const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
+    /// The body is not as long as the head says.
+    pub const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
     /// The client has sent nothing more of the body for as long as the upstream would wait.
     pub const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
 }

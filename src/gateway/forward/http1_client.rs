@@ -71,6 +71,10 @@ impl ClientSide for Http1Client<'_> {
         self.client.stream.is_complete()
     }
 
+    fn holds_trailers(&self) -> bool {
+        !self.trailers.is_empty()
+    }
+
     fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         self.client.stream.poll_ends(cx)
     }

@@ -138,8 +138,8 @@ impl UpstreamSide for Http1Upstream {
         }
     }
 
-    fn ends_with_head(&self) -> bool {
-        false
+    fn ends_with_head(&self, head: &ResponseHead) -> bool {
+        head.body == ResponseBody::Length(0)
     }
 
     fn expect_body(&mut self, head: &ResponseHead, body: HasBody) {

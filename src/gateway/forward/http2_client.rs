@@ -23,6 +23,11 @@ impl ClientSide for Http2Client {
         Http2Client::is_complete(self)
     }
 
+    /// They arrive as a whole.
+    fn holds_trailers(&self) -> bool {
+        false
+    }
+
     fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         self.poll_request_ends(cx)
     }

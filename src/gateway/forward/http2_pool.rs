@@ -1,11 +1,14 @@
 //! Keeps the connections of HTTP/2 to upstreams, which the requests of a thread share.
 //!
-//! A connection takes as many requests as its server admits. It is closed when it has been idle for the time of its upstream, when
-//! its server no longer answers pings, or when its server has said that it takes no more. It never changes its thread.
+//! A connection takes as many requests as its server admits, which is known once its settings have arrived; requests that come before
+//! wait for that, and open no connections of their own beyond those that they need. A connection is closed when it has been idle for
+//! the time of its upstream, when its server no longer answers pings, or when its server has said that it takes no more. It never
+//! changes its thread.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,9 +19,12 @@ use h2::{Ping, PingPong};
 use parking_lot::Mutex;
 use pingora::protocols::Stream;
 use pingora::upstreams::peer::PeerOptions;
+use tokio::sync::watch;
 
+use super::fault::{Stage, UpstreamFault};
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
+use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::{Clock, Micros, Timestamp, sleep, timeout};
 
 /// How often connections that are no longer used are looked for.
@@ -46,14 +52,50 @@ pub struct Http2Pool {
 #[derive(Debug, Default)]
 struct Shared {
     /// By what they have in common.
-    connections: HashMap<u64, Vec<Arc<SharedConnection>>, RandomState>,
+    endpoints: HashMap<u64, EndpointConnections, RandomState>,
     /// Whether a task looks for those that are no longer used.
     is_swept: bool,
+}
+
+/// The connections with one key.
+#[derive(Debug, Default)]
+struct EndpointConnections {
+    open: Vec<Arc<SharedConnection>>,
+    opening: Vec<Weak<watch::Sender<Opening>>>,
+    /// The most requests that the last connection admitted, once there was one.
+    admitted: Option<usize>,
+}
+
+/// A connection that is being opened.
+#[derive(Clone, Debug)]
+enum Opening {
+    UnderWay,
+    Opened,
+    /// Its server speaks HTTP/1.1, where nothing is shared.
+    Http1,
+    Failed(UpstreamFault),
+}
+
+/// A connection that a request opens, and others wait for. Without a result, one of them opens the next.
+#[derive(Debug)]
+pub struct OpeningConnection {
+    key: u64,
+    opening: Arc<watch::Sender<Opening>>,
+}
+
+/// What there is for a request.
+#[derive(Debug)]
+pub enum Place {
+    Stream(Http2Stream),
+    /// A connection has to be opened.
+    ToOpen(OpeningConnection),
+    Http1,
 }
 
 #[derive(Debug)]
 struct SharedConnection {
     requests: SendRequest<Bytes>,
+    opened: Timestamp,
     /// The most requests at the same time, and how many there are.
     most: usize,
     streams: AtomicUsize,
@@ -78,26 +120,59 @@ impl Http2Pool {
         pool
     }
 
-    /// A place on a connection that takes one more request, if there is one.
-    pub fn take(&self, key: u64) -> Option<Http2Stream> {
-        let mut shared = self.shared.lock();
-        let connections = shared.connections.get_mut(&key)?;
-        connections.retain(|connection| connection.is_open());
-        let free = connections.iter().find(|connection| connection.has_place())?;
-        Some(Http2Stream::new(Arc::clone(free)))
+    /// A place on a connection that takes one more request, if there is one. It has been opened at `since` or later.
+    pub fn take(&self, key: u64, since: Timestamp) -> Option<Http2Stream> {
+        self.shared.lock().endpoints.get_mut(&key)?.take(since)
     }
 
-    /// Begins HTTP/2 on a new connection, which other requests may share from then on.
+    /// The same, on a connection that is being opened as well. At most `most` requests are expected to share one that is not yet known.
     ///
     /// # Errors
-    /// If the connection fails.
-    pub async fn begin(
+    /// If the connection could not be opened, or not in time.
+    pub async fn place(
+        &self,
+        key: u64,
+        since: Timestamp,
+        most: usize,
+        connect_timeout: Duration,
+    ) -> Result<Place, UpstreamFault> {
+        let waiting = async {
+            loop {
+                let mut opening = {
+                    let mut shared = self.shared.lock();
+                    let endpoint = shared.endpoints.entry(key).or_default();
+                    if let Some(stream) = endpoint.take(since) {
+                        return Ok(Place::Stream(stream));
+                    }
+                    match endpoint.join(most) {
+                        Some(opening) => opening,
+                        None => return Ok(Place::ToOpen(endpoint.begin(key))),
+                    }
+                };
+                let end = opening.wait_for(|opening| !matches!(opening, Opening::UnderWay)).await;
+                match end.as_deref() {
+                    Ok(Opening::Http1) => return Ok(Place::Http1),
+                    Ok(Opening::Failed(fault)) => return Err(fault.clone()),
+                    // An error: the request that opened it has ended.
+                    Ok(Opening::Opened | Opening::UnderWay) | Err(_) => {}
+                }
+            }
+        };
+        let timed_out = |_| UpstreamFault::new(UpstreamError::ConnectTimeout, "ConnectTimedout", Stage::Connecting);
+        timeout(connect_timeout, waiting).await.map_err(timed_out)?
+    }
+
+    /// Begins HTTP/2 on a new connection, and waits for the settings of its server. Other requests may share it from then on.
+    ///
+    /// # Errors
+    /// If the connection fails, or its server admits no requests.
+    pub async fn open(
         self: &Arc<Self>,
         key: u64,
         stream: UpstreamStream,
         options: &PeerOptions,
         header_bytes: usize,
-    ) -> Result<Http2Stream, h2::Error> {
+    ) -> Result<Http2Stream, UpstreamFault> {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
@@ -118,28 +193,47 @@ impl Http2Pool {
             builder.initial_connection_window_size(window);
         }
         let (stream, file) = stream.into_parts();
-        let (requests, mut connection) = builder.handshake(stream).await?;
+        let (requests, mut connection) = builder.handshake(stream).await.map_err(|error| failed(Some(&error)))?;
+        let mut pings = connection.ping_pong().ok_or_else(|| failed(None))?;
+        // Its answer follows the server's settings.
+        let greeted = tokio::select! {
+            biased;
+            greeted = pings.ping(Ping::opaque()) => greeted.map(drop),
+            ended = &mut connection => return Err(failed(ended.err().as_ref())),
+            () = expired(options.connection_timeout) => {
+                return Err(UpstreamFault::new(UpstreamError::ConnectTimeout, "SettingsTimedout", Stage::Connecting));
+            }
+        };
+        greeted.map_err(|error| failed(Some(&error)))?;
+        let admitted = requests.current_max_send_streams();
+        if admitted == 0 {
+            let detail = "NoStreams: the server admits none";
+            return Err(UpstreamFault::new(UpstreamError::ConnectFailed, detail, Stage::Connecting));
+        }
         let is_closed = Arc::new(AtomicBool::new(false));
         let idle = options.idle_timeout.map_or(Micros(u64::MAX / 2), Micros::from);
+        let now = self.clock.now();
         let shared = Arc::new(SharedConnection {
             requests,
+            opened: now,
             most: options.max_h2_streams,
             streams: AtomicUsize::new(0),
             is_closed: Arc::clone(&is_closed),
-            used: AtomicU64::new(self.clock.now().0),
+            used: AtomicU64::new(now.0),
             idle_timeout: idle,
             clock: self.clock.clone(),
         });
-        let pings = options.h2_ping_interval.zip(connection.ping_pong());
-        tokio::spawn(drive(connection, pings, is_closed, file));
+        tokio::spawn(drive(connection, options.h2_ping_interval.map(|interval| (interval, pings)), is_closed, file));
         let taken = Http2Stream::new(Arc::clone(&shared));
-        self.keep(key, shared);
+        self.keep(key, shared, admitted);
         Ok(taken)
     }
 
-    fn keep(self: &Arc<Self>, key: u64, connection: Arc<SharedConnection>) {
+    fn keep(self: &Arc<Self>, key: u64, connection: Arc<SharedConnection>, admitted: usize) {
         let mut shared = self.shared.lock();
-        shared.connections.entry(key).or_default().push(connection);
+        let endpoint = shared.endpoints.entry(key).or_default();
+        endpoint.open.push(connection);
+        endpoint.admitted = Some(admitted);
         if !std::mem::replace(&mut shared.is_swept, true) {
             tokio::spawn(Arc::clone(self).sweep());
         }
@@ -151,11 +245,12 @@ impl Http2Pool {
             sleep(SWEEP).await;
             let now = self.clock.now();
             let mut shared = self.shared.lock();
-            shared.connections.retain(|_, connections| {
-                connections.retain(|connection| connection.is_open() && !connection.is_idle(now));
-                !connections.is_empty()
+            shared.endpoints.retain(|_, endpoint| {
+                endpoint.open.retain(|connection| connection.is_open() && !connection.is_idle(now));
+                endpoint.opening.retain(|opening| opening.strong_count() > 0);
+                !endpoint.open.is_empty() || !endpoint.opening.is_empty()
             });
-            if shared.connections.is_empty() {
+            if shared.endpoints.is_empty() {
                 shared.is_swept = false;
                 return;
             }
@@ -166,11 +261,79 @@ impl Http2Pool {
 impl Shared {
     /// Forgets a connection without a request. Its own task closes it. Returns `false` if all have requests.
     fn close_idle(&mut self) -> bool {
-        self.connections.values_mut().any(|connections| {
+        self.endpoints.values_mut().any(|EndpointConnections { open: connections, .. }| {
             let idle = connections.iter().position(|connection| connection.streams.load(Ordering::Relaxed) == 0);
             idle.map(|index| connections.swap_remove(index)).is_some()
         })
     }
+}
+
+impl EndpointConnections {
+    fn take(&mut self, since: Timestamp) -> Option<Http2Stream> {
+        self.open.retain(|connection| connection.is_open());
+        let mut open = self.open.iter().filter(|connection| connection.opened >= since);
+        open.find(|connection| connection.has_place()).map(|free| Http2Stream::new(Arc::clone(free)))
+    }
+
+    /// Waits for a connection that is being opened, if it will have a place.
+    fn join(&mut self, most: usize) -> Option<watch::Receiver<Opening>> {
+        self.opening.retain(|opening| opening.strong_count() > 0);
+        let most = self.admitted.unwrap_or(most).min(most);
+        // One place is that of the request that opens it.
+        let mut opening = self.opening.iter().filter_map(Weak::upgrade);
+        opening.find(|opening| opening.receiver_count() + 1 < most).map(|opening| opening.subscribe())
+    }
+
+    fn begin(&mut self, key: u64) -> OpeningConnection {
+        let opening = Arc::new(watch::Sender::new(Opening::UnderWay));
+        self.opening.push(Arc::downgrade(&opening));
+        OpeningConnection { key, opening }
+    }
+}
+
+impl OpeningConnection {
+    /// Connects by `connect`, whose result is that of all who wait.
+    ///
+    /// # Errors
+    /// If the connection fails.
+    pub async fn finish<T>(
+        self,
+        pool: &Http2Pool,
+        connect: impl Future<Output = Result<T, UpstreamFault>>,
+        is_shared: impl FnOnce(&T) -> bool,
+    ) -> Result<T, UpstreamFault> {
+        let connected = connect.await;
+        let OpeningConnection { key, opening } = self;
+        if let Entry::Occupied(mut endpoint) = pool.shared.lock().endpoints.entry(key) {
+            let EndpointConnections { open, opening: others, .. } = endpoint.get_mut();
+            others.retain(|other| !other.ptr_eq(&Arc::downgrade(&opening)));
+            if open.is_empty() && others.is_empty() {
+                endpoint.remove();
+            }
+        }
+        opening.send_replace(match &connected {
+            Ok(connection) if is_shared(connection) => Opening::Opened,
+            Ok(_) => Opening::Http1,
+            Err(fault) => Opening::Failed(fault.clone()),
+        });
+        connected
+    }
+}
+
+/// Ready after this time.
+async fn expired(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How a connection has failed before the settings of its server arrived.
+fn failed(error: Option<&h2::Error>) -> UpstreamFault {
+    let is_invalid = error.is_some_and(h2::Error::is_library);
+    let kind = if is_invalid { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
+    let detail = error.map_or_else(|| "ConnectionClosed".to_owned(), |error| format!("HandshakeError: {error}"));
+    UpstreamFault::new(kind, detail, Stage::Connecting)
 }
 
 /// A bound for heads as HTTP/2 counts them, with 32 bytes for each field; each is measured again as it arrives.

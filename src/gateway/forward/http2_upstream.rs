@@ -90,7 +90,7 @@ impl UpstreamSide for Http2Upstream {
         Poll::Ready(received_response(&head, &self.size))
     }
 
-    fn ends_with_head(&self) -> bool {
+    fn ends_with_head(&self, _: &ResponseHead) -> bool {
         matches!(&self.response, Reading::Body(body) if body.is_at_end())
     }
 

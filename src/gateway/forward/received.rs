@@ -112,7 +112,11 @@ pub async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     let mut client = Http2Client::new(stream, &forwarder.gateway.lifecycle);
     let mut exchange = begin(forwarder, head, handle);
     let mut bounds = Bounds { body: None, header_bytes: snapshot.config.bounds.header_bytes };
-    let ended = match decide_about(&mut client, &mut exchange, received, snapshot).await {
+    let decided = match (body, length) {
+        (Body::Nothing, Some(1..)) => Decided::Fault(Fault::LENGTH_MISMATCH),
+        _ => decide_about(&mut client, &mut exchange, received, snapshot).await,
+    };
+    let ended = match decided {
         Decided::Forward => {
             bounds.body = let_pass(&mut exchange);
             Box::pin(forward_http2(&mut client, &mut exchange, received, bounds)).await

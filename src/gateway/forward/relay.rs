@@ -19,7 +19,7 @@ use super::relay_sides::{ClientSide, HasBody, UpstreamSide};
 use super::trailers;
 use super::transfer::Timeouts;
 use super::upload::WaitsFor;
-use crate::gateway::server::body_part::BodyPart;
+use crate::gateway::server::body_part::{BodyPart, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 
@@ -33,6 +33,8 @@ pub struct Relay<'r, C, U> {
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
     pub response_bytes: usize,
+    /// Of the response's body.
+    pub response_length: StatedLength,
     pub progress: Progress,
     /// What is being written of the response.
     part: Option<BodyPart>,
@@ -60,6 +62,7 @@ pub struct Uploading {
     deadline: Option<Pin<Box<Sleep>>>,
     /// How much of the body may still come, if its route bounds that.
     left: Option<u64>,
+    length: StatedLength,
     pub bytes: usize,
     /// Whether nothing of the body or of its trailers has been read.
     repeatable: Repeatable,
@@ -77,7 +80,7 @@ enum State {
 }
 
 impl Uploading {
-    pub fn new(body: HasBody, left: Option<u64>) -> Uploading {
+    pub fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
         let state = if body == HasBody::Yes { State::Body } else { State::Ended };
         Uploading {
             state,
@@ -85,6 +88,7 @@ impl Uploading {
             waits_for: WaitsFor::Nothing,
             deadline: None,
             left,
+            length,
             bytes: 0,
             repeatable: Repeatable::Yes,
         }
@@ -95,13 +99,10 @@ impl Uploading {
         self.state == State::Sent
     }
 
-    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
-    pub fn repeatable(&self) -> Repeatable {
-        self.repeatable
-    }
-
-    fn count(&mut self, length: usize) -> Result<(), Fault> {
+    fn count(&mut self, part: &BodyPart) -> Result<(), Fault> {
+        let length = part.data.len();
         self.bytes += length;
+        self.length.count(part).map_err(|_| Fault::LENGTH_MISMATCH)?;
         if let Some(left) = &mut self.left {
             let rest = left.checked_sub(u64::try_from(length).unwrap_or(u64::MAX));
             *left = rest.ok_or(Fault::TOO_LONG)?;
@@ -127,6 +128,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             timeouts,
             expects_continue: false,
             response_bytes: 0,
+            response_length: StatedLength(None),
             progress: Progress::Waiting,
             part: None,
         }
@@ -148,7 +150,9 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
             Poll::Ready(Err(mut fault)) => {
                 // A request of which an interim response has come is begun, whatever comes then.
-                fault.stage = fault.stage.max(self.stage());
+                if self.progress != Progress::Waiting {
+                    fault.stage = Stage::Answering;
+                }
                 return Poll::Ready(Err(fault.into()));
             }
             Poll::Pending => {}
@@ -192,6 +196,10 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
             match self.upstream.poll_part(cx) {
                 Poll::Ready(Ok(mut part)) => {
                     self.response_bytes += part.data.len();
+                    self.response_length.count(&part).map_err(|_| {
+                        let detail = "InvalidBody: differs from its length";
+                        UpstreamFault::new(UpstreamError::InvalidAnswer, detail, Stage::Answering)
+                    })?;
                     part.end = part.end.map(trailers::response_lines);
                     self.part = Some(part);
                     self.client.restart_upstream_wait();
@@ -249,7 +257,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                 }
                 (State::Body, None) => match self.client.poll_body(cx) {
                     Poll::Ready(Ok(mut part)) => {
-                        self.upload.count(part.data.len())?;
+                        self.upload.count(&part)?;
                         if !part.data.is_empty() || part.end.as_ref().is_some_and(|trailers| trailers.len() > 2) {
                             self.upload.repeatable = Repeatable::No;
                         }
@@ -322,7 +330,12 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.upload.waits_for == WaitsFor::Client && !may_wait
     }
 
-    pub fn stage(&self) -> Stage {
+    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
+    pub fn repeatable(&self) -> Repeatable {
+        if self.client.holds_trailers() { Repeatable::No } else { self.upload.repeatable }
+    }
+
+    fn stage(&self) -> Stage {
         if self.progress == Progress::Waiting { Stage::Sent } else { Stage::Answering }
     }
 

@@ -24,6 +24,9 @@ pub trait ClientSide: Send {
     /// Whether all of the request has been read.
     fn is_complete(&self) -> bool;
 
+    /// Whether a part of the trailers has been read, and not been returned yet.
+    fn holds_trailers(&self) -> bool;
+
     /// Ready once the request has taken longer than it may, or the process waits for it no longer.
     fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
@@ -101,8 +104,8 @@ pub trait UpstreamSide: Send {
     /// If the upstream fails, or the head is invalid.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>>;
 
-    /// Whether the final head is known to be the end of the response.
-    fn ends_with_head(&self) -> bool;
+    /// Whether this final head is known to be the end of the response.
+    fn ends_with_head(&self, head: &ResponseHead) -> bool;
 
     /// The final head has arrived, and this follows.
     fn expect_body(&mut self, head: &ResponseHead, body: HasBody);

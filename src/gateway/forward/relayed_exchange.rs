@@ -23,6 +23,7 @@ use super::request_head::{self, ReceivedHead};
 use super::response_head::{ClientFraming, FinalHead, Reuse};
 use super::transfer::Timeouts;
 use super::upstream_pool::UpstreamStream;
+use crate::gateway::server::body_part::StatedLength;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
@@ -69,7 +70,7 @@ pub async fn over_http2<C: ClientSide>(
     let mut relay = Relay::new(client, upstream, request.upload(), timeouts);
     relay.expects_continue = request.expects_continue;
     let AttemptEnd { ended, .. } = relay_once(&mut relay, exchange, kept).await;
-    let repeatable = relay.upload.repeatable();
+    let repeatable = relay.repeatable();
     match ended {
         Ok(reuse) => Some(Ok(reuse)),
         Err(Fault::Upstream(fault)) => fail(exchange, attempts, fault, (reuse, key), repeatable),
@@ -100,7 +101,7 @@ pub async fn over_http1<C: ClientSide>(
     if relay.upstream.has_begun {
         exchange.report.forwarded = Some(since);
     }
-    let repeatable = relay.upload.repeatable();
+    let repeatable = relay.repeatable();
     match ended {
         Ok(client) => {
             let Relay { upstream, upload, .. } = relay;
@@ -137,7 +138,8 @@ impl RelayedRequest<'_> {
     }
 
     fn upload(&self) -> Uploading {
-        Uploading::new(self.has_body(), self.body_left)
+        let length = if let Body::Length(length) = self.head.body { Some(length) } else { None };
+        Uploading::new(self.has_body(), self.body_left, StatedLength(length))
     }
 }
 
@@ -227,7 +229,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     kept: Reuse,
 ) -> Result<Reuse, Fault> {
     // Also for clients of gRPC, which read the fields of a response without a body as trailers.
-    let body = match exchange.head.version == Version::HTTP_2 && relay.upstream.ends_with_head() {
+    let body = match exchange.head.version == Version::HTTP_2 && relay.upstream.ends_with_head(head) {
         true => HasBody::No,
         false => has_body(exchange, head),
     };
@@ -249,11 +251,14 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     let is_draining = exchange.forwarder.gateway.is_draining();
     let closes = !relay.client.is_complete() || framing == ClientFraming::UntilClose || is_draining;
     let reuse = if closes { Reuse::Closed } else { kept };
+    let written = FinalHead { bytes, status: head.status, reason: reason(head, bytes), framing, reuse };
+    relay.client.write_head(written, exchange, body)?;
     exchange.report.origin = Origin::Upstream;
     exchange.report.code = Some(head.status);
     answered(exchange, head.status);
-    let written = FinalHead { bytes, status: head.status, reason: reason(head, bytes), framing, reuse };
-    relay.client.write_head(written, exchange, body)?;
+    if let (ResponseBody::Length(length), HasBody::Yes) = (head.body, body) {
+        relay.response_length = StatedLength(Some(length));
+    }
     relay.upstream.expect_body(head, body);
     relay.client.expect_no_body();
     relay.note_answered();

@@ -12,6 +12,28 @@ pub struct BodyPart {
     pub end: Option<TrailerLines>,
 }
 
+/// What may still come of a body, if its head states a length. The h2 crate checks that as well; but here the connection of the other
+/// side depends on it, where what is missing or too much would be part of another message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatedLength(pub Option<u64>);
+
+/// A body differs from its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LengthMismatch;
+
+impl StatedLength {
+    /// Counts a part.
+    ///
+    /// # Errors
+    /// If it exceeds the length, or ends before it.
+    pub fn count(&mut self, part: &BodyPart) -> Result<(), LengthMismatch> {
+        let Some(left) = &mut self.0 else { return Ok(()) };
+        let length = u64::try_from(part.data.len()).unwrap_or(u64::MAX);
+        *left = left.checked_sub(length).ok_or(LengthMismatch)?;
+        if part.end.is_some() && *left > 0 { Err(LengthMismatch) } else { Ok(()) }
+    }
+}
+
 impl BodyPart {
     /// A part after which more may follow.
     pub fn data(data: Bytes) -> BodyPart {
@@ -29,4 +51,29 @@ impl BodyPart {
 pub enum HasBody {
     Yes,
     No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_has_exactly_its_stated_length() {
+        let part = |length: usize, is_last: bool| {
+            let end = is_last.then(TrailerLines::new);
+            BodyPart { data: Bytes::from(vec![b'x'; length]), end }
+        };
+        let count = |length: Option<u64>, parts: &[(usize, bool)]| {
+            let mut stated = StatedLength(length);
+            parts.iter().try_for_each(|(length, is_last)| stated.count(&part(*length, *is_last)))
+        };
+        for right in [&[(2, false), (3, true)][..], &[(5, false), (0, true)], &[(0, false), (5, true)]] {
+            assert_eq!(count(Some(5), right), Ok(()), "{right:?}");
+        }
+        for wrong in [&[(2, false), (2, true)][..], &[(0, true)], &[(5, false), (1, false)], &[(6, true)]] {
+            assert_eq!(count(Some(5), wrong), Err(LengthMismatch), "{wrong:?}");
+            assert_eq!(count(None, wrong), Ok(()), "{wrong:?}");
+        }
+        assert_eq!(count(Some(0), &[(0, true)]), Ok(()));
+    }
 }

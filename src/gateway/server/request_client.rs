@@ -44,6 +44,10 @@ pub struct WrittenResponse {
 
 /// A client that waits for its response.
 pub trait RequestClient: Send {
+    /// Whether [`RequestClient::poll_given_up`] asks the kernel. If not, it is asked first, so that no request goes to an upstream
+    /// whose client has left already.
+    const ASKS_KERNEL: bool;
+
     /// Ready once the deadline of the request has passed, or the process exits.
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
@@ -68,9 +72,17 @@ pub trait RequestClient: Send {
     ) -> impl Future<Output = Result<T, ClientFault>> + Send {
         async {
             let mut wait = pin!(wait);
-            std::future::poll_fn(|cx| match wait.as_mut().poll(cx) {
-                Poll::Ready(found) => Poll::Ready(Ok(found)),
-                Poll::Pending => self.poll_given_up(cx).map(Err),
+            std::future::poll_fn(|cx| {
+                if !Self::ASKS_KERNEL
+                    && let Poll::Ready(fault) = self.poll_given_up(cx)
+                {
+                    return Poll::Ready(Err(fault));
+                }
+                match wait.as_mut().poll(cx) {
+                    Poll::Ready(found) => Poll::Ready(Ok(found)),
+                    Poll::Pending if Self::ASKS_KERNEL => self.poll_given_up(cx).map(Err),
+                    Poll::Pending => Poll::Pending,
+                }
             })
             .await
         }

@@ -1,12 +1,13 @@
 //! Connections when the process leaves, or hands over to the next one.
 
+use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::before;
 use crate::support::authority::Authority;
 use crate::support::http2::Http2Client;
-use crate::support::http2_frames::{FrameClient, GOAWAY, get};
+use crate::support::http2_frames::{DATA, Frame, FrameClient, GOAWAY, RST_STREAM, get};
 use crate::support::tls_client::TlsSettings;
 use crate::support::{Gateway, Upstream, await_more, eventually, hand_over, short_or_long};
 use crate::tls::BOTH;
@@ -39,6 +40,38 @@ fn while_a_drain_is_delayed_each_connection_is_told_to_leave_with_its_next_respo
     // A new connection is still accepted.
     assert_eq!(Http2Client::connect(gateway.http).get("/", &[]).status, 200);
     assert!(gateway.wait().0.success());
+}
+
+#[test]
+fn streams_that_the_end_of_a_drain_cuts_never_look_whole_and_have_a_line_each() {
+    let upstream = Upstream::answering(|request, stream| {
+        if request.line.contains("/half") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n");
+        }
+        let _ = stream.read(&mut [0]);
+    });
+    let mut gateway = before(&upstream).with("access_log: {to: access.jsonl}\ndrain: {timeout: 300ms}").start();
+    let mut client = FrameClient::connect(gateway.http);
+    client.write(&get(1, "/silent"));
+    client.write(&get(3, "/half"));
+    client.until(|frame| frame.kind == DATA && frame.stream == 3);
+    eventually("both arrive", || upstream.count() == 2);
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait().0.code(), Some(0));
+    let rest = client.rest();
+    for stream in [1, 3] {
+        let of_stream = |frame: &&Frame| frame.stream == stream;
+        let kinds: Vec<u8> = rest.iter().filter(of_stream).map(|frame| frame.kind).collect();
+        // The connection may end before the reset is written.
+        assert!(matches!(&kinds[..], [] | [RST_STREAM]), "{rest:?}");
+    }
+    let log = std::fs::read_to_string(gateway.file("access.jsonl")).unwrap();
+    let mut lines: Vec<_> = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).collect();
+    lines.sort_by_key(|line| line["code"].as_u64());
+    let told: Vec<_> = lines.iter().map(|line| (&line["kind"], &line["code"], &line["detail"])).collect();
+    let error = &serde_json::Value::from("error");
+    let expected = [(error, &200.into(), &"shutdown".into()), (error, &499.into(), &"shutdown".into())];
+    assert_eq!(told, expected, "{log}");
 }
 
 /// Sends requests without pause until `done`, on connections that `connect` opens, and counts those that were answered.

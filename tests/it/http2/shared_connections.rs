@@ -2,28 +2,17 @@
 
 use std::time::Duration;
 
-use super::before;
+use super::{before, before_http2};
 use crate::support::http2::Http2Client;
 use crate::support::http2_frames::{DATA, END_STREAM, FrameClient, frame, get, request};
 use crate::support::http2_upstream::{Http2Upstream, MESSAGE};
-use crate::support::{Gateway, GatewayBuilder, Upstream, eventually, now, short_or_long};
+use crate::support::{Gateway, Upstream, eventually, now, short_or_long};
 
 /// A call of gRPC.
 const CALL: &[(&str, &str)] = &[("content-type", "application/grpc"), ("te", "trailers")];
 
 /// The window of a client's connection, in which one response that is not read leaves room for others.
 const WIDE: u32 = 1 << 20;
-
-/// A gateway with one thread, whose requests share a connection to this upstream.
-fn before_http2(upstream: &Http2Upstream) -> GatewayBuilder {
-    Gateway::before_url("").with(&format!(
-        "threads: 1\n\
-         listeners: [{{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}}]\n\
-         upstreams: {{api: {{endpoints: [\"http://{}\"], protocol: h2c}}}}\n\
-         routes: [{{name: all, upstream: api}}]\n",
-        upstream.address
-    ))
-}
 
 /// Waits until a number has not changed for a while.
 fn settled(number: impl Fn() -> usize) -> usize {
@@ -42,7 +31,7 @@ fn settled(number: impl Fn() -> usize) -> usize {
 fn responses_that_are_not_read_delay_none_of_the_same_connection_to_the_upstream() {
     const LARGE: usize = 32 << 20;
     let upstream = Http2Upstream::start();
-    let gateway = before_http2(&upstream).with("upstream_timeouts: {read: 3s}").start();
+    let gateway = before_http2(upstream.address).with("upstream_timeouts: {read: 3s}").start();
     let mut clients = [Http2Client::connect(gateway.http), Http2Client::connect(gateway.http)];
     let path = format!("/large/{LARGE}");
     let unread = clients.each_mut().map(|client| client.begin("GET", &path, &[], true).streaming().unwrap());
@@ -65,7 +54,7 @@ fn messages_that_are_not_read_end_no_other_call_of_the_same_connection_to_the_up
     // More than the windows of a client admit, and not more than those of the gateway.
     let messages = short_or_long(20_000, 40_000);
     let upstream = Http2Upstream::start();
-    let gateway = before_http2(&upstream).start();
+    let gateway = before_http2(upstream.address).start();
     let mut clients: Vec<_> = (0..CALLS).map(|_| Http2Client::connect_wide(gateway.http, WIDE)).collect();
     let path = format!("/messages/{messages}");
     let begin = |client: &mut Http2Client| {
@@ -91,7 +80,7 @@ const TWENTY_BYTES: [u8; 20] = [0, 0, 0, 0, 15, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1
 fn ten_thousand_messages_to_a_slow_upstream_end_no_other_call_of_their_connections() {
     const MESSAGES: usize = 10_000;
     let upstream = Http2Upstream::start();
-    let gateway = before_http2(&upstream).start();
+    let gateway = before_http2(upstream.address).start();
     let mut client = Http2Client::connect(gateway.http);
     let mut upload = client.begin("POST", "/slow", CALL, false);
     for _ in 0..MESSAGES {
@@ -111,7 +100,7 @@ fn ten_thousand_messages_to_a_slow_upstream_end_no_other_call_of_their_connectio
 fn messages_that_a_client_reads_slowly_end_no_other_call_of_its_connection() {
     let messages = short_or_long(30_000, 100_000);
     let upstream = Http2Upstream::start();
-    let gateway = before_http2(&upstream).start();
+    let gateway = before_http2(upstream.address).start();
     let mut client = Http2Client::connect_wide(gateway.http, WIDE);
     let mut call = client.begin("POST", &format!("/messages/{messages}"), CALL, false);
     call.write(b"", true).unwrap();

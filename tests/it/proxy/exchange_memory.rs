@@ -1,13 +1,17 @@
 //! Memory for exchanges that stand still: it is bounded for each, whatever its client and its upstream do.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use crate::support::http2::Http2Client;
+use crate::support::http2_upstream::Http2Upstream;
 use crate::support::{Gateway, Upstream, eventually, print_measured};
 
 const EXCHANGES: u64 = 40;
 /// Two buffers of 64 KiB in each direction, the task, and what the allocator keeps.
 const MOST: u64 = 400 << 10;
+/// The same from an upstream of HTTP/2, whose window is 256 KiB and not 64, beside the connection of a client of HTTP/2.
+const MOST_OF_HTTP2: u64 = 640 << 10;
 
 /// The growth of the gateway's memory for each exchange, once it holds still.
 fn grown(gateway: &Gateway, before: u64) -> u64 {
@@ -83,4 +87,65 @@ fn endless_uploads_that_nobody_takes_hold_little() {
             let _ = client.shutdown(std::net::Shutdown::Both);
         }
     }
+}
+
+/// A gateway with both protocols before an upstream of HTTP/2.
+fn before_http2(upstream: SocketAddr) -> Gateway {
+    let text = format!(
+        "threads: 1\n\
+         listeners: [{{address: 127.0.0.1:0, protocols: [h2c, http/1.1]}}]\n\
+         limits: {{body_timeout: 60s, body_bytes: unlimited}}\nupstream_timeouts: {{read: 60s, write: 60s}}\n\
+         upstreams: {{api: {{endpoints: [\"http://{upstream}\"], protocol: h2c}}}}\n\
+         routes: [{{name: all, upstream: api}}]\n"
+    );
+    Gateway::before_url("").with(&text).start()
+}
+
+#[test]
+fn endless_responses_of_http2_that_nobody_reads_hold_little() {
+    const PATH: &str = "/large/1000000000000";
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(upstream.address);
+    let before = gateway.resident_bytes();
+    let mut clients: Vec<_> = (0..EXCHANGES).map(|_| Http2Client::connect(gateway.http)).collect();
+    let begin = |client: &mut Http2Client| client.begin("GET", PATH, &[], true).streaming().unwrap();
+    let unread: Vec<_> = clients.iter_mut().map(begin).collect();
+    let each = grown(&gateway, before);
+    print_measured(&format!("HTTP/2: {} KiB for each response and its client's connection", each >> 10));
+    assert!(each < MOST_OF_HTTP2, "to HTTP/2: {each}");
+    drop(unread);
+    let gateway = before_http2(upstream.address);
+    let before = gateway.resident_bytes();
+    let clients: Vec<_> = (0..EXCHANGES)
+        .map(|_| {
+            let mut client = TcpStream::connect(gateway.http).unwrap();
+            client.write_all(format!("GET {PATH} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
+            client.read_exact(&mut [0; 1000]).unwrap();
+            client
+        })
+        .collect();
+    let each = grown(&gateway, before);
+    print_measured(&format!("HTTP/2 to HTTP/1.1: {} KiB for each response", each >> 10));
+    assert!(each < MOST_OF_HTTP2, "to HTTP/1.1: {each}");
+    drop(clients);
+}
+
+#[test]
+fn endless_uploads_over_http2_that_nobody_takes_hold_little() {
+    let upstream = Http2Upstream::start();
+    let gateway = before_http2(upstream.address);
+    let before = gateway.resident_bytes();
+    let mut clients: Vec<_> = (0..EXCHANGES).map(|_| Http2Client::connect(gateway.http)).collect();
+    let uploads: Vec<_> = clients
+        .iter_mut()
+        .map(|client| {
+            let mut upload = client.begin("POST", "/stuck", &[], false);
+            upload.write_ahead(&vec![b'x'; 1 << 20], false);
+            upload
+        })
+        .collect();
+    let each = grown(&gateway, before);
+    print_measured(&format!("HTTP/2: {} KiB for each upload and its client's connection", each >> 10));
+    assert!(each < MOST, "{each}");
+    drop(uploads);
 }

@@ -1,7 +1,7 @@
-//! A client of HTTP/2 that sends frames as a test writes them, valid or not.
+//! A client and an upstream of HTTP/2 that send frames as a test writes them, valid or not.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,10 +87,28 @@ impl FrameClient {
 
     /// Connects, and sends nothing.
     pub fn silent(address: SocketAddr) -> FrameClient {
-        let stream = TcpStream::connect(address).unwrap();
+        FrameClient::over(TcpStream::connect(address).unwrap())
+    }
+
+    fn over(stream: TcpStream) -> FrameClient {
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         stream.set_nodelay(true).unwrap();
         FrameClient { transport: Box::new(stream.try_clone().unwrap()), tcp: stream }
+    }
+
+    /// Of an upstream: the next frame of a stream, while settings and pings are answered. `None` once the connection is closed.
+    pub fn next_of_stream(&mut self) -> Option<Frame> {
+        loop {
+            let frame = self.next()?;
+            match frame.kind {
+                SETTINGS | PING if frame.flags & ACK == 0 => {
+                    let payload = if frame.kind == PING { &*frame.payload } else { &[] };
+                    self.try_write(&self::frame(frame.kind, ACK, 0, payload)).ok()?;
+                }
+                _ if frame.stream != 0 && frame.kind != WINDOW_UPDATE => return Some(frame),
+                _ => {}
+            }
+        }
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
@@ -151,6 +169,44 @@ impl FrameClient {
     }
 }
 
+/// Starts an upstream of HTTP/2 without TLS, which greets with these settings; `serve` gets each connection after that, with its
+/// number, counted from 0.
+pub fn upstream(
+    settings: &'static [u8],
+    serve: impl Fn(usize, &mut FrameClient) + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = Arc::new(serve);
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let (serve, mut connection) = (Arc::clone(&serve), FrameClient::over(stream.unwrap()));
+            std::thread::spawn(move || {
+                let mut preface = [0; PREFACE.len()];
+                if connection.transport.read_exact(&mut preface).is_ok() {
+                    connection.write(&frame(SETTINGS, 0, 0, settings));
+                    serve(number, &mut connection);
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A setting of the most streams that the other side may open at the same time.
+pub const NO_STREAMS: &[u8] = &[0, 3, 0, 0, 0, 0];
+
+/// The head of a response: its status, one of those that HPACK has in its table, and fields.
+pub fn response(stream: u32, status: u16, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
+    let index = INDEXED.iter().position(|known| *known == status).unwrap();
+    let block = [&[0x88 + u8::try_from(index).unwrap()], &*fields_block(fields)].concat();
+    frame(HEADERS, flags | END_HEADERS, stream, &block)
+}
+
+pub fn reset(stream: u32, code: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &code.to_be_bytes())
+}
+
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = vec![length[1], length[2], length[3], kind, flags];
@@ -202,9 +258,11 @@ fn length(length: usize, block: &mut Vec<u8>) {
     block.push(u8::try_from(rest).unwrap());
 }
 
+/// The statuses in the table of HPACK, from its place 8 on.
+const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
+
 /// The status in a block of the server's: the first field, indexed or as a literal.
 pub fn status(block: &[u8]) -> u16 {
-    const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
     let block = match block {
         // A change of the table's size.
         [first, rest @ ..] if first & 0xe0 == 0x20 => rest,

@@ -28,6 +28,11 @@ pub struct Http2Upstream {
 
 impl Http2Upstream {
     pub fn start() -> Http2Upstream {
+        Http2Upstream::with_streams(None)
+    }
+
+    /// The same, with at most so many streams on each connection.
+    pub fn with_streams(most: Option<u32>) -> Http2Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let upstream =
@@ -45,6 +50,9 @@ impl Http2Upstream {
                     tokio::spawn(async move {
                         // A server that reads slowly, and not one that counts unread frames.
                         let mut options = h2::server::Builder::new();
+                        if let Some(most) = most {
+                            options.max_concurrent_streams(most);
+                        }
                         let handshake = options.data_frame_budget(usize::MAX).handshake(stream);
                         let Ok(mut server) = handshake.await else { return };
                         while let Some(Ok((request, respond))) = server.accept().await {

@@ -89,6 +89,8 @@ impl Client {
 }
 
 impl RequestClient for Client {
+    const ASKS_KERNEL: bool = true;
+
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         self.stream.poll_ends(cx)
     }

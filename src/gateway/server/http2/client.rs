@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::DATE;
 use http::{HeaderValue, Method, Response, StatusCode};
 use pingora::protocols::http::date::get_cached_date;
 use tokio::time::Sleep;
@@ -202,9 +202,11 @@ impl Http2Client {
     /// If the client has left.
     pub fn write_head(&mut self, head: Response<()>, body: HasBody) -> Result<(), ClientFault> {
         let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
-        let ends = body == HasBody::No || head.headers().get(CONTENT_LENGTH).is_some_and(|length| length == "0");
-        let stream = respond.send_response(head, ends).map_err(|_| ClientFault::Gone)?;
-        self.responder = if ends { Responder::Done } else { Responder::Streaming(stream) };
+        let stream = respond.send_response(head, body == HasBody::No).map_err(|_| ClientFault::Gone)?;
+        self.responder = match body {
+            HasBody::No => Responder::Done,
+            HasBody::Yes => Responder::Streaming(stream),
+        };
         Ok(())
     }
 
@@ -287,6 +289,8 @@ pub fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Response<()
 }
 
 impl RequestClient for Http2Client {
+    const ASKS_KERNEL: bool = false;
+
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if let Deadline::Waiting(sleep) = &mut self.deadline
             && sleep.as_mut().poll(cx).is_ready()

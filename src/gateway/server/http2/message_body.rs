@@ -94,12 +94,30 @@ fn trailer_lines(trailers: &HeaderMap) -> TrailerLines {
     lines
 }
 
-/// The fields in lines of trailers; `None` without any.
+/// The fields in lines of trailers; `None` without any. One that has no form in HTTP/2 is left out.
 fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
     let mut trailers = HeaderMap::new();
     for (name, value) in lines.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':')) {
-        let (name, value) = (HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value.trim_ascii()).ok()?);
-        trailers.try_append(name, value).ok()?;
+        let field = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value.trim_ascii()));
+        if let (Ok(name), Ok(value)) = field
+            && trailers.try_append(name, value).is_ok()
+        {
+            continue;
+        }
+        log::debug!("a trailer has no form in HTTP/2");
     }
     (!trailers.is_empty()).then_some(trailers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_trailer_without_a_form_takes_no_other_with_it() {
+        let trailers = trailer_map(b"x-sum: 1\r\nx-bad: \x01\r\ngrpc-status: 0\r\n\r\n").unwrap();
+        let names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["x-sum", "grpc-status"]);
+        assert_eq!(trailer_map(b"\r\n"), None);
+    }
 }
