@@ -1,10 +1,28 @@
 //! Writes bodies in chunks (RFC 9112, section 7.1).
 
+use crate::gateway::server::body_part::BodyPart;
+
 /// The way in which a body is written: as it is, or in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     Plain,
     Chunked,
+}
+
+/// The chunk that ends a body, without trailers and the empty line.
+pub const LAST_CHUNK: &[u8] = b"0\r\n";
+
+/// Writes a part of a body, and its end with the trailers if it has one. Nothing of the part is left then.
+pub fn write_part(part: &mut BodyPart, coding: Coding, out: &mut Vec<u8>) {
+    let data = std::mem::take(&mut part.data);
+    match coding {
+        Coding::Plain => out.extend_from_slice(&data),
+        Coding::Chunked => chunk(&data, out),
+    }
+    if let Some(trailers) = part.end.take().filter(|_| coding == Coding::Chunked) {
+        out.extend_from_slice(LAST_CHUNK);
+        out.extend_from_slice(if trailers.is_empty() { b"\r\n" } else { &trailers });
+    }
 }
 
 /// Writes a part of a body as one chunk.

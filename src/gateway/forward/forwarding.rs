@@ -37,7 +37,7 @@ const MOST_INTERIM: u8 = 32;
 const MOST_FIELDS: usize = 256;
 
 /// The end of an exchange: whether the client's connection is kept, or a fault.
-pub type Ended = Result<Reuse, Fault>;
+pub type ExchangeResult = Result<Reuse, Fault>;
 
 /// The bounds on a request and its response, from the configuration under which the request arrived.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub struct Bounds {
 
 /// A response whose head has been passed on.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+struct PassedHead {
     /// Whether the client's connection is kept after it.
     reuse: Reuse,
     client: ClientFraming,
@@ -65,7 +65,7 @@ pub async fn forward(
     exchange: &mut Exchange<'_>,
     head: ReceivedHead<'_>,
     bounds: Bounds,
-) -> Ended {
+) -> ExchangeResult {
     let mut attempts = Attempts::default();
     let size = Size { bytes: bounds.header_bytes, fields: MOST_FIELDS, target: 0 };
     let expects_continue = exchange.head.headers.contains_key(http::header::EXPECT);
@@ -167,7 +167,7 @@ pub async fn forward_http2(
     exchange: &mut Exchange<'_>,
     head: ReceivedHead<'_>,
     bounds: Bounds,
-) -> Ended {
+) -> ExchangeResult {
     let mut attempts = Attempts::default();
     let size = Size { bytes: bounds.header_bytes, fields: MOST_FIELDS, target: 0 };
     let expects_continue = exchange.head.headers.contains_key(http::header::EXPECT);
@@ -248,7 +248,7 @@ fn begin_response(
     transfer: &mut Transfer<'_>,
     exchange: &mut Exchange<'_>,
     head: ResponseHead,
-) -> Result<Begun, Fault> {
+) -> Result<PassedHead, Fault> {
     let bytes = transfer.download.input.split_to(head.length);
     let forwarder = exchange.forwarder;
     let is_upgrade = head.status == 101;
@@ -304,7 +304,7 @@ fn begin_response(
     }
     // A response without a body ends with its head, whatever that says of a length.
     let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
-    Ok(Begun { reuse, client: framing, persistence })
+    Ok(PassedHead { reuse, client: framing, persistence })
 }
 
 /// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::chunked::{Coding, chunk};
+use super::chunked::{Coding, write_part};
 use super::exchange::Exchange;
 use super::fault::Fault;
 use super::relay_sides::{ClientSide, HasBody, InterimHead};
 use super::response_head::{self, ClientFraming, FinalHead};
-use super::trailers::LAST_CHUNK;
 use crate::gateway::server::body_part::{BodyPart, TrailerLines};
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
@@ -126,15 +125,7 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn poll_send(&mut self, part: &mut BodyPart, held: usize, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
-        let data = std::mem::take(&mut part.data);
-        match self.coding {
-            Coding::Plain => self.out.extend_from_slice(&data),
-            Coding::Chunked => chunk(&data, &mut self.out),
-        }
-        if let Some(trailers) = part.end.take().filter(|_| self.coding == Coding::Chunked) {
-            self.out.extend_from_slice(LAST_CHUNK);
-            self.out.extend_from_slice(if trailers.is_empty() { b"\r\n" } else { &trailers });
-        }
+        write_part(part, self.coding, &mut self.out);
         self.poll_write(held, cx)
     }
 

@@ -6,12 +6,11 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWrite;
 
-use super::chunked::{Coding, chunk};
+use super::chunked::{Coding, write_part};
 use super::download::{Download, ResponseFraming};
 use super::fault::{Stage, UpstreamFault};
 use super::http1_response_head::{ResponseBody, ResponseHead};
 use super::relay_sides::{HasBody, UpstreamSide};
-use super::trailers::LAST_CHUNK;
 use super::transfer::{FIRST_READ, poll_fill};
 use super::upstream_pool::UpstreamStream;
 use crate::gateway::server::body_part::BodyPart;
@@ -100,15 +99,7 @@ impl Http1Upstream {
 
 impl UpstreamSide for Http1Upstream {
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>> {
-        let data = std::mem::take(&mut part.data);
-        match self.coding {
-            Coding::Plain => self.out.extend_from_slice(&data),
-            Coding::Chunked => chunk(&data, &mut self.out),
-        }
-        if let Some(trailers) = part.end.take().filter(|_| self.coding == Coding::Chunked) {
-            self.out.extend_from_slice(LAST_CHUNK);
-            self.out.extend_from_slice(if trailers.is_empty() { b"\r\n" } else { &trailers });
-        }
+        write_part(part, self.coding, &mut self.out);
         self.poll_write(cx)
     }
 

@@ -23,7 +23,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 #[derive(Debug)]
 pub struct Http2Upstream {
     request: SendStream<Bytes>,
-    response: Reading,
+    response: ReadState,
     size: Size,
     /// Held until the stream has ended.
     stream: Http2Stream,
@@ -31,7 +31,7 @@ pub struct Http2Upstream {
 
 /// How far the response has been read.
 #[derive(Debug)]
-enum Reading {
+enum ReadState {
     Head(ResponseFuture),
     Body(ReceivedBody),
     /// It has ended with its head.
@@ -54,7 +54,7 @@ impl Http2Upstream {
             stream.close();
             failed(&error, Stage::Sent)
         })?;
-        Ok(Http2Upstream { request, response: Reading::Head(response), size, stream })
+        Ok(Http2Upstream { request, response: ReadState::Head(response), size, stream })
     }
 }
 
@@ -71,7 +71,7 @@ impl UpstreamSide for Http2Upstream {
     }
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>> {
-        let Reading::Head(response) = &mut self.response else { return Poll::Pending };
+        let ReadState::Head(response) = &mut self.response else { return Poll::Pending };
         // Finds interim responses only. The response itself, or an error, is found by the future.
         if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
             return Poll::Ready(received_response(&interim.into_parts().0, &self.size));
@@ -86,33 +86,33 @@ impl UpstreamSide for Http2Upstream {
             }
         };
         let (head, body) = Response::into_parts(response);
-        self.response = Reading::Body(ReceivedBody::new(body));
+        self.response = ReadState::Body(ReceivedBody::new(body));
         Poll::Ready(received_response(&head, &self.size))
     }
 
     fn ends_with_head(&self, _: &ResponseHead) -> bool {
-        matches!(&self.response, Reading::Body(body) if body.is_at_end())
+        matches!(&self.response, ReadState::Body(body) if body.is_at_end())
     }
 
     fn expect_body(&mut self, _: &ResponseHead, body: HasBody) {
         if body == HasBody::No {
-            self.response = Reading::Ended;
+            self.response = ReadState::Ended;
         }
     }
 
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>> {
-        let Reading::Body(body) = &self.response else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
+        let ReadState::Body(body) = &self.response else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
         poll_part(body, cx).map_err(|error| failed(&error, Stage::Answering))
     }
 
     fn poll_hold(&mut self, cx: &mut Context<'_>) {
-        if let Reading::Body(body) = &self.response {
+        if let ReadState::Body(body) = &self.response {
             body.poll_take_out(cx);
         }
     }
 
     fn held(&self) -> usize {
-        if let Reading::Body(body) = &self.response { body.held() } else { 0 }
+        if let ReadState::Body(body) = &self.response { body.held() } else { 0 }
     }
 }
 

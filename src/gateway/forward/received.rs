@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use super::delay::delay;
 use super::exchange::{Exchange, Report};
 use super::fault::Fault;
 use super::forwarder::Forwarder;
@@ -11,6 +10,7 @@ use super::forwarding::{Bounds, forward, forward_http2};
 use super::http2_heads;
 use super::own_response;
 use super::own_response_settings::OwnResponses;
+use super::queue_wait::delay;
 use super::request_head::ReceivedHead;
 use super::response_head::Reuse;
 use crate::gateway::enforcement::request_record::{RecordedTls, RequestRecord};

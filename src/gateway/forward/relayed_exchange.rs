@@ -11,7 +11,7 @@ use super::attempts::{Attempts, Connected, ConnectionUse, Repeatable, answered};
 use super::chunked::Coding;
 use super::exchange::Exchange;
 use super::fault::{Fault, Stage, UpstreamFault};
-use super::forwarding::Ended;
+use super::forwarding::ExchangeResult;
 use super::http1_response_head::{Persistence, ResponseBody, ResponseHead};
 use super::http1_upstream::Http1Upstream;
 use super::http2_heads;
@@ -50,7 +50,7 @@ pub async fn over_http2<C: ClientSide>(
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,
     kept: Reuse,
-) -> Option<Ended> {
+) -> Option<ExchangeResult> {
     let Connected { connection, reuse, key, since, read_timeout, write_timeout, .. } = connected;
     let timeouts = Timeouts { read: read_timeout, write: write_timeout };
     let scheme = match exchange.report.attempt.as_ref().map(|attempt| attempt.endpoint.scheme) {
@@ -86,7 +86,7 @@ pub async fn over_http1<C: ClientSide>(
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,
     kept: Reuse,
-) -> Option<Ended> {
+) -> Option<ExchangeResult> {
     let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
     let mut out = Vec::new();
     if let Err(fault) = request_head::write(request.head, exchange, &mut out) {
@@ -123,7 +123,7 @@ fn fail(
     fault: UpstreamFault,
     connection: (ConnectionUse, u64),
     repeatable: Repeatable,
-) -> Option<Ended> {
+) -> Option<ExchangeResult> {
     if exchange.report.code.is_some() {
         attempts.fail_while_answering(exchange, &fault);
     } else if attempts.fail_before_response(exchange, &fault, connection, repeatable) {
@@ -147,7 +147,7 @@ impl RelayedRequest<'_> {
 #[derive(Debug)]
 struct AttemptEnd {
     /// What becomes of the client's connection, or what has failed.
-    ended: Ended,
+    ended: ExchangeResult,
     /// Whether the upstream's connection can be used for another request, as far as its response says.
     persistence: Persistence,
 }
@@ -171,7 +171,7 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
         }
         body.map(|()| reuse)
     };
-    let ended: Ended = ended.await;
+    let ended: ExchangeResult = ended.await;
     exchange.report.request_bytes = relay.upload.bytes;
     exchange.report.response_bytes = relay.response_bytes;
     AttemptEnd { ended, persistence }

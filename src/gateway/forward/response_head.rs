@@ -5,8 +5,9 @@ use http::HeaderValue;
 use pingora::protocols::http::date::get_cached_date;
 
 use super::exchange::Exchange;
-use super::field_names::{begins_with, is_hop_by_hop, options};
+use super::forged_fields::begins_with;
 use super::head_edit::{HeadEdit, Keep};
+use super::hop_by_hop::{is_hop_by_hop, options};
 use super::request_head::Wire;
 use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};

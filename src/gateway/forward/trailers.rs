@@ -2,18 +2,17 @@
 
 use http::HeaderName;
 
+use super::chunked::LAST_CHUNK;
 use super::exchange::Exchange;
-use super::field_names::{Forgery, forgery};
+use super::forged_fields::{Forgery, forgery};
 use super::head_edit::{HeadEdit, Keep};
+use super::hop_by_hop::is_hop_by_hop;
 use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
 
 /// Fields that say who a client is, or what it may do: an upstream that merges trailers must not find them there.
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
-
-/// The chunk that ends a body, without trailers and the empty line.
-pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
 /// Writes the end of a request. `trailers` are lines of fields, each with its line end, and the empty line after them;
 /// `of_route` are the fields that the route sets or removes.
@@ -81,15 +80,9 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
 /// or used (RFC 9110, section 6.5.1), which a recipient that merges trailers would believe, or only the gateway writes it.
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
-    const NAMES: [&str; 36] = [
-        // Framing and the connection.
-        "connection",
+    const NAMES: [&str; 30] = [
+        // Framing.
         "content-length",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
         // Routing and request modifiers.
         "cache-control",
         "expect",
@@ -125,7 +118,7 @@ fn is_no_trailer(name: &str) -> bool {
         // Of the gateway.
         "x-request-id",
     ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
+    is_hop_by_hop(name.as_bytes()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub async fn delay<C: RequestClient>(
     exchange.rate_limits = Some(fields);
     let gateway = &exchange.forwarder.gateway;
     let metrics = &gateway.metrics.delays;
-    let _waiting = Waiting::new(&metrics.waiting);
+    let _waiting = WaitingCount::new(&metrics.waiting);
     let began = gateway.clock.now();
     let elapsed = tokio::select! {
         biased;
@@ -68,16 +68,16 @@ async fn client_leaves<C: RequestClient>(client: &mut C, exchange: &Exchange<'_>
 }
 
 /// Counts a request as waiting, until it is dropped.
-struct Waiting<'m>(&'m Gauge);
+struct WaitingCount<'m>(&'m Gauge);
 
-impl Waiting<'_> {
-    fn new(gauge: &Gauge) -> Waiting<'_> {
+impl WaitingCount<'_> {
+    fn new(gauge: &Gauge) -> WaitingCount<'_> {
         gauge.increment(1.0);
-        Waiting(gauge)
+        WaitingCount(gauge)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }

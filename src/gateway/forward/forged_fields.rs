@@ -1,20 +1,4 @@
-//! Says which fields of a message end here, and which only the gateway may write.
-
-/// Whether a field belongs to the connection only (RFC 9110, section 7.6.1), or to a protocol that the connection asks for.
-pub fn is_hop_by_hop(name: &[u8]) -> bool {
-    let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
-    match name.len() {
-        2 => is(b"te"),
-        7 => is(b"upgrade") || is(b"trailer"),
-        10 => is(b"connection") || is(b"keep-alive"),
-        14 => is(b"http2-settings"),
-        16 => is(b"proxy-connection"),
-        17 => is(b"transfer-encoding"),
-        18 => is(b"proxy-authenticate"),
-        19 => is(b"proxy-authorization"),
-        _ => false,
-    }
-}
+//! Classifies names of fields that only the gateway or a trusted peer may write.
 
 /// Whether an upstream may take a field for one that only the gateway or a trusted peer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +53,4 @@ pub fn forgery(name: &[u8]) -> Forgery {
 /// Whether a name begins with these bytes, which are in lower case; the case of the name does not matter.
 pub fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
-}
-
-/// The options in a value of `Connection`, without those that are common and name no field.
-pub fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-    options.filter(|option| {
-        !option.is_empty() && !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")
-    })
 }
