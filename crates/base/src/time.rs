@@ -37,7 +37,7 @@ pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>)
 }
 
 /// A moment, in microseconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {

@@ -51,6 +51,12 @@ impl Cost {
         Cost(self.0.saturating_add(other.0))
     }
 
+    /// The difference; zero if `other` is more.
+    #[must_use]
+    pub const fn less(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_sub(other.0))
+    }
+
     /// At least `min` and at most `max`; where they contradict each other, `max`.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);

@@ -33,6 +33,7 @@ pub mod bucket_key;
 pub mod calendar;
 pub mod charge;
 pub mod cost;
+pub mod holds;
 pub mod outcome;
 pub mod store_time;
 

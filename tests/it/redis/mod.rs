@@ -4,6 +4,7 @@ mod cluster;
 mod cluster_faults;
 mod cluster_gateways;
 mod cluster_topology;
+mod concurrency_parity;
 mod connection;
 mod eviction_policy;
 mod fallback_share;

@@ -7,6 +7,7 @@
 //!
 //! To add one: its file, its twin, and an arm in each `match` here.
 
+pub mod concurrency;
 pub mod fixed_window;
 pub mod leaky_bucket;
 mod rate;

@@ -1,0 +1,161 @@
+//! Steps a limit on how much is held at the same time: `limit` slots, each held by a request for as long as it is under way.
+//!
+//! The state has one entry for each owner, a thread of a gateway: how much it holds, which the owner says itself, as an absolute
+//! number under a sequence that grows, and until when that counts (7 s). A word comes before every ask of the same call: the step
+//! adds what it admits to the entry of the last speaker, which is the first one. A refused plan still stores its words.
+//!
+//! `limit` may differ from request to request: all that charge one bucket share its slots.
+//!
+//! The bucket's moment never goes back. While it is ahead of the store's clock, holds do not end; if it is more than 10 s
+//! ahead, all of them are moved back with it, and have as much time left as they had.
+//!
+//! Invariant: every number stays below 2^53, so that the same steps are exact in a store that counts in doubles.
+
+mod owner_entries;
+
+use std::fmt;
+
+use smallvec::smallvec;
+
+use super::step::{ChargeResult, Entry, Level, Numbers, RequestNumbers, State, Step};
+use crate::cost::Cost;
+use crate::holds::word::{Owner, Word};
+use base::time::{Micros, Timestamp};
+use owner_entries::OwnerEntries;
+
+pub const NAME: &str = "concurrency";
+
+/// The reason of a refusal by a limit all of whose slots are held.
+pub const EXCEEDED: &str = "concurrency_exceeded";
+
+/// The unit of the quota, RateLimit-Policy's `qu`. It has no window, so there is no `w`.
+pub const QUOTA_UNIT: &str = "concurrent-requests";
+
+/// The wait of a refusal: when a slot becomes free is not known.
+pub const WAIT: Micros = Micros(1_000_000);
+
+/// The largest limit.
+pub const MAX_LIMIT: u64 = 1_000_000_000;
+
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). It has one more function: `say` accepts a word of the owner with these eight
+/// bytes, and returns whether it did; of a bucket that is asked it is called before `most`.
+pub const TWIN: &str = include_str!("concurrency.lua");
+
+/// The numbers of one limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Concurrency {
+    limit: Cost,
+}
+
+/// What one owner holds of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    pub owner: Owner,
+    pub held: Cost,
+    /// Since when it holds something without a gap, rounded down to a second.
+    pub since: Timestamp,
+}
+
+impl Concurrency {
+    /// `limit` in slots. `None` unless it is between 1 and [`MAX_LIMIT`].
+    pub fn new(limit: u64) -> Option<Concurrency> {
+        (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit) })
+    }
+
+    /// The limit for a request with these numbers: at least `least`; with a limit of 0 nothing fits.
+    pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Concurrency {
+        let limit = numbers.ceiling.unwrap_or(self.limit).min(Cost::from_tokens(MAX_LIMIT));
+        let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
+        Concurrency { limit }
+    }
+
+    /// The slots: RateLimit-Policy's `q`.
+    pub fn limit(&self) -> Cost {
+        self.limit
+    }
+
+    /// One of `of` equal shares of the slots, rounded down; at least one request fits.
+    pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
+        let slots = self.limit.whole() / of.max(1);
+        (Concurrency { limit: Cost::from_tokens(slots).max(cost) }, cost)
+    }
+
+    /// The number of this limit for its Lua twin.
+    pub fn numbers(&self) -> Numbers {
+        smallvec![self.limit.thousandths()]
+    }
+
+    /// Accepts a word. Returns the entry to store, whatever then becomes of the plans of the call; `None` if it is not newer than
+    /// the last one of that owner: then it changes nothing, and the asks of its call fail as if the store had not answered.
+    pub fn say(&self, state: Option<&[u64]>, word: Word, now: Timestamp) -> Option<Entry> {
+        let mut entries = self.open(state, now);
+        entries.say(word).then(|| stored(&entries))
+    }
+
+    /// Charges `cost` to the last speaker. `state` is the one that [`Concurrency::say`] has returned in the same call, or that of a
+    /// step after it.
+    pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
+        let mut entries = self.open(state, now);
+        let untouched = self.level(&entries);
+        let room = self.limit.thousandths().checked_sub(entries.sum);
+        let charge = match room {
+            _ if cost > self.limit => ChargeResult::Never,
+            Some(room) if cost.thousandths() <= room && entries.charge(cost.thousandths()) => {
+                ChargeResult::Fits { level: self.level(&entries), entry: stored(&entries), delay: Micros(0) }
+            }
+            _ => ChargeResult::Short { wait: WAIT },
+        };
+        Step { untouched, charge }
+    }
+
+    /// The amount held at `now`, by all owners.
+    pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
+        Cost::from_thousandths(self.open(state, now).sum)
+    }
+
+    /// The owners that hold something at `now`, the last speaker first.
+    pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
+        let entries = self.open(state, now);
+        let holder = |entry: &owner_entries::OwnerEntry| Holder {
+            owner: entry.owner,
+            held: Cost::from_thousandths(entry.held),
+            since: Timestamp(entry.since.saturating_mul(1_000_000)),
+        };
+        entries.holders().map(holder).collect()
+    }
+
+    /// The entry that a store must write at `now` although nothing is said, if any.
+    pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
+        let entries = self.open(state, now);
+        entries.is_corrected.then(|| stored(&entries))
+    }
+
+    fn open(&self, state: Option<&[u64]>, now: Timestamp) -> OwnerEntries {
+        OwnerEntries::open(state, self.limit.thousandths(), now)
+    }
+
+    fn level(&self, entries: &OwnerEntries) -> Level {
+        let free = self.limit.thousandths().saturating_sub(entries.sum);
+        let reset_after = if entries.sum == 0 { Micros(0) } else { WAIT };
+        Level { remaining: Cost::from_thousandths(free), reset_after }
+    }
+}
+
+/// Gives nothing back: what is held is what the owners say. `None` for an invalid state.
+pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
+    OwnerEntries::is_whole(state).then(|| State::from_slice(state))
+}
+
+fn stored(entries: &OwnerEntries) -> Entry {
+    Entry { state: entries.pack(), kept_until: entries.kept_until() }
+}
+
+/// `8 at once`.
+impl fmt::Display for Concurrency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at once", self.limit)
+    }
+}
+
+#[cfg(test)]
+mod tests;

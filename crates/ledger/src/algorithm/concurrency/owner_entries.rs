@@ -1,0 +1,220 @@
+//! Holds the entries of a bucket's owners, and how they are packed.
+//!
+//! Packed, everything little-endian: in a byte the form, 1 for a whole value; in seven the sum held; in eight each the bucket's moment and
+//! how many entries are live. Then the entries of 32 bytes, that of the last speaker first: in eight bytes the owner, in six
+//! each its sequence and how much it holds, in seven until when that counts, in five the second since when it holds something.
+//! Amounts are thousandths, moments microseconds.
+//!
+//! Because each word moves its entry to the front, those whose time is over are the last ones: only they are looked at. They do not
+//! count, but their sequences are kept for ten minutes, so that a late call stays old.
+//!
+//! An excerpt, of form 2, is what a reply has in place of a whole value: the sum, and the entry of the owner that calls, if it has one. Its
+//! number of live entries is 1 if that one is live, and [`MOST_OWNERS`] if another owner's entry would not fit.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::super::step::{EXACT, MOST_AHEAD, State};
+use crate::holds::word::{LIFE, MOST_HELD, Owner, Word};
+use base::time::{Micros, Timestamp};
+
+/// The most entries of a bucket. Where all of them are live, the word of a further owner is not accepted.
+pub(super) const MOST_OWNERS: usize = 1024;
+
+/// How long an entry is kept after its owner's last word.
+pub(super) const KEPT: Micros = Micros(600_000_000);
+
+/// An entry's rest after its time is over.
+const KEPT_AFTER: Micros = Micros(KEPT.0 - LIFE.0);
+
+const WHOLE: u64 = 1;
+const EXCERPT: u64 = 2;
+
+const SEQUENCES: u64 = (1 << 48) - 1;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnerEntry {
+    pub owner: Owner,
+    pub sequence: u64,
+    /// In thousandths.
+    pub held: u64,
+    pub until: Timestamp,
+    /// In seconds.
+    pub since: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct OwnerEntries {
+    pub sum: u64,
+    /// The latest time that the bucket has seen: it never goes back.
+    moment: Timestamp,
+    live: usize,
+    entries: SmallVec<[OwnerEntry; 4]>,
+    form: u64,
+    /// Whether it must be stored although nothing is said: it was moved back to the store's clock.
+    pub is_corrected: bool,
+}
+
+impl OwnerEntries {
+    /// The entries at `now`. Those of an invalid state are of nobody, who holds everything.
+    pub fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
+        let mut read = match state.map(OwnerEntries::parse) {
+            None => OwnerEntries::of(SmallVec::new(), now),
+            Some(None) => {
+                let until = now.plus(LIFE);
+                let since = seconds(now);
+                let nobody = OwnerEntry { owner: Owner::NOBODY, sequence: 0, held: everything, until, since };
+                OwnerEntries::of(smallvec![nobody], now)
+            }
+            Some(Some(entries)) => entries,
+        };
+        let ahead = read.moment.since(now);
+        if ahead > MOST_AHEAD {
+            // Each hold has as much time left as it had.
+            read.entries.iter_mut().for_each(|entry| entry.until.0 = entry.until.0.saturating_sub(ahead.0));
+            read.moment = now;
+            read.is_corrected = true;
+        }
+        read.moment = read.moment.max(now);
+        if read.form == WHOLE {
+            read.forget();
+        }
+        read
+    }
+
+    fn of(entries: SmallVec<[OwnerEntry; 4]>, moment: Timestamp) -> OwnerEntries {
+        let sum = entries.iter().map(|entry| entry.held).sum();
+        OwnerEntries { sum, moment, live: entries.len(), entries, form: WHOLE, is_corrected: false }
+    }
+
+    /// Parses a state; `None` for one that cannot be of this kind.
+    fn parse(state: &[u64]) -> Option<OwnerEntries> {
+        let (&[first, moment, live], rest) = state.split_first_chunk::<3>()?;
+        let (packed, []) = rest.as_chunks::<4>() else { return None };
+        let (form, sum, live) = (first & 0xff, first >> 8, usize::try_from(live).ok()?);
+        let fits = match form {
+            WHOLE => (1..=MOST_OWNERS).contains(&packed.len()) && live <= packed.len(),
+            EXCERPT => packed.len() <= 1 && (live <= packed.len() || live == MOST_OWNERS),
+            _ => false,
+        };
+        if !fits || sum > EXACT || moment > EXACT {
+            return None;
+        }
+        let entries = packed.iter().map(OwnerEntry::unpack).collect();
+        Some(OwnerEntries { sum, moment: Timestamp(moment), live, entries, form, is_corrected: false })
+    }
+
+    /// Whether a stored value can be a whole one.
+    pub fn is_whole(state: &[u64]) -> bool {
+        OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
+    }
+
+    /// Ends the holds whose time is over, and drops entries long after that.
+    fn forget(&mut self) {
+        while let Some(last) = self.live.checked_sub(1).and_then(|last| self.entries.get(last))
+            && last.until <= self.moment
+        {
+            self.sum = self.sum.saturating_sub(last.held);
+            self.live -= 1;
+        }
+        if self.live == 0 {
+            self.sum = 0;
+        }
+        while self.entries.len() > self.live
+            && let Some(last) = self.entries.last()
+            && last.until.plus(KEPT_AFTER) <= self.moment
+        {
+            self.entries.pop();
+        }
+    }
+
+    /// Accepts a word, whose entry is then the first one. `false`, and nothing changes, if it is not newer than that owner's last one.
+    pub fn say(&mut self, word: Word) -> bool {
+        let own = self.entries.iter().position(|entry| entry.owner == word.owner);
+        let mut since = None;
+        if let Some(index) = own {
+            let Some(last) = self.entries.get(index).copied().filter(|last| last.sequence < word.sequence) else {
+                return false;
+            };
+            if index < self.live {
+                self.sum = self.sum.saturating_sub(last.held);
+                self.live -= 1;
+                since = Some(last.since).filter(|_| last.held > 0);
+            }
+            self.entries.remove(index);
+        } else {
+            let is_full = match self.form {
+                WHOLE => self.entries.len() >= MOST_OWNERS && self.live >= MOST_OWNERS,
+                _ => self.live >= MOST_OWNERS,
+            };
+            if is_full {
+                return false;
+            }
+            if self.entries.len() >= MOST_OWNERS {
+                self.entries.truncate(self.live);
+            }
+        }
+        let held = word.held.min(MOST_HELD).thousandths();
+        let since = if held == 0 { 0 } else { since.unwrap_or(seconds(self.moment)) };
+        let sequence = word.sequence.min(SEQUENCES);
+        let until = self.moment.plus(LIFE);
+        self.entries.insert(0, OwnerEntry { owner: word.owner, sequence, held, until, since });
+        self.live += 1;
+        self.sum += held;
+        true
+    }
+
+    /// Adds to what the last speaker holds. `false` without one.
+    pub fn charge(&mut self, amount: u64) -> bool {
+        let since = seconds(self.moment);
+        let Some(speaker) = self.entries.first_mut() else { return false };
+        if speaker.held == 0 {
+            speaker.since = since;
+        }
+        speaker.held += amount;
+        self.sum += amount;
+        true
+    }
+
+    /// The owners that hold something.
+    pub fn holders(&self) -> impl Iterator<Item = &OwnerEntry> {
+        self.entries.iter().take(self.live).filter(|entry| entry.held > 0)
+    }
+
+    /// Until when the value must be kept.
+    pub fn kept_until(&self) -> Timestamp {
+        self.moment.plus(KEPT)
+    }
+
+    pub fn pack(&self) -> State {
+        let mut state = State::with_capacity(3 + 4 * self.entries.len());
+        state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64]);
+        self.entries.iter().for_each(|entry| state.extend_from_slice(&entry.pack()));
+        state
+    }
+}
+
+impl OwnerEntry {
+    fn pack(&self) -> [u64; 4] {
+        let (held, until) = (self.held, self.until.0);
+        [
+            self.owner.0,
+            self.sequence | held << 48,
+            (held >> 16) | until << 32,
+            ((until >> 32) & 0xff_ffff) | self.since << 24,
+        ]
+    }
+
+    fn unpack(&[owner, first, second, third]: &[u64; 4]) -> OwnerEntry {
+        OwnerEntry {
+            owner: Owner(owner),
+            sequence: first & SEQUENCES,
+            held: (first >> 48) | (second & 0xffff_ffff) << 16,
+            until: Timestamp(second >> 32 | (third & 0xff_ffff) << 32),
+            since: third >> 24,
+        }
+    }
+}
+
+fn seconds(moment: Timestamp) -> u64 {
+    moment.0 / 1_000_000
+}

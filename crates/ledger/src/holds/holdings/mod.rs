@@ -1,0 +1,351 @@
+//! Keeps what one owner holds of each bucket, what the store knows of that, and what has to be said in the next call.
+//!
+//! Pure: time is an argument, and who talks to a store passes on what it answered. Every transport uses the same. A bucket is
+//! kept from the first ask until the store has acknowledged that nothing is held of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use smallvec::SmallVec;
+
+use super::word::{Owner, SAY_EVERY, Word};
+use crate::bucket_key::BucketKey;
+use crate::cost::Cost;
+use base::time::{Micros, Timestamp};
+
+/// The most words of a call, unless more buckets are asked in it.
+pub const MOST_WORDS: usize = 256;
+
+/// A slot of this owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotId(u64);
+
+/// How much a slot takes, and after which time it is given back although its request goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotTerms {
+    pub amount: Cost,
+    pub max_hold: Option<Micros>,
+}
+
+/// The words of one call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Call {
+    pub owner: Owner,
+    pub sequence: u64,
+    /// One for each bucket; those that are asked come first, in the order of the asks.
+    pub words: Vec<CallWord>,
+}
+
+/// What a call says about one bucket, and what it asks of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CallWord {
+    pub bucket: BucketKey,
+    pub held: Cost,
+    /// What is asked in addition, by all requests of the call together.
+    pub asked: Cost,
+}
+
+impl Call {
+    /// What the call says to the store about a bucket.
+    pub fn word(&self, about: &CallWord) -> Word {
+        Word { owner: self.owner, sequence: self.sequence, held: about.held }
+    }
+}
+
+/// What the store made of a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WordAnswer<'g> {
+    /// It was newer than the last one, and these slots were granted beside it.
+    Accepted { granted: &'g [SlotTerms] },
+    /// It was not newer, so it changed nothing.
+    Old,
+}
+
+/// What one owner holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holdings {
+    owner: Owner,
+    /// The sequence of the last call.
+    sequence: u64,
+    buckets: BTreeMap<BucketKey, HeldBucket>,
+    slots: BTreeMap<SlotId, Slot>,
+    last_slot: u64,
+    /// When slots with a longest time end.
+    ends: BTreeSet<(Timestamp, SlotId)>,
+    /// The buckets to be said in the next call, the longest waiting first.
+    waiting: BTreeMap<u64, BucketKey>,
+    last_place: u64,
+    /// When the buckets that do not wait are to be said again.
+    due: BTreeSet<(Timestamp, BucketKey)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HeldBucket {
+    /// By slots.
+    held: Cost,
+    /// What was asked in calls without an answer, and their sequences; none of them before `newest`.
+    asked: SmallVec<[(u64, Cost); 1]>,
+    /// The newest call whose word about this bucket was accepted. Answers to earlier ones mean nothing any more.
+    newest: u64,
+    /// How much the store knows since then.
+    acknowledged: Option<Cost>,
+    turn: Turn,
+}
+
+/// When a bucket is said again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Turn {
+    /// In the next call: its place in `waiting`.
+    Waiting(u64),
+    Due(Timestamp),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Slot {
+    bucket: BucketKey,
+    amount: Cost,
+    end: Option<Timestamp>,
+}
+
+impl HeldBucket {
+    /// What the next word says.
+    fn said(&self) -> Cost {
+        self.held.plus(self.unanswered())
+    }
+
+    fn unanswered(&self) -> Cost {
+        self.asked.iter().fold(Cost::default(), |sum, (_, amount)| sum.plus(*amount))
+    }
+}
+
+impl Holdings {
+    pub fn new(owner: Owner) -> Holdings {
+        Holdings {
+            owner,
+            sequence: 0,
+            buckets: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            last_slot: 0,
+            ends: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            last_place: 0,
+            due: BTreeSet::new(),
+        }
+    }
+
+    /// Makes the words of the next call: about each bucket that is asked in it, and about others that wait, up to [`MOST_WORDS`].
+    /// A call that is sent again, for whatever reason, is a new call.
+    pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
+        self.advance(now);
+        let sequence = self.sequence + 1;
+        let mut words: Vec<CallWord> = Vec::with_capacity(asks.len());
+        for (key, amount) in asks {
+            let bucket = self.track(*key);
+            if let Some((last, asked)) = bucket.asked.last_mut()
+                && *last == sequence
+            {
+                *asked = asked.plus(*amount);
+                words.iter_mut().filter(|word| word.bucket == *key).for_each(|word| word.asked = *asked);
+                continue;
+            }
+            words.push(CallWord { bucket: *key, held: bucket.said(), asked: *amount });
+            bucket.asked.push((sequence, *amount));
+            self.say_again_at(*key, now.plus(SAY_EVERY));
+        }
+        while words.len() < MOST_WORDS
+            && let Some((_, key)) = self.waiting.pop_first()
+        {
+            let held = self.buckets.get(&key).map_or(Cost::default(), HeldBucket::said);
+            words.push(CallWord { bucket: key, held, asked: Cost::default() });
+            self.say_again_at(key, now.plus(SAY_EVERY));
+        }
+        self.sequence = sequence;
+        Call { owner: self.owner, sequence, words }
+    }
+
+    /// Notes what the store answered to a word. Returns the slots of what was granted; `None` if nothing was, because the word was
+    /// old, or because a later one has been answered before: then all who asked for this bucket in the call fail, as if the
+    /// store had not answered.
+    pub fn answered(
+        &mut self,
+        call: &Call,
+        about: &CallWord,
+        answer: WordAnswer<'_>,
+        now: Timestamp,
+    ) -> Option<SmallVec<[SlotId; 2]>> {
+        let bucket = self.buckets.get_mut(&about.bucket)?;
+        let slots = match answer {
+            WordAnswer::Old => {
+                bucket.asked.retain(|(sequence, _)| *sequence != call.sequence);
+                // What the store knows was said by some other call.
+                bucket.acknowledged = None;
+                None
+            }
+            WordAnswer::Accepted { .. } if call.sequence <= bucket.newest => return None,
+            WordAnswer::Accepted { granted } => {
+                bucket.newest = call.sequence;
+                // A copy of the call may have been answered as old before: then those who asked have failed.
+                let is_awaited = bucket.asked.iter().any(|(sequence, _)| *sequence == call.sequence);
+                bucket.asked.retain(|(sequence, _)| *sequence > call.sequence);
+                let sum = granted.iter().fold(about.held, |sum, terms| sum.plus(terms.amount));
+                bucket.acknowledged = Some(sum);
+                let is_void = !granted.is_empty() && !is_awaited;
+                (!is_void).then(|| granted.iter().map(|terms| self.hold(about.bucket, *terms, now)).collect())
+            }
+        };
+        self.review(about.bucket);
+        slots
+    }
+
+    /// Notes that a call will not be answered. Its words are repeated in the next one.
+    pub fn lost(&mut self, call: &Call) {
+        call.words.iter().for_each(|word| self.wait(word.bucket));
+    }
+
+    /// Notes that the connection is new: everything is said again.
+    pub fn reconnected(&mut self) {
+        let keys: Vec<BucketKey> = self.buckets.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.wait(key));
+    }
+
+    /// Holds a slot that no store has granted, because the request was let pass while the store failed.
+    pub fn hold(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
+        self.last_slot += 1;
+        let slot = SlotId(self.last_slot);
+        let end = terms.max_hold.map(|longest| now.plus(longest));
+        if let Some(end) = end {
+            self.ends.insert((end, slot));
+        }
+        let held = self.track(bucket);
+        held.held = held.held.plus(terms.amount);
+        self.slots.insert(slot, Slot { bucket, amount: terms.amount, end });
+        slot
+    }
+
+    /// Ends a slot. One that has ended changes nothing.
+    pub fn end(&mut self, slot: SlotId) {
+        let Some(ended) = self.slots.remove(&slot) else { return };
+        if let Some(end) = ended.end {
+            self.ends.remove(&(end, slot));
+        }
+        if let Some(bucket) = self.buckets.get_mut(&ended.bucket) {
+            bucket.held = bucket.held.less(ended.amount);
+            self.wait(ended.bucket);
+        }
+    }
+
+    /// Ends the slots that have been held for their longest time, and lets buckets wait that are to be said again.
+    pub fn advance(&mut self, now: Timestamp) {
+        while self.ends.first().is_some_and(|(end, _)| *end <= now)
+            && let Some((_, slot)) = self.ends.pop_first()
+        {
+            self.end(slot);
+        }
+        while self.due.first().is_some_and(|(due, _)| *due <= now)
+            && let Some((_, key)) = self.due.pop_first()
+        {
+            self.wait(key);
+        }
+    }
+
+    /// When [`Holdings::advance`] is to be called again, if nothing else happens.
+    pub fn next_moment(&self) -> Option<Timestamp> {
+        let end = self.ends.first().map(|(end, _)| *end);
+        let due = self.due.first().map(|(due, _)| *due);
+        end.into_iter().chain(due).min()
+    }
+
+    /// Whether a call should leave at once, if no other is under way.
+    pub fn has_words(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// What is held of a bucket by slots.
+    pub fn held(&self, bucket: &BucketKey) -> Cost {
+        self.buckets.get(bucket).map_or(Cost::default(), |bucket| bucket.held)
+    }
+
+    /// What was asked of a bucket in calls without an answer.
+    pub fn unanswered(&self, bucket: &BucketKey) -> Cost {
+        self.buckets.get(bucket).map_or(Cost::default(), HeldBucket::unanswered)
+    }
+
+    /// Whether a grant in this call would count, if it were answered now.
+    #[cfg(test)]
+    pub(super) fn waits_for(&self, bucket: &BucketKey, sequence: u64) -> bool {
+        let asked = self.buckets.get(bucket).map(|bucket| &bucket.asked);
+        asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
+    }
+
+    /// What the next word about a bucket says; `None` if there is nothing to say.
+    #[cfg(test)]
+    pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
+        self.buckets.get(bucket).map(HeldBucket::said)
+    }
+
+    #[cfg(test)]
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    fn track(&mut self, key: BucketKey) -> &mut HeldBucket {
+        if !self.buckets.contains_key(&key) {
+            self.last_place += 1;
+            self.waiting.insert(self.last_place, key);
+        }
+        let (newest, turn) = (self.sequence, Turn::Waiting(self.last_place));
+        self.buckets.entry(key).or_insert_with(|| HeldBucket {
+            held: Cost::default(),
+            asked: SmallVec::new(),
+            newest,
+            acknowledged: None,
+            turn,
+        })
+    }
+
+    /// Lets a bucket wait for the next call, or forgets it if the store knows that nothing is held of it.
+    fn review(&mut self, key: BucketKey) {
+        let Some(bucket) = self.buckets.get(&key) else { return };
+        if !bucket.asked.is_empty() || bucket.acknowledged == Some(bucket.held) && bucket.held > Cost::default() {
+            return;
+        }
+        if bucket.acknowledged != Some(bucket.held) {
+            return self.wait(key);
+        }
+        let turn = bucket.turn;
+        self.leave(key, turn);
+        self.buckets.remove(&key);
+    }
+
+    fn wait(&mut self, key: BucketKey) {
+        let place = self.last_place + 1;
+        let Some(bucket) = self.buckets.get_mut(&key) else { return };
+        let turn = bucket.turn;
+        if let Turn::Due(_) = turn {
+            bucket.turn = Turn::Waiting(place);
+            self.last_place = place;
+            self.leave(key, turn);
+            self.waiting.insert(place, key);
+        }
+    }
+
+    fn say_again_at(&mut self, key: BucketKey, moment: Timestamp) {
+        let Some(bucket) = self.buckets.get_mut(&key) else { return };
+        let turn = std::mem::replace(&mut bucket.turn, Turn::Due(moment));
+        self.leave(key, turn);
+        self.due.insert((moment, key));
+    }
+
+    fn leave(&mut self, key: BucketKey, turn: Turn) {
+        match turn {
+            Turn::Waiting(place) => {
+                self.waiting.remove(&place);
+            }
+            Turn::Due(moment) => {
+                self.due.remove(&(moment, key));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

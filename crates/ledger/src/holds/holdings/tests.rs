@@ -1,0 +1,117 @@
+//! Tests of what the next call says, when it is due, and what an answer means.
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1 << 50);
+const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
+
+fn key(number: u16) -> BucketKey {
+    let mut key = [0; 16];
+    key[..2].copy_from_slice(&number.to_be_bytes());
+    BucketKey(key)
+}
+
+fn after(milliseconds: u64) -> Timestamp {
+    NOW.plus(Micros(milliseconds * 1000))
+}
+
+/// What a call says: the held and the asked slots of each bucket.
+fn said(call: &Call) -> Vec<(BucketKey, u64, u64)> {
+    call.words.iter().map(|word| (word.bucket, word.held.whole(), word.asked.whole())).collect()
+}
+
+/// Answers each word of a call; what was asked is granted.
+fn grant(holdings: &mut Holdings, call: &Call) -> Vec<SlotId> {
+    let mut slots = Vec::new();
+    for word in &call.words {
+        let granted: &[SlotTerms] = if word.asked > Cost::default() { &[SLOT] } else { &[] };
+        slots.extend(holdings.answered(call, word, WordAnswer::Accepted { granted }, NOW).unwrap());
+    }
+    slots
+}
+
+#[test]
+fn a_slot_is_said_every_two_seconds_and_its_end_once() {
+    let mut holdings = Holdings::new(Owner(1));
+    let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    assert_eq!(said(&call), [(key(1), 0, 1)]);
+    let slots = grant(&mut holdings, &call);
+    assert_eq!((holdings.has_words(), holdings.next_moment()), (false, Some(after(2000))));
+    holdings.advance(after(1999));
+    assert!(!holdings.has_words());
+    holdings.advance(after(2000));
+    assert!(holdings.has_words());
+    let call = holdings.call(&[], after(2000));
+    assert_eq!(said(&call), [(key(1), 1, 0)]);
+    grant(&mut holdings, &call);
+    holdings.end(slots[0]);
+    holdings.end(slots[0]);
+    assert!(holdings.has_words(), "given back with the next call");
+    let call = holdings.call(&[], after(2100));
+    assert_eq!(said(&call), [(key(1), 0, 0)]);
+    grant(&mut holdings, &call);
+    assert_eq!((holdings.has_words(), holdings.next_moment()), (false, None), "forgotten");
+}
+
+#[test]
+fn what_was_asked_without_an_answer_is_said_until_a_later_word_is_answered() {
+    let mut holdings = Holdings::new(Owner(1));
+    let lost = holdings.call(&[(key(1), Cost::from_tokens(3))], NOW);
+    holdings.lost(&lost);
+    let next = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    assert_eq!((said(&next), holdings.unanswered(&key(1)).whole()), (vec![(key(1), 3, 1)], 4));
+    assert_eq!(grant(&mut holdings, &next).len(), 1);
+    assert_eq!(holdings.unanswered(&key(1)).whole(), 0);
+    let late = holdings.answered(&lost, &lost.words[0], WordAnswer::Accepted { granted: &[SLOT; 3] }, NOW);
+    assert_eq!((late, holdings.held(&key(1)).whole()), (None, 1), "nobody counts them any more");
+    assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 1, 0)], "the store counts three too many");
+}
+
+#[test]
+fn a_copy_that_is_answered_as_old_lets_the_ask_fail() {
+    let mut holdings = Holdings::new(Owner(1));
+    let call = holdings.call(&[(key(1), Cost::ONE)], NOW);
+    assert_eq!(holdings.answered(&call, &call.words[0], WordAnswer::Old, NOW), None);
+    let granted = WordAnswer::Accepted { granted: &[SLOT] };
+    assert_eq!(holdings.answered(&call, &call.words[0], granted, NOW), None);
+    assert_eq!(said(&holdings.call(&[], NOW)), [(key(1), 0, 0)]);
+}
+
+#[test]
+fn a_new_connection_is_said_everything_in_pieces_those_that_are_asked_first() {
+    let mut holdings = Holdings::new(Owner(1));
+    for bucket in 0..600 {
+        holdings.hold(key(bucket), SLOT, NOW);
+    }
+    let mut pieces = vec![holdings.call(&[], NOW), holdings.call(&[], NOW), holdings.call(&[], NOW)];
+    assert!(!holdings.has_words());
+    holdings.reconnected();
+    pieces.extend([holdings.call(&[(key(599), Cost::ONE)], NOW), holdings.call(&[], NOW), holdings.call(&[], NOW)]);
+    let lengths: Vec<_> = pieces.iter().map(|call| call.words.len()).collect();
+    assert_eq!((lengths, holdings.has_words()), (vec![256, 256, 88, 256, 256, 88], false));
+    assert_eq!(said(&pieces[3])[0], (key(599), 1, 1));
+    let all: Vec<_> = (1..1000).map(|bucket| (key(bucket), Cost::ONE)).collect();
+    assert_eq!(holdings.call(&all, NOW).words.len(), 999, "each bucket that is asked");
+}
+
+#[test]
+fn asks_of_several_requests_for_one_bucket_are_their_sum() {
+    let mut holdings = Holdings::new(Owner(1));
+    let call = holdings.call(&[(key(1), Cost::ONE), (key(2), Cost::ONE), (key(1), Cost::ONE)], NOW);
+    assert_eq!(said(&call), [(key(1), 0, 2), (key(2), 0, 1)]);
+}
+
+#[test]
+fn a_slot_with_a_longest_time_is_given_back_though_its_request_goes_on() {
+    let mut holdings = Holdings::new(Owner(1));
+    let terms = SlotTerms { max_hold: Some(Micros(1_500_000)), ..SLOT };
+    let (short, long) = (holdings.hold(key(1), terms, NOW), holdings.hold(key(1), SLOT, NOW));
+    holdings.call(&[], NOW);
+    assert_eq!(holdings.next_moment(), Some(after(1500)));
+    holdings.advance(after(1500));
+    assert_eq!((holdings.held(&key(1)).whole(), holdings.has_words()), (1, true));
+    holdings.end(short);
+    assert_eq!(holdings.held(&key(1)).whole(), 1);
+    holdings.end(long);
+    assert_eq!(said(&holdings.call(&[], after(1500))), [(key(1), 0, 0)]);
+}

@@ -1,0 +1,73 @@
+//! Walks all states that can be reached, the nearest ones first, so that a counterexample is the shortest one.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::world::{Action, World};
+
+pub struct Report {
+    pub states: usize,
+    /// How often an event led from one state to another, known or not.
+    pub steps: usize,
+    /// The length of the longest history that had to be looked at.
+    pub depth: usize,
+}
+
+/// A history that breaks an invariant.
+pub struct Counterexample {
+    pub broken: String,
+    history: Vec<Action>,
+}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} after {:?}", self.broken, self.history)
+    }
+}
+
+/// Two hashes: that two of some million states have both alike has a chance below 10^-24.
+fn fingerprint(world: &World) -> (u64, u64) {
+    let hash = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        (salt, world).hash(&mut hasher);
+        hasher.finish()
+    };
+    (hash(1), hash(2))
+}
+
+/// Walks all states from this one on.
+///
+/// # Errors
+///
+/// The shortest history that breaks an invariant.
+pub fn explore(start: World) -> Result<Report, Counterexample> {
+    // For each state how it was reached first.
+    let mut reached: Vec<Option<(usize, Action)>> = vec![None];
+    let mut known = HashSet::from([fingerprint(&start)]);
+    let mut next = VecDeque::from([(0, 0, start)]);
+    let (mut steps, mut depth) = (0, 0);
+    while let Some((index, length, world)) = next.pop_front() {
+        depth = depth.max(length);
+        for action in world.actions() {
+            let mut after = world.clone();
+            let broken = after.apply(action).and_then(|()| after.check());
+            steps += 1;
+            if let Err(broken) = broken {
+                let mut history = vec![action];
+                let mut from = index;
+                while let Some((before, action)) = reached[from] {
+                    history.push(action);
+                    from = before;
+                }
+                history.reverse();
+                return Err(Counterexample { broken, history });
+            }
+            if known.insert(fingerprint(&after)) {
+                reached.push(Some((index, action)));
+                next.push_back((reached.len() - 1, length + 1, after));
+            }
+        }
+    }
+    Ok(Report { states: reached.len(), steps, depth })
+}

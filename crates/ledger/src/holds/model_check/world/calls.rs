@@ -1,0 +1,128 @@
+//! Sends a call, lets it arrive at the store, and its answer at the owner: with the mistakes of the variants.
+
+use super::{SLOT, SentAnswer, SentCall, Variant, World, key, micros};
+use crate::algorithm::ChargeResult;
+use crate::bucket_key::BucketKey;
+use crate::cost::Cost;
+use crate::holds::{SlotTerms, WordAnswer};
+
+impl World {
+    pub(super) fn send(&mut self, owner: usize, asks: &[(BucketKey, Cost)]) {
+        let now = micros(self.shared.time);
+        let client = &mut self.shared.clients[owner];
+        let unanswered = [0, 1].map(|bucket| match self.variant {
+            Variant::AsksNotSaid => client.holdings.unanswered(&key(bucket)),
+            _ => Cost::default(),
+        });
+        let ended = std::mem::take(&mut client.ended);
+        let call = client.holdings.call(asks, now);
+        self.shared.calls.push(SentCall { owner, call, unanswered, ended });
+        self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
+    }
+
+    /// The store's act: the words, then the plan, all or nothing.
+    pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
+        let SentCall { owner, call, .. } = sent;
+        let limit = self.limits[*owner];
+        let skew = if self.variant == Variant::ClientClock { 8 * *owner as u64 } else { 0 };
+        let now = micros(self.shared.clock + skew);
+        if matches!(self.variant, Variant::SequenceIgnored | Variant::PlusMinus) {
+            self.shared.arrivals += 1;
+        }
+        let before = self.shared.stored.clone();
+        let mut accepted = Vec::new();
+        for about in &call.words {
+            let bucket = usize::from(about.bucket.0[0]);
+            let mut word = call.word(about);
+            match self.variant {
+                Variant::SequenceIgnored => word.sequence = self.shared.arrivals,
+                Variant::PlusMinus => {
+                    word.sequence = self.shared.arrivals;
+                    word.held = self.counted(*owner, bucket).less(Cost::from_tokens(sent.ended[bucket]));
+                }
+                Variant::AsksNotSaid => word.held = word.held.less(sent.unanswered[bucket]),
+                _ => {}
+            }
+            let holders = self.holders(bucket);
+            let entry = limit.say(self.shared.stored[bucket].as_deref(), word, now);
+            accepted.push(entry.is_some());
+            let heard = self.shared.clients[*owner].heard[bucket];
+            if let Some(entry) = entry {
+                self.shared.stored[bucket] = Some(entry.state);
+                let client = &mut self.shared.clients[*owner].heard[bucket];
+                client.unsaid = heard.unsaid.filter(|unsaid| call.sequence <= *unsaid);
+                client.newest = heard.newest.max(call.sequence);
+                client.at = self.shared.time;
+            }
+            if call.sequence < heard.answered && self.holders(bucket) != holders {
+                return Err(format!("a late call changes what is held of {bucket}"));
+            }
+        }
+        let (words, asked) =
+            (self.shared.stored.clone(), || call.words.iter().filter(|about| about.asked > Cost::default()));
+        let mut is_granted =
+            call.words.iter().zip(&accepted).all(|(about, accepted)| *accepted || about.asked == Cost::default());
+        is_granted &= asked().next().is_some();
+        for about in asked() {
+            let bucket = usize::from(about.bucket.0[0]);
+            let state = &mut self.shared.stored[bucket];
+            match limit.step(state.as_deref(), about.asked, now).charge {
+                ChargeResult::Fits { entry, .. } if is_granted => *state = Some(entry.state),
+                _ => is_granted = false,
+            }
+        }
+        let is_refused = asked().next().is_some() && !is_granted;
+        if is_refused {
+            self.shared.stored = if self.variant == Variant::RefusedPlanWritesNothing { before } else { words };
+        }
+        self.shared.answers.push(SentAnswer {
+            owner: *owner,
+            call: call.clone(),
+            accepted,
+            is_granted,
+            is_lost: false,
+        });
+        self.shared.answers.sort_by_key(|sent| (sent.owner, sent.call.sequence));
+        if is_granted {
+            let asked: Vec<usize> = asked().map(|about| usize::from(about.bucket.0[0])).collect();
+            return asked.into_iter().try_for_each(|bucket| self.check_admission(*owner, bucket));
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, sent: &SentAnswer) {
+        let SentAnswer { owner, call, accepted, is_granted, is_lost } = sent;
+        let now = micros(self.shared.time);
+        let client = &mut self.shared.clients[*owner];
+        if !client.is_alive {
+            return;
+        }
+        let (mut slots, mut mask, mut fails) = (Vec::new(), 0, !is_granted);
+        for (about, accepted) in call.words.iter().zip(accepted) {
+            let bucket = usize::from(about.bucket.0[0]);
+            let is_asked = about.asked > Cost::default();
+            let granted: &[SlotTerms] = if *is_granted && is_asked { &[SLOT] } else { &[] };
+            let answer = if *accepted { WordAnswer::Accepted { granted } } else { WordAnswer::Old };
+            match client.holdings.answered(call, about, answer, now) {
+                Some(taken) => slots.extend(taken),
+                None if self.variant == Variant::LateAnswerCounts && !granted.is_empty() => {
+                    slots.push(client.holdings.hold(about.bucket, SLOT, now));
+                }
+                None => fails |= is_asked,
+            }
+            if is_asked {
+                mask |= 1 << bucket;
+            }
+            if *accepted && !is_lost {
+                let heard = &mut client.heard[bucket];
+                heard.answered = heard.answered.max(call.sequence);
+            }
+        }
+        if fails {
+            slots.into_iter().for_each(|slot| client.holdings.end(slot));
+        } else {
+            client.requests.push((mask, slots));
+            client.requests.sort();
+        }
+    }
+}

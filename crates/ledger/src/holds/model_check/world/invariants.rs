@@ -1,0 +1,106 @@
+//! Checks what must be true of every state of the small world.
+
+use super::{BEGIN, Variant, World, has, key, micros};
+use crate::cost::Cost;
+use crate::holds::Owner;
+
+impl World {
+    /// What an owner has running of a bucket, and would have, if the answers that are under way came now.
+    pub(super) fn promised(&self, owner: usize, bucket: usize) -> u64 {
+        let client = &self.shared.clients[owner];
+        if !client.is_alive {
+            return 0;
+        }
+        let running = client.requests.iter().filter(|(mask, _)| has(*mask, bucket)).count();
+        let mut granted: Vec<u64> = self
+            .shared
+            .answers
+            .iter()
+            .filter(|sent| sent.owner == owner && sent.is_granted)
+            .filter(|sent| {
+                sent.call.words.iter().any(|about| about.bucket == key(bucket) && about.asked > Cost::default())
+            })
+            .map(|sent| sent.call.sequence)
+            .filter(|sequence| {
+                self.variant == Variant::LateAnswerCounts || client.holdings.waits_for(&key(bucket), *sequence)
+            })
+            .collect();
+        granted.dedup();
+        (running + granted.len()) as u64
+    }
+
+    pub(super) fn check_admission(&self, owner: usize, bucket: usize) -> Result<(), String> {
+        let clients = &self.shared.clients;
+        if clients.iter().any(|client| client.is_alive && client.heard[bucket].unsaid.is_some()) {
+            return Ok(());
+        }
+        let promised: u64 = (0..clients.len()).map(|owner| self.promised(owner, bucket)).sum();
+        match promised <= self.limits[owner].limit().whole() {
+            true => Ok(()),
+            false => Err(format!("more runs of {bucket} than the limit: {promised}")),
+        }
+    }
+
+    /// Checks the invariants of a state.
+    ///
+    /// # Errors
+    ///
+    /// The invariant that it breaks.
+    pub fn check(&self) -> Result<(), String> {
+        for (owner, client) in self.shared.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
+            for bucket in 0..self.shared.stored.len() {
+                if client.heard[bucket].unsaid.is_some() {
+                    continue;
+                }
+                let (promised, counted) = (self.promised(owner, bucket), self.counted(owner, bucket).whole());
+                if promised > counted {
+                    return Err(format!("more runs of {bucket} than is counted for {owner}: {promised} of {counted}"));
+                }
+            }
+        }
+        self.clone().check_leaks()
+    }
+
+    /// Lets all words arrive for some time, those that are under way late, and compares.
+    pub(super) fn check_leaks(mut self) -> Result<(), String> {
+        let (late, answers) = (std::mem::take(&mut self.shared.calls), std::mem::take(&mut self.shared.answers));
+        let rounds = if self.shared.clock < BEGIN + self.shared.time { 10 } else { 3 };
+        for round in 0..rounds {
+            for owner in 0..self.shared.clients.len() {
+                if self.shared.clients[owner].is_alive {
+                    self.shared.clients[owner].holdings.reconnected();
+                    self.send(owner, &[]);
+                    let sent = self.shared.calls.remove(0);
+                    self.arrive(&sent)?;
+                    let sent = self.shared.answers.remove(0);
+                    self.answer(&sent);
+                }
+            }
+            if round == 0 {
+                for sent in &late {
+                    self.arrive(sent)?;
+                }
+                self.shared.answers.clear();
+                answers.iter().for_each(|sent| self.answer(sent));
+            }
+            self.pass_time(4);
+        }
+        for bucket in 0..self.shared.stored.len() {
+            let held: Vec<_> = self
+                .shared
+                .clients
+                .iter()
+                .zip(1..)
+                .filter(|(client, _)| client.is_alive)
+                .map(|(client, owner)| (Owner(owner), client.holdings.held(&key(bucket))))
+                .filter(|(_, held)| *held > Cost::default())
+                .collect();
+            let counted = self.holders(bucket);
+            let sum = self.limits[0].spent(self.shared.stored[bucket].as_deref(), micros(self.shared.clock));
+            if counted != held || sum != held.iter().fold(Cost::default(), |sum, (_, held)| sum.plus(*held)) {
+                return Err(format!("{bucket} leaks: {counted:?} is counted, {held:?} is held"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,413 @@
+//! Holds the small world: two owners, a store, the network between them, and what can happen next.
+
+mod calls;
+mod invariants;
+
+use crate::algorithm::State;
+use crate::algorithm::concurrency::Concurrency;
+use crate::bucket_key::BucketKey;
+use crate::cost::Cost;
+use crate::holds::{Call, Holdings, LIFE, Owner, SlotId, SlotTerms};
+use base::time::Timestamp;
+
+const SECOND: u64 = 1_000_000;
+const START: u64 = 1 << 50;
+
+/// What the store's clock shows in the beginning, in seconds.
+const BEGIN: u64 = 100;
+
+const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
+
+/// The protocol as it is, or with a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    Released,
+    /// A slot is given back when the answer begins.
+    EarlyRelease,
+    /// Each word is accepted, in the order of arrival.
+    SequenceIgnored,
+    /// Differences in place of absolute numbers.
+    PlusMinus,
+    /// Words count until seven seconds after the owner's own time; one owner's clock is ahead.
+    ClientClock,
+    /// An answer counts even if a later word has been answered.
+    LateAnswerCounts,
+    /// What was asked without an answer is not said as held.
+    AsksNotSaid,
+    /// The words of a refused plan are not stored.
+    RefusedPlanWritesNothing,
+    /// Entries are dropped when their holds end.
+    SequenceForgotten,
+    /// Holds do not end.
+    HoldsForever,
+}
+
+/// What can go wrong, beside what a network may always do: lose, delay and reorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Double,
+    Kill,
+    Flush,
+    FailOver,
+    ClockBack,
+    ClockAhead,
+    /// A request passes without the store, as `on_store_failure` may say.
+    Pass,
+}
+
+/// How much may happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub asks: u8,
+    /// Calls that only say.
+    pub says: u8,
+    /// Four seconds each.
+    pub ticks: u8,
+    pub faults: u8,
+    pub of: &'static [Fault],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The owner asks for one slot of each bucket in the mask.
+    Ask {
+        owner: usize,
+        mask: u8,
+    },
+    Say {
+        owner: usize,
+    },
+    /// The answer of a request begins; only a mistaken owner releases its slot then.
+    BeginAnswer {
+        owner: usize,
+        request: usize,
+    },
+    Finish {
+        owner: usize,
+        request: usize,
+    },
+    Arrive {
+        call: usize,
+    },
+    ArriveTwice {
+        call: usize,
+    },
+    Answer {
+        answer: usize,
+    },
+    Tick,
+    Kill {
+        owner: usize,
+    },
+    Flush,
+    Save,
+    FailOver,
+    ClockBack {
+        seconds: u64,
+    },
+    ClockAhead,
+    Pass {
+        owner: usize,
+    },
+}
+
+#[derive(Clone, Hash)]
+struct Client {
+    is_alive: bool,
+    holdings: Holdings,
+    /// The requests under way: their buckets, and the slots that they have not given back.
+    requests: Vec<(u8, Vec<SlotId>)>,
+    /// For the variant with differences: how many slots were given back since the last call.
+    ended: [u64; 2],
+    heard: [Heard; 2],
+}
+
+/// What the checker knows of an owner and a bucket.
+#[derive(Clone, Copy, Default, Hash)]
+struct Heard {
+    /// The newest word that was accepted, and when.
+    newest: u64,
+    at: u64,
+    /// Not everything is said, before a word that is newer than this is accepted.
+    unsaid: Option<u64>,
+    /// The newest word that was answered and that the store has not lost.
+    answered: u64,
+}
+
+#[derive(Clone, Hash)]
+struct SentCall {
+    owner: usize,
+    call: Call,
+    /// For the variants: what was asked without an answer, and how many slots have ended since the last call.
+    unanswered: [Cost; 2],
+    ended: [u64; 2],
+}
+
+#[derive(Clone, Hash)]
+struct SentAnswer {
+    owner: usize,
+    call: Call,
+    accepted: Vec<bool>,
+    is_granted: bool,
+    /// The store has lost what this tells.
+    is_lost: bool,
+}
+
+#[derive(Clone)]
+pub struct World {
+    variant: Variant,
+    limits: [Concurrency; 2],
+    of: &'static [Fault],
+    shared: Changing,
+}
+
+/// What tells one state from another.
+#[derive(Clone, Hash)]
+struct Changing {
+    stored: Vec<Option<State>>,
+    saved: Option<Vec<Option<State>>>,
+    /// The store's clock, and real time; both in seconds.
+    clock: u64,
+    time: u64,
+    clients: Vec<Client>,
+    calls: Vec<SentCall>,
+    answers: Vec<SentAnswer>,
+    arrivals: u64,
+    asks: u8,
+    says: u8,
+    ticks: u8,
+    faults: u8,
+}
+
+impl std::hash::Hash for World {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        self.shared.hash(hasher);
+    }
+}
+
+fn key(bucket: usize) -> BucketKey {
+    BucketKey([u8::try_from(bucket).unwrap(); 16])
+}
+
+fn has(mask: u8, bucket: usize) -> bool {
+    mask >> bucket & 1 == 1
+}
+
+fn micros(seconds: u64) -> Timestamp {
+    Timestamp(START + seconds * SECOND)
+}
+
+impl World {
+    pub fn new(variant: Variant, limits: [u64; 2], buckets: usize, budget: Budget) -> World {
+        let client = |owner: u64| Client {
+            is_alive: true,
+            holdings: Holdings::new(Owner(owner)),
+            requests: Vec::new(),
+            ended: [0; 2],
+            heard: [Heard::default(); 2],
+        };
+        let shared = Changing {
+            stored: vec![None; buckets],
+            saved: None,
+            clock: BEGIN,
+            time: 0,
+            clients: vec![client(1), client(2)],
+            calls: Vec::new(),
+            answers: Vec::new(),
+            arrivals: 0,
+            asks: budget.asks,
+            says: budget.says,
+            ticks: budget.ticks,
+            faults: budget.faults,
+        };
+        World { variant, limits: limits.map(|limit| Concurrency::new(limit).unwrap()), of: budget.of, shared }
+    }
+
+    /// What can happen next.
+    pub fn actions(&self) -> Vec<Action> {
+        let Changing { clients, calls, answers, stored, saved, asks, says, ticks, faults, .. } = &self.shared;
+        let mut actions = Vec::new();
+        let may = |fault: Fault| *faults > 0 && self.of.contains(&fault);
+        for (owner, client) in clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
+            if *asks > 0 {
+                let masks = if stored.len() == 1 { 1..2 } else { 1..4 };
+                actions.extend(masks.map(|mask| Action::Ask { owner, mask }));
+            }
+            let knows = |bucket| client.holdings.said(&key(bucket)).is_some();
+            if *says > 0 && (0..stored.len()).any(knows) {
+                actions.push(Action::Say { owner });
+            }
+            for (request, (_, slots)) in client.requests.iter().enumerate() {
+                if self.variant == Variant::EarlyRelease && !slots.is_empty() {
+                    actions.push(Action::BeginAnswer { owner, request });
+                }
+                actions.push(Action::Finish { owner, request });
+            }
+            if may(Fault::Kill) {
+                actions.push(Action::Kill { owner });
+            }
+            if may(Fault::Pass) {
+                actions.push(Action::Pass { owner });
+            }
+        }
+        actions.extend((0..calls.len()).map(|call| Action::Arrive { call }));
+        if may(Fault::Double) {
+            actions.extend((0..calls.len()).map(|call| Action::ArriveTwice { call }));
+        }
+        actions.extend((0..answers.len()).map(|answer| Action::Answer { answer }));
+        if *ticks > 0 {
+            actions.push(Action::Tick);
+        }
+        let has_state = stored.iter().any(Option::is_some);
+        if has_state && may(Fault::Flush) {
+            actions.push(Action::Flush);
+        }
+        if has_state && may(Fault::FailOver) {
+            actions.push(if saved.is_none() { Action::Save } else { Action::FailOver });
+        }
+        if has_state && may(Fault::ClockBack) {
+            actions.extend([3, 20].map(|seconds| Action::ClockBack { seconds }));
+        }
+        if has_state && may(Fault::ClockAhead) {
+            actions.push(Action::ClockAhead);
+        }
+        actions
+    }
+
+    /// Lets it happen.
+    ///
+    /// # Errors
+    ///
+    /// The invariant that it breaks.
+    pub fn apply(&mut self, action: Action) -> Result<(), String> {
+        if let Action::ArriveTwice { .. }
+        | Action::Kill { .. }
+        | Action::Flush
+        | Action::FailOver
+        | Action::ClockBack { .. }
+        | Action::ClockAhead
+        | Action::Pass { .. } = action
+        {
+            self.shared.faults -= 1;
+        }
+        match action {
+            Action::Ask { owner, mask } => {
+                self.shared.asks -= 1;
+                let asks: Vec<_> = (0..self.shared.stored.len())
+                    .filter(|bucket| has(mask, *bucket))
+                    .map(|b| (key(b), Cost::ONE))
+                    .collect();
+                self.send(owner, &asks);
+            }
+            Action::Say { owner } => {
+                self.shared.says -= 1;
+                self.shared.clients[owner].holdings.reconnected();
+                self.send(owner, &[]);
+            }
+            Action::BeginAnswer { owner, request } => {
+                let client = &mut self.shared.clients[owner];
+                std::mem::take(&mut client.requests[request].1).into_iter().for_each(|slot| client.holdings.end(slot));
+            }
+            Action::Finish { owner, request } => {
+                let client = &mut self.shared.clients[owner];
+                let (mask, slots) = client.requests.remove(request);
+                slots.into_iter().for_each(|slot| client.holdings.end(slot));
+                if self.variant == Variant::PlusMinus {
+                    (0..2).filter(|bucket| has(mask, *bucket)).for_each(|bucket| client.ended[bucket] += 1);
+                }
+            }
+            Action::Arrive { call } => {
+                let sent = self.shared.calls.remove(call);
+                return self.arrive(&sent);
+            }
+            Action::ArriveTwice { call } => {
+                let sent = self.shared.calls[call].clone();
+                return self.arrive(&sent);
+            }
+            Action::Answer { answer } => {
+                let sent = self.shared.answers.remove(answer);
+                self.answer(&sent);
+            }
+            Action::Tick => {
+                self.shared.ticks -= 1;
+                self.pass_time(4);
+            }
+            Action::Kill { owner } => self.kill(owner),
+            Action::Flush => {
+                self.shared.stored.iter_mut().for_each(|state| *state = None);
+                self.lose();
+            }
+            Action::Save => self.shared.saved = Some(self.shared.stored.clone()),
+            Action::FailOver => {
+                self.shared.stored = self.shared.saved.clone().unwrap();
+                self.lose();
+            }
+            Action::ClockBack { seconds } => self.shared.clock -= seconds,
+            Action::ClockAhead => self.shared.clock += 8,
+            Action::Pass { owner } => {
+                let now = micros(self.shared.time);
+                let client = &mut self.shared.clients[owner];
+                let slot = client.holdings.hold(key(0), SLOT, now);
+                client.requests.push((1, vec![slot]));
+                // No call that was sent says so.
+                client.heard[0].unsaid = Some(client.holdings.last_sequence());
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_time(&mut self, seconds: u64) {
+        if self.variant == Variant::HoldsForever {
+            return;
+        }
+        self.shared.clock += seconds;
+        self.shared.time += seconds;
+        for client in &mut self.shared.clients {
+            for heard in &mut client.heard {
+                if (self.shared.time - heard.at) * SECOND >= LIFE.0 {
+                    heard.unsaid = heard.unsaid.max(Some(heard.newest));
+                }
+            }
+        }
+        if self.variant == Variant::SequenceForgotten {
+            for bucket in 0..self.shared.stored.len() {
+                if self.holders(bucket).is_empty() {
+                    self.shared.stored[bucket] = None;
+                }
+            }
+        }
+    }
+
+    /// The store has lost words.
+    fn lose(&mut self) {
+        self.shared.answers.iter_mut().for_each(|sent| sent.is_lost = true);
+        for heard in self.shared.clients.iter_mut().flat_map(|client| &mut client.heard) {
+            heard.unsaid = heard.unsaid.max(Some(heard.newest));
+            heard.answered = 0;
+        }
+    }
+
+    fn kill(&mut self, owner: usize) {
+        let client = &mut self.shared.clients[owner];
+        client.is_alive = false;
+        client.requests.clear();
+        self.shared.answers.retain(|sent| sent.owner != owner);
+    }
+
+    fn holders(&self, bucket: usize) -> Vec<(Owner, Cost)> {
+        let state = self.shared.stored[bucket].as_deref();
+        let mut holders: Vec<_> = self.limits[0]
+            .holders(state, micros(self.shared.clock))
+            .into_iter()
+            .map(|holder| (holder.owner, holder.held))
+            .collect();
+        holders.sort();
+        holders
+    }
+
+    /// What the store counts for an owner.
+    fn counted(&self, owner: usize, bucket: usize) -> Cost {
+        let found = self.holders(bucket).into_iter().find(|(one, _)| one.0 == owner as u64 + 1);
+        found.map_or(Cost::default(), |(_, held)| held)
+    }
+}
