@@ -21,9 +21,9 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
-use tollgate::gateway::server::listener::ListeningSockets;
-use tollgate::gateway::server::queued_connections::AcceptingSockets;
-use tollgate::gateway::server::tls::EncryptedStream;
+use tollgate::gateway::AcceptingSockets;
+use tollgate::gateway::EncryptedStream;
+use tollgate::gateway::ListeningSockets;
 
 #[cfg(feature = "bench-mimalloc")]
 #[global_allocator]

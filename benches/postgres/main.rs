@@ -4,6 +4,7 @@
 //! A PostgreSQL of its own with the settings of its distribution, one client thread, the same client for both. The function has
 //! a connection for each caller, the store those of a gateway with one thread and with more, and of sixteen gateways. Every
 //! round measures everything once; what is printed are medians over rounds.
+#![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 #![expect(

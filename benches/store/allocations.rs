@@ -3,6 +3,7 @@
 //!
 //! A separate program, because a program has one allocator: this one counts, on the only client thread, and would slow down the
 //! benchmark of speed. What is counted is the whole client: the callers' tasks, the redis crate, and the store.
+#![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, reason = "a benchmark prints what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 #![expect(dead_code, reason = "the modules are shared with the benchmark of speed, which measures more")]

@@ -2,6 +2,7 @@
 //!
 //! A redis-server of its own, one client thread, the same client for all. Every round measures everything once; what is
 //! printed are medians over rounds, as Markdown, of which benches/all.py writes a part into benches/results.md.
+#![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark tells what it has measured")]
 #![expect(clippy::indexing_slicing, reason = "a benchmark reads what it has made itself")]
 

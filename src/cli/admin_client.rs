@@ -21,13 +21,13 @@ const MAX_ANSWER_BYTES: u64 = 16 << 20;
 ///
 /// # Errors
 /// If it is a name, which is not looked up, or has no port.
-pub fn address_argument(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address_argument(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address with a port, like 127.0.0.1:9901".to_owned())
 }
 
 /// The HTTP method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub(super) enum Method {
     Get,
     /// Resets buckets.
     Delete,
@@ -40,7 +40,7 @@ pub enum Method {
 /// # Errors
 ///
 /// When the listener cannot be reached, or the answer is not HTTP.
-pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
+pub(super) fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     let mut stream = send(address, &format!("GET {path}"), "", TIMEOUT)?;
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;
@@ -51,7 +51,7 @@ pub fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
 ///
 /// # Errors
 /// When the listener cannot be reached, or answers without a document.
-pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
+pub(super) fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Failure> {
     ask_with(address, method, path, "")
 }
 
@@ -59,7 +59,7 @@ pub fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Value, Fai
 ///
 /// # Errors
 /// As [`ask`], and when no bucket is meant.
-pub fn query(address: SocketAddr, method: Method, query: &BucketQuery) -> Result<Value, Failure> {
+pub(super) fn query(address: SocketAddr, method: Method, query: &BucketQuery) -> Result<Value, Failure> {
     ask_with(address, method, "/buckets", &format!("{QUERY_FIELD}: {}\r\n", query.encode()))
 }
 

@@ -41,7 +41,7 @@ Example: give a client back up to 500 of what it has spent this month.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(subcommand)]
     act: Act,
 }
@@ -115,7 +115,7 @@ fn name(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// When the file has problems, an argument names no bucket, or the store does not answer.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let place = match &arguments.act {
         Act::Show(Which { place, .. }) | Act::Reset(Which { place, .. }) | Act::Grant(Grant { place, .. }) => place,
     };
@@ -265,7 +265,7 @@ impl Grant {
 ///
 /// # Errors
 /// When several buckets have such a name, or the store does not answer.
-pub fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
+pub(super) fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
     // A gateway finds the names of its own buckets by itself.
     if !config.hash_key.is_known() && matches!(backend, Backend::Shared(_)) {

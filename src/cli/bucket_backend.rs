@@ -22,7 +22,7 @@ use stores::{GivenBack, Inspector};
 
 /// The place from which a command reads buckets: a shared store, or a gateway's memory.
 #[derive(Debug)]
-pub enum Backend {
+pub(super) enum Backend {
     Shared(Box<stores::Settings>),
     /// The memory of the gateway with this admin listener.
     Gateway(SocketAddr),
@@ -43,7 +43,7 @@ impl Backend {
     /// # Errors
     ///
     /// When the buckets are in memory and no admin listener with a known port is given.
-    pub fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
+    pub(super) fn of(config: &Config, file: &Path, admin: Option<SocketAddr>) -> Result<Backend, Failure> {
         if config.store.is_shared() {
             return Ok(Backend::Shared(Box::new(config.store.clone())));
         }
@@ -70,7 +70,7 @@ impl Backend {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
+    pub(super) fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.states(keys).await)?),
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Get, &path(keys))?)?,
@@ -82,7 +82,7 @@ impl Backend {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
+    pub(super) fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.remove(keys).await)?),
             Backend::Gateway(address) => found(&admin_client::ask(*address, Method::Delete, &path(keys))?)?,
@@ -95,7 +95,11 @@ impl Backend {
     /// # Errors
     ///
     /// When the store or the gateway cannot be reached, or refuses.
-    pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> Result<(Levels, Levels), Failure> {
+    pub(super) fn give_back(
+        &self,
+        buckets: &[(BucketKey, AlgorithmKind)],
+        amount: Cost,
+    ) -> Result<(Levels, Levels), Failure> {
         let keys: Vec<BucketKey> = buckets.iter().map(|(key, _)| *key).collect();
         let (at, given) = match self {
             Backend::Shared(settings) => {
@@ -115,7 +119,7 @@ impl Backend {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub fn find(
+    pub(super) fn find(
         &self,
         begin: &str,
         names: &PseudonymKey,

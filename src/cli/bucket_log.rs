@@ -16,7 +16,7 @@ use config::Log;
 ///
 /// # Errors
 /// When the log cannot be started.
-pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Result<(), Failure> {
+pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Result<(), Failure> {
     diagnostics::start(Log { level: LevelFilter::Info, ..report.config.log })?;
     let (user, store) = (user(), &*report.before.from);
     for chosen in chosen {
@@ -49,7 +49,7 @@ pub fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) -> Resu
 }
 
 /// The user who runs the command, by name or number; under `sudo` also the user who called it, as `sudo` reports that.
-pub fn user() -> String {
+pub(super) fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);
     match std::env::var("SUDO_USER") {

@@ -22,7 +22,7 @@ Example: put a new file into use if it is valid, and list the limits whose bucke
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The configuration; - is standard input
     #[arg(value_name = "FILE", default_value = "gateway.yaml")]
     file: PathBuf,
@@ -62,7 +62,7 @@ struct Findings {
 
 /// Whether the file is valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Pass,
     Fail,
 }
@@ -71,7 +71,7 @@ pub enum Verdict {
 ///
 /// # Errors
 /// When the report cannot be written.
-pub fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let findings = examine(arguments);
     let verdict = match &findings {
         Ok(findings) if findings.warnings.warnings.is_empty() || !arguments.strict => Verdict::Pass,

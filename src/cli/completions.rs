@@ -15,7 +15,7 @@ Example: install it for all users, effective in the next shell.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The shell
     #[arg(value_name = "SHELL")]
     shell: SupportedShell,
@@ -33,7 +33,7 @@ enum SupportedShell {
 ///
 /// # Errors
 /// When they cannot be written.
-pub fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> {
     let shell = match arguments.shell {
         SupportedShell::Bash => Shell::Bash,
         SupportedShell::Zsh => Shell::Zsh,

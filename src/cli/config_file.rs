@@ -8,7 +8,7 @@ use config::problem::{Problems, Purpose};
 
 /// The argument for the file that a command reads.
 #[derive(Debug, clap::Args)]
-pub struct ConfigFile {
+pub(super) struct ConfigFile {
     /// The configuration
     #[arg(short, long, value_name = "FILE", default_value = "gateway.yaml")]
     pub config: PathBuf,
@@ -18,7 +18,7 @@ pub struct ConfigFile {
 ///
 /// # Errors
 /// All problems of the file, and of the files that it names.
-pub fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
+pub(super) fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
     let config = Config::examine(path, purpose)?;
     let unknown = config.warnings.named("unknown_value");
     if !unknown.warnings.is_empty() {

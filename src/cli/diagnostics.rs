@@ -18,13 +18,13 @@ use config::{Log, LogFormat};
 
 /// The current logger, which a reload may replace.
 #[derive(Clone)]
-pub struct Diagnostics {
+pub(super) struct Diagnostics {
     logger: Arc<ArcSwap<Logger>>,
     lines: NonblockingStderr,
 }
 
 impl Diagnostics {
-    pub fn change(&self, log: Log) {
+    pub(super) fn change(&self, log: Log) {
         let logger = logger(log, &self.lines);
         log::set_max_level(logger.filter());
         self.logger.store(Arc::new(logger));
@@ -49,7 +49,7 @@ impl log::Log for Diagnostics {
 ///
 /// # Errors
 /// When its thread cannot be started, or a logger is set already.
-pub fn start(log: Log) -> Result<Diagnostics, Failure> {
+pub(super) fn start(log: Log) -> Result<Diagnostics, Failure> {
     #[expect(clippy::disallowed_methods, reason = "each record is escaped by the formats below")]
     let lines = NonblockingStderr::to(std::io::stderr())?;
     let logger = Arc::new(ArcSwap::from_pointee(logger(log, &lines)));

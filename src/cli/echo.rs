@@ -15,7 +15,7 @@ Example: see what an upstream would see.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The address to listen on
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
     listen: SocketAddr,
@@ -25,7 +25,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When it cannot listen on the address.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let echo = echo::Echo::bind(arguments.listen)?;
     let listening = format!("listening echo {}", echo.address());
     echo.run(move || {

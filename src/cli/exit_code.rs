@@ -11,13 +11,13 @@ use super::failure::Failure;
 use super::{output, usage};
 
 /// The section of `--help`.
-pub const HELP: &str = "Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
+pub(super) const HELP: &str = "Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
 
 const PROBLEM: u8 = 1;
 const INVALID_USAGE: u8 = 2;
 
 /// Prints the failure of a command, if it has failed, and returns the exit code.
-pub fn report(result: Result<Verdict, Failure>) -> ExitCode {
+pub(super) fn report(result: Result<Verdict, Failure>) -> ExitCode {
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
         Ok(Verdict::Fail) => PROBLEM.into(),
@@ -32,7 +32,7 @@ pub fn report(result: Result<Verdict, Failure>) -> ExitCode {
 }
 
 /// Prints what clap says about the arguments, an error or help that was asked for, and returns the exit code.
-pub fn report_usage(error: Error) -> ExitCode {
+pub(super) fn report_usage(error: Error) -> ExitCode {
     let is_error = error.use_stderr();
     usage::print(error);
     if is_error { INVALID_USAGE.into() } else { ExitCode::SUCCESS }

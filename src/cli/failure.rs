@@ -3,11 +3,11 @@
 use std::fmt::{self, Display};
 
 /// The error of a command, which is printed to standard error: one line, unless it is `Problems` or [`MultiLine`].
-pub type Failure = Box<dyn std::error::Error>;
+pub(super) type Failure = Box<dyn std::error::Error>;
 
 /// An error of several lines.
 #[derive(Debug)]
-pub struct MultiLine(pub Vec<String>);
+pub(super) struct MultiLine(pub Vec<String>);
 
 impl Display for MultiLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,11 +18,11 @@ impl Display for MultiLine {
 impl std::error::Error for MultiLine {}
 
 /// An error of the arguments that clap cannot find: the exit code is 2.
-pub fn wrong_usage(what: impl Display) -> Failure {
+pub(super) fn wrong_usage(what: impl Display) -> Failure {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
 }
 
 /// Makes an error with a hint on its own line about how to avoid it.
-pub fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
+pub(super) fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
 }

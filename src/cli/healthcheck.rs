@@ -18,7 +18,7 @@ Example: in a container, ask whether the gateway of this file takes requests.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
     /// Ask whether it accepts requests, not only whether it is running
@@ -33,7 +33,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When it cannot be reached, or does not answer 200.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = match arguments.admin {
         Some(address) => address,
         None => address_in(&arguments.file.config)?,

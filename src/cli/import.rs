@@ -15,7 +15,7 @@ Example: carry the limits of envoyproxy/ratelimit over, and see what could not b
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(subcommand)]
     from: From,
 }
@@ -43,7 +43,7 @@ fn read_file(file: &Path) -> std::io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// When a file cannot be read, or has problems.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let From::Ratelimit { files } = &arguments.from;
     let mut files_read = Vec::with_capacity(files.len());
     for file in files {

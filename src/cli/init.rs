@@ -17,7 +17,7 @@ Example: write a file with tiers by the plan in a token, and check it.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// By what clients are counted
     #[arg(value_name = "SHAPE", value_enum)]
     shape: Shape,
@@ -59,7 +59,7 @@ impl Shape {
 ///
 /// # Errors
 /// When the file exists, or cannot be written.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { shape, file } = arguments;
     let mut page = Page::default();
     if file.as_os_str() == "-" {

@@ -22,7 +22,7 @@ and keep no copy.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// The owner of the key, the attribute key:id. Several keys may share an id
     #[arg(value_name = "ID")]
     id: String,
@@ -35,7 +35,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When a name or the key is invalid.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for (what, name) in [("ID", &arguments.id), ("PLAN", &arguments.plan)] {
         if !api_key_file::is_name(name) {
             return Err(format!("{what}: {}, is `{name}`", api_key_file::NAME).into());

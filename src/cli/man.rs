@@ -16,13 +16,13 @@ Example: read it, or install it.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {}
+pub(super) struct Arguments {}
 
 /// Prints the manual page.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
+pub(super) fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
     print_own(page(tollgate)?.as_bytes())
 }
 

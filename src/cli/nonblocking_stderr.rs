@@ -15,7 +15,7 @@ const MAX_LINES: usize = 1024;
 const LAST: (u32, Duration) = (100, Duration::from_millis(2));
 
 #[derive(Clone, Debug)]
-pub struct NonblockingStderr {
+pub(super) struct NonblockingStderr {
     waiting: SyncSender<Vec<u8>>,
     unwritten: Arc<AtomicUsize>,
     dropped: Arc<AtomicU64>,
@@ -26,7 +26,7 @@ impl NonblockingStderr {
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn to(mut target: impl Write + Send + 'static) -> io::Result<NonblockingStderr> {
+    pub(super) fn to(mut target: impl Write + Send + 'static) -> io::Result<NonblockingStderr> {
         let (waiting, lines) = sync_channel::<Vec<u8>>(MAX_LINES);
         let new = NonblockingStderr { waiting, unwritten: Arc::default(), dropped: Arc::default() };
         let (unwritten, dropped) = (Arc::clone(&new.unwritten), Arc::clone(&new.dropped));
@@ -45,7 +45,7 @@ impl NonblockingStderr {
     }
 
     /// Waits for a short time until the queued lines are written.
-    pub fn finish(&self) {
+    pub(super) fn finish(&self) {
         let (steps, step) = LAST;
         for _ in 0..steps {
             if self.unwritten.load(Ordering::Acquire) == 0 {

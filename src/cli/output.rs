@@ -13,7 +13,7 @@ use config::problem::Problems;
 
 /// The colour of a line on a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Colour {
+pub(super) enum Colour {
     Red,
     Yellow,
     Green,
@@ -21,19 +21,19 @@ pub enum Colour {
 
 /// Whether lines have colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ColourMode {
+pub(super) enum ColourMode {
     Plain,
     Coloured,
 }
 
 impl ColourMode {
     /// Whether standard output shows colours.
-    pub fn of_output() -> ColourMode {
+    pub(super) fn of_output() -> ColourMode {
         ColourMode::of(io::stdout().is_terminal())
     }
 
     /// Whether standard error shows colours.
-    pub fn of_errors() -> ColourMode {
+    pub(super) fn of_errors() -> ColourMode {
         ColourMode::of(io::stderr().is_terminal())
     }
 
@@ -61,19 +61,19 @@ const END: &str = "\x1b[0m";
 /// Lines to print. A character that a terminal would interpret or not show is escaped, whatever its source: files, logs,
 /// arguments, other servers.
 #[derive(Debug, Default)]
-pub struct Page(String);
+pub(super) struct Page(String);
 
 impl Page {
-    pub fn line(&mut self, line: impl Display) {
+    pub(super) fn line(&mut self, line: impl Display) {
         let _ = writeln!(self.0, "{}", Printable(line));
     }
 
-    pub fn lines<L: Display>(&mut self, lines: impl IntoIterator<Item = L>) {
+    pub(super) fn lines<L: Display>(&mut self, lines: impl IntoIterator<Item = L>) {
         lines.into_iter().for_each(|line| self.line(line));
     }
 
     /// Adds a line in a colour.
-    pub fn painted_line(&mut self, line: impl Display, colour: Colour, painting: ColourMode) {
+    pub(super) fn painted_line(&mut self, line: impl Display, colour: Colour, painting: ColourMode) {
         match painting {
             ColourMode::Plain => self.line(line),
             ColourMode::Coloured => {
@@ -83,7 +83,7 @@ impl Page {
     }
 
     /// Adds the lines of a report, all except its hints in a colour.
-    pub fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
+    pub(super) fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {
                 true => self.line(line),
@@ -97,7 +97,7 @@ impl Page {
     /// # Errors
     ///
     /// When the value cannot be written as JSON.
-    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(super) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let mut json = Vec::new();
         write_json(&mut json, value)?;
         self.0 += &String::from_utf8(json)?;
@@ -110,13 +110,13 @@ impl Page {
     /// # Errors
     ///
     /// When the value cannot be written as JSON.
-    pub fn pretty_json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub(super) fn pretty_json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         self.written_json(&serde_json::to_string_pretty(value)?);
         Ok(())
     }
 
     /// Adds a text that is already a JSON document.
-    pub fn written_json(&mut self, json: &str) {
+    pub(super) fn written_json(&mut self, json: &str) {
         self.0 += &printable_json(json);
         self.0.push('\n');
     }
@@ -127,7 +127,7 @@ impl Page {
 /// # Errors
 ///
 /// When standard output cannot be written. A reader that stops early, as `head` does, is not an error.
-pub fn print(page: &Page) -> Result<(), Failure> {
+pub(super) fn print(page: &Page) -> Result<(), Failure> {
     print_own(page.0.as_bytes())
 }
 
@@ -136,7 +136,7 @@ pub fn print(page: &Page) -> Result<(), Failure> {
 /// # Errors
 ///
 /// As [`print()`].
-pub fn print_line(line: impl Display) -> Result<(), Failure> {
+pub(super) fn print_line(line: impl Display) -> Result<(), Failure> {
     let mut page = Page::default();
     page.line(line);
     print(&page)
@@ -147,7 +147,7 @@ pub fn print_line(line: impl Display) -> Result<(), Failure> {
 /// # Errors
 ///
 /// As [`print()`].
-pub fn print_own(text: &[u8]) -> Result<(), Failure> {
+pub(super) fn print_own(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(format!("standard output: {error}").into()),
@@ -156,12 +156,12 @@ pub fn print_own(text: &[u8]) -> Result<(), Failure> {
 }
 
 /// Prints lines to standard error. An error there cannot be reported anywhere.
-pub fn print_errors(page: &Page) {
+pub(super) fn print_errors(page: &Page) {
     let _ = io::stderr().write_all(page.0.as_bytes());
 }
 
 /// Prints the error of a command.
-pub fn print_failure(failure: &Failure) {
+pub(super) fn print_failure(failure: &Failure) {
     let mut page = Page::default();
     match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
         (Some(problems), _) => page.report(problems.report(), Colour::Red, ColourMode::of_errors()),
@@ -172,21 +172,21 @@ pub fn print_failure(failure: &Failure) {
 }
 
 /// Whether standard error is a terminal, where a user sees progress.
-pub fn is_watched() -> bool {
+pub(super) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
 /// Replaces the last line of a terminal.
-pub fn print_progress(text: impl Display) {
+pub(super) fn print_progress(text: impl Display) {
     let _ = write!(io::stderr(), "\r{}", Printable(text));
 }
 
 /// Ends the line of progress.
-pub fn end_progress() {
+pub(super) fn end_progress() {
     let _ = writeln!(io::stderr());
 }
 
 /// Moves the cursor to the beginning of the line of progress.
-pub fn restart_progress() {
+pub(super) fn restart_progress() {
     let _ = write!(io::stderr(), "\r");
 }

@@ -17,7 +17,7 @@ Example: run with another file. Prints `ready` when all listeners are bound.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
 }
@@ -26,7 +26,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When the file has problems, or the gateway cannot start.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     gateway::hold_signals();
     let LoadedConfig { config, sources } = LoadedConfig::from(&arguments.file.config);
     let config = config?;

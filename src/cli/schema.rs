@@ -15,12 +15,12 @@ and as the first line of gateway.yaml:
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {}
+pub(super) struct Arguments {}
 
 /// Prints the schema.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn run(_: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(_: &Arguments) -> Result<(), Failure> {
     print_own(schema().as_bytes())
 }

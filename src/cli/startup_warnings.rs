@@ -12,7 +12,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
 /// Warns about weaknesses of the process and of the files that it has read. `secrets` are files with secrets.
-pub fn warn(sources: &[Source], secrets: &[PathBuf]) {
+pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");
     }

@@ -21,7 +21,7 @@ It can be repeated: what is there stays, and so does what was spent.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(subcommand)]
     act: Act,
 }
@@ -52,7 +52,7 @@ struct Init {
 /// # Errors
 ///
 /// When the file has problems or another store, or the database refuses.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Act::Init(Init { file, print, user, password_file }) = &arguments.act;
     let config = Config::load(&file.config)?;
     let path = file.config.display();

@@ -7,7 +7,7 @@ use super::output::{Page, print_errors};
 use base::printable::Printable;
 
 /// Prints the text: help to standard output, an error to standard error.
-pub fn print(mut error: Error) {
+pub(super) fn print(mut error: Error) {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // It contains nothing but what this program was built with. A closed standard output is no reason to fail.
         let _ = error.print();

@@ -32,8 +32,7 @@ use stores::memory::bucket_file::LockError;
 use stores::{EventSink, Store};
 
 /// A gateway whose sockets are bound, and which is not started yet.
-#[expect(missing_debug_implementations, reason = "it holds a plain function, which changes the diagnostics")]
-pub struct BoundGateway {
+pub(crate) struct BoundGateway {
     pub(super) gateway: Arc<GatewayState>,
     pub(super) status: Arc<Status>,
     pub(super) reload: Reload,
@@ -48,14 +47,14 @@ pub struct BoundGateway {
 
 /// An address that is listened on, with the name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListenAddress {
+pub(crate) struct ListenAddress {
     pub name: &'static str,
     pub address: EndpointAddress,
 }
 
 /// The reason why a gateway could not start.
 #[derive(Debug)]
-pub enum StartError {
+pub(crate) enum StartError {
     Bind(BindError),
     Upgrade(io::Error),
     AccessLog {
@@ -73,7 +72,7 @@ pub enum StartError {
 
 impl StartError {
     /// The error, a line for each of its parts.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             StartError::Variables(lines) => lines.clone(),
             other => vec![other.to_string()],
@@ -106,7 +105,7 @@ impl std::error::Error for StartError {}
 /// # Errors
 /// An address or the access log's file cannot be opened, another process uses the file of buckets, the handover fails, or a
 /// variable about traces is invalid.
-pub fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
+pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
     let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;
     let threads = match config.threads {

@@ -18,7 +18,7 @@ use base::endpoint_address::EndpointAddress;
 
 /// An echo server whose socket is bound, but which is not started yet.
 #[derive(Debug)]
-pub struct Echo {
+pub(crate) struct Echo {
     sockets: ListeningSockets,
 }
 
@@ -27,16 +27,16 @@ impl Echo {
     ///
     /// # Errors
     /// If the address cannot be bound.
-    pub fn bind(address: SocketAddr) -> Result<Echo, BindError> {
+    pub(crate) fn bind(address: SocketAddr) -> Result<Echo, BindError> {
         Ok(Echo { sockets: ListeningSockets::bind(address.into(), None, 1, Vec::new())? })
     }
 
-    pub fn address(&self) -> &EndpointAddress {
+    pub(crate) fn address(&self) -> &EndpointAddress {
         &self.sockets.address
     }
 
     /// Runs until SIGTERM or SIGINT arrives. `ready` is called before the first request is served.
-    pub fn run(self, ready: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run(self, ready: impl FnOnce() + Send + 'static) {
         let conf = ServerConf {
             grace_period_seconds: Some(0),
             graceful_shutdown_timeout_seconds: Some(0),

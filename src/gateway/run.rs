@@ -37,7 +37,7 @@ use stores::Worker;
 
 impl BoundGateway {
     /// The addresses listened on, in the order in which they are announced.
-    pub fn listening(&self) -> Vec<ListenAddress> {
+    pub(crate) fn listening(&self) -> Vec<ListenAddress> {
         let http = self.http.iter().map(|(bound, listener)| {
             let name = if listener.tls.is_some() { "https" } else { "http" };
             ListenAddress { name, address: bound.address.clone() }
@@ -48,7 +48,7 @@ impl BoundGateway {
     }
 
     /// Runs until the process exits. `ready` is called when signals are listened for and requests are answered.
-    pub fn run(self, ready: impl FnOnce() + Send + 'static) {
+    pub(crate) fn run(self, ready: impl FnOnce() + Send + 'static) {
         let mut server = Server::new_with_opt_and_conf(None, server_conf());
         server.bootstrap();
 

@@ -2,6 +2,7 @@
 //!
 //! `scripts/fuzz` runs them for a chosen time; otherwise each runs for a second.
 
+#![allow(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![cfg(feature = "test-hooks")]
 #![allow(
     clippy::unwrap_used,

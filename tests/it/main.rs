@@ -1,5 +1,6 @@
 //! Everything that is tested from outside, in one binary: it starts the real gateway before a recording upstream.
 
+#![expect(unreachable_pub, reason = "a program exports nothing: what its modules share is pub")]
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -17,7 +17,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 ///
 /// # Errors
 /// Says what the line must have.
-pub fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
+pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("must have a time in brackets")?;
     let (time, rest) = split_once_at(rest, b"] ").ok_or("must have a time in brackets")?;

@@ -9,7 +9,7 @@ use rules::route::route_set::{PartialChoice, RouteChoice};
 
 /// The route and upstream of a request under one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination<'c> {
+pub(crate) enum Destination<'c> {
     Chosen {
         route: &'c str,
         /// The upstream. Empty for a route that answers by itself; `None` if it is not known which of several it is.
@@ -22,7 +22,7 @@ pub enum Destination<'c> {
 
 impl<'c> Destination<'c> {
     /// Chooses the destination from the attributes that the log records.
-    pub fn choose<'a>(
+    pub(crate) fn choose<'a>(
         config: &'c Config,
         observe: &mut impl FnMut(&'c Attribute) -> Observation<'a>,
         known: &Knowledge<'_>,
@@ -36,12 +36,12 @@ impl<'c> Destination<'c> {
     }
 
     /// The destination of a request about which another proxy asked: it has no route here.
-    pub fn elsewhere() -> Destination<'c> {
+    pub(crate) fn elsewhere() -> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }
 
     /// The destination of a request with the route of this name.
-    pub fn named(config: &'c Config, name: &str) -> Destination<'c> {
+    pub(crate) fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
     }
 
@@ -53,14 +53,14 @@ impl<'c> Destination<'c> {
     }
 
     /// Adds the upstream to which the request was sent, if the log records it.
-    pub fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
+    pub(crate) fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
         let Destination::Chosen { route, upstream: None } = self else { return self };
         let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
         Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
     }
 
     /// The value of the attributes `route` and `upstream`; `None` for any other attribute.
-    pub fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
+    pub(crate) fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
         let value = |name: &'c str| match name {
             "" => Observation::Missing,
             name => Observation::Value(Cow::Borrowed(name.as_bytes())),

@@ -17,7 +17,7 @@ use request::claim_list::ClaimList;
 ///
 /// # Errors
 /// Says what the line must have.
-pub fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
+pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
     let Ok(line) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Err("must be a JSON object".to_owned());
     };

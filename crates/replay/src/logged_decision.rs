@@ -15,7 +15,7 @@ use rules::rule_set::RuleSet;
 
 /// The decisions that can be copied from the log instead of being simulated.
 #[derive(Debug)]
-pub struct LoggedDecisions<'c> {
+pub(crate) struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
     policies: Vec<LoggedPolicy<'c>>,
     /// Whether exemptions are the same as under the former file.
@@ -40,7 +40,7 @@ struct LoggedRule<'c> {
 
 impl<'c> LoggedDecisions<'c> {
     /// `before` is the rule set under which the log was written, if it differs from `rules`.
-    pub fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
+    pub(crate) fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
             let Action::Charge(limits) = &rule.action else {
@@ -73,17 +73,17 @@ impl<'c> LoggedDecisions<'c> {
     }
 
     /// Whether a request is exempt, because it paid nothing when it was logged; `None` if the log does not say.
-    pub fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
+    pub(crate) fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
     /// Whether this policy may have denied a request that was logged as denied: then it denies the request again.
-    pub fn denies(&self, policy: usize) -> bool {
+    pub(crate) fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
     /// The charges of a request by these rules of a policy, if the logged rule decides again; `None` if the log does not say.
-    pub fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
+    pub(crate) fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // The log has no charges of a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;
         let mut charges = Vec::new();

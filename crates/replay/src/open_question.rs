@@ -17,7 +17,7 @@ pub enum OpenQuestion {
 
 /// An open question about one request.
 #[derive(Clone, Copy, Debug)]
-pub struct OpenPart<'e> {
+pub(crate) struct OpenPart<'e> {
     pub question: OpenQuestion,
     /// The attributes that the log lacks and that would answer the question.
     pub attributes: &'e [&'e Attribute],
@@ -29,7 +29,7 @@ pub struct OpenPart<'e> {
 
 impl OpenPart<'_> {
     /// The attributes that are read to answer the question, if all earlier ones are known. An attribute may occur twice.
-    pub fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
+    pub(crate) fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,
             OpenQuestion::Rules { policy, .. } => source.policies.get(policy).map(|policy| policy.rules.iter()),
@@ -48,13 +48,13 @@ impl OpenPart<'_> {
 
 /// Some rules of a policy, by their indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuleRange {
+pub(crate) enum RuleRange {
     From(usize),
     Only(usize),
 }
 
 impl RuleRange {
-    pub fn contains(self, index: usize) -> bool {
+    pub(crate) fn contains(self, index: usize) -> bool {
         match self {
             RuleRange::From(first) => index >= first,
             RuleRange::Only(only) => index == only,
@@ -63,7 +63,7 @@ impl RuleRange {
 }
 
 /// The open questions of an explained request.
-pub fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[OpenPart<'e>; 1]> {
+pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[OpenPart<'e>; 1]> {
     let mut open = SmallVec::new();
     for (policy, explained) in explanation.policies.iter().enumerate() {
         let mode = explained.policy.mode;

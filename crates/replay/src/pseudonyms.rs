@@ -14,14 +14,14 @@ use rules::rule_set::RuleSet;
 
 /// The texts in a configuration, by their pseudonyms.
 #[derive(Debug, Default)]
-pub struct Pseudonyms {
+pub(crate) struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
     /// Attributes that were recorded at least once. If a later line lacks one, the request did not have it.
     recorded: Vec<Attribute>,
 }
 
 impl Pseudonyms {
-    pub fn new<'r>(rules: &'r RuleSet, key: &PseudonymKey) -> Pseudonyms {
+    pub(crate) fn new<'r>(rules: &'r RuleSet, key: &PseudonymKey) -> Pseudonyms {
         let mut names = Pseudonyms::default();
         let source = rules.source();
         let rule_conditions =
@@ -64,7 +64,7 @@ impl Pseudonyms {
     }
 
     /// Notes the attributes that a line records. Must be called with each line before [`Pseudonyms::observe`].
-    pub fn learn_attributes(&mut self, logged: &OwnEntry) {
+    pub(crate) fn learn_attributes(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
             if !self.recorded.contains(attribute) {
                 self.recorded.push(attribute.clone());
@@ -80,7 +80,7 @@ impl Pseudonyms {
     }
 
     /// The value of an attribute that a line records.
-    pub fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
+    pub(crate) fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));
         }

@@ -5,7 +5,7 @@ use base::time::Timestamp;
 
 /// A time in a log, with its resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogTimestamp {
+pub(crate) struct LogTimestamp {
     pub at: Timestamp,
     pub grain: Grain,
 }
@@ -25,7 +25,7 @@ const MONTHS: [&[u8]; 12] =
 
 impl LogTimestamp {
     /// Parses any of the known formats.
-    pub fn parse(text: &str) -> Option<LogTimestamp> {
+    pub(crate) fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
         number(text).or_else(|| nginx(text.as_bytes())).or_else(|| date_and_time(text))
     }
@@ -39,7 +39,7 @@ fn date_and_time(text: &str) -> Option<LogTimestamp> {
 }
 
 /// Parses nginx's `21/Nov/2026:14:51:52 +0100`, without brackets.
-pub fn nginx(text: &[u8]) -> Option<LogTimestamp> {
+pub(crate) fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     let [
         d0,
         d1,

@@ -4,7 +4,7 @@
 //! `name[a]` is an array `name`. Rack 2 also ignores brackets before a name.
 
 /// Whether the decoded name `sent` differs from `read`, but some frameworks may turn it into `read`.
-pub fn is_folded(sent: &[u8], read: &[u8]) -> bool {
+pub(crate) fn is_folded(sent: &[u8], read: &[u8]) -> bool {
     if sent == read {
         return false;
     }

@@ -94,7 +94,7 @@ impl CompiledLimit {
 }
 
 /// Combines the numbers of limits that share buckets, because any of these limits may charge each bucket.
-pub fn combine_meters(limits: &mut [CompiledLimit]) {
+pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
         let most = limit.claimed.as_ref().map(|claimed| claimed.claimed.base);
@@ -112,7 +112,7 @@ pub fn combine_meters(limits: &mut [CompiledLimit]) {
 
 /// The price of a request, compiled.
 #[derive(Clone, Debug)]
-pub enum CompiledPrice {
+pub(crate) enum CompiledPrice {
     Fixed(Cost),
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }

@@ -16,14 +16,14 @@ pub struct Slot(pub usize);
 
 /// One condition.
 #[derive(Clone, Debug)]
-pub struct CompiledCondition {
+pub(crate) struct CompiledCondition {
     pub slot: Slot,
     pub condition: Condition,
 }
 
 /// A policy, with its rules.
 #[derive(Clone, Debug)]
-pub struct CompiledPolicy {
+pub(crate) struct CompiledPolicy {
     pub id: PolicyId,
     pub conditions: Vec<CompiledCondition>,
     pub mode: Mode,
@@ -36,7 +36,7 @@ pub struct CompiledPolicy {
 
 /// A rule, with its limits.
 #[derive(Clone, Debug)]
-pub struct CompiledRule {
+pub(crate) struct CompiledRule {
     /// The index of the rule in its policy.
     pub index: usize,
     pub conditions: Vec<CompiledCondition>,
@@ -49,7 +49,7 @@ pub struct CompiledRule {
 
 /// A limit key, compiled.
 #[derive(Clone, Debug)]
-pub struct CompiledKey {
+pub(crate) struct CompiledKey {
     pub key: LimitKey,
     /// The alternatives of the limit key, each with the folding of its value.
     pub parts: SmallVec<[(Slot, Fold); 1]>,
@@ -57,13 +57,13 @@ pub struct CompiledKey {
 
 /// The effect of a rule that applies.
 #[derive(Clone, Debug)]
-pub enum CompiledAction {
+pub(crate) enum CompiledAction {
     Allow,
     Deny(DenierId),
     Charge(Vec<LimitId>),
 }
 
 /// The conditions of a rule or policy, in the form that an index takes.
-pub fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
+pub(crate) fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
 }

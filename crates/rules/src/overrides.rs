@@ -9,7 +9,7 @@ use request::attribute::Attribute;
 
 /// The overrides of one limit; most have none.
 #[derive(Clone, Debug, Default)]
-pub struct CompiledOverrides {
+pub(crate) struct CompiledOverrides {
     parts: Vec<PartOverrides>,
     /// The variants that charge nothing, in order.
     unlimited: Vec<u32>,
@@ -17,7 +17,7 @@ pub struct CompiledOverrides {
 
 /// The overrides for the values of one alternative of a limit key.
 #[derive(Clone, Debug)]
-pub struct PartOverrides {
+pub(crate) struct PartOverrides {
     /// The index of the limit key, in the order of the limit keys in a bucket's identity.
     pub key: usize,
     alternative: u8,
@@ -30,7 +30,7 @@ pub struct PartOverrides {
 
 impl PartOverrides {
     /// The variant for a value; `None` if the value has no override.
-    pub fn variant(&self, value: &[u8]) -> Option<u32> {
+    pub(crate) fn variant(&self, value: &[u8]) -> Option<u32> {
         match self.fold {
             Fold::Exact => self.variants.get(value).copied(),
             Fold::Lower => self.variants.get(&value.to_ascii_lowercase()[..]).copied(),
@@ -39,14 +39,18 @@ impl PartOverrides {
 
     /// The variant of the first value for which `is_it` returns true. Values in a separate file are left out, because there may
     /// be many.
-    pub fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
+    pub(crate) fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
         self.variant(self.in_rule.iter().find(|value| is_it(value.as_bytes()))?.as_bytes())
     }
 }
 
 impl CompiledOverrides {
     /// Compiles overrides; `slot` returns the slot of an attribute.
-    pub fn compile(overrides: &[Override], rule: &Rule, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledOverrides {
+    pub(crate) fn compile(
+        overrides: &[Override],
+        rule: &Rule,
+        mut slot: impl FnMut(&Attribute) -> Slot,
+    ) -> CompiledOverrides {
         let mut compiled = Vec::new();
         for (key, limit_key) in rule.sorted_keys().into_iter().enumerate() {
             for (alternative, part) in (0u8..).zip(&limit_key.alternatives) {
@@ -73,7 +77,7 @@ impl CompiledOverrides {
     }
 
     /// Whether both have overrides for the same values, with equal variants by `are_same`.
-    pub fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
+    pub(crate) fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
         let is_alike = |ours: &PartOverrides| {
             let theirs =
                 other.parts.iter().find(|theirs| (theirs.key, theirs.alternative) == (ours.key, ours.alternative));
@@ -88,13 +92,13 @@ impl CompiledOverrides {
     }
 
     /// Whether nothing is charged under this variant.
-    pub fn is_unlimited(&self, variant: u32) -> bool {
+    pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
     /// The overrides for the picked values. `alternative` returns, for a limit key, the index of the alternative that had a
     /// value.
-    pub fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
+    pub(crate) fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }
 }

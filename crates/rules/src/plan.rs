@@ -28,7 +28,7 @@ impl RuleSet {
 
 /// A descriptor, with the index of the alternative that had a value for each limit key.
 #[derive(Default)]
-pub struct RuleDescriptor {
+pub(crate) struct RuleDescriptor {
     descriptor: Descriptor,
     picked: SmallVec<[u8; 8]>,
 }

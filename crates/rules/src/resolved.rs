@@ -11,7 +11,7 @@ use request::request::Request;
 
 /// The attributes of one request, each resolved when it is first needed.
 #[derive(Debug)]
-pub struct Values<'s, 'r> {
+pub(crate) struct Values<'s, 'r> {
     attributes: &'s [Attribute],
     pub request: &'s Request<'r>,
     /// The time for rules that expire.
@@ -20,17 +20,17 @@ pub struct Values<'s, 'r> {
 }
 
 impl<'s, 'r> Values<'s, 'r> {
-    pub fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
+    pub(crate) fn new(attributes: &'s [Attribute], request: &'s Request<'r>, at: Timestamp) -> Values<'s, 'r> {
         Values { attributes, request, at, resolved: SmallVec::from_elem(None, attributes.len()) }
     }
 
     #[allow(clippy::indexing_slicing, reason = "a slot is an index of the list from which it was made")]
-    pub fn attribute(&self, slot: Slot) -> &'s Attribute {
+    pub(crate) fn attribute(&self, slot: Slot) -> &'s Attribute {
         &self.attributes[slot.0]
     }
 
     /// The value that identifies the bucket; `None` if it is missing or a list.
-    pub fn of(&mut self, slot: Slot) -> Option<&[u8]> {
+    pub(crate) fn of(&mut self, slot: Slot) -> Option<&[u8]> {
         self.value(slot).single()
     }
 
@@ -44,7 +44,7 @@ impl<'s, 'r> Values<'s, 'r> {
     }
 
     /// The entries of a list that may apply, found with its index.
-    pub fn find(&mut self, index: &Index) -> Indices {
+    pub(crate) fn find(&mut self, index: &Index) -> Indices {
         index.find(|slot, find| {
             match self.value(Slot(slot)) {
                 AttributeValue::Missing => {}
@@ -60,7 +60,7 @@ impl<'s, 'r> Values<'s, 'r> {
         })
     }
 
-    pub fn hold(&mut self, conditions: &[CompiledCondition]) -> bool {
+    pub(crate) fn hold(&mut self, conditions: &[CompiledCondition]) -> bool {
         let client = self.request.client.address();
         let holds = |CompiledCondition { slot, condition }: &CompiledCondition| {
             condition.expectation.holds_for(self.value(*slot), client)

@@ -21,7 +21,7 @@ use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::requested_cost;
 
 /// What a walk over the rules needs to know about a request.
-pub trait Facts<'s>: Sized {
+pub(crate) trait Facts<'s>: Sized {
     /// The parts of the request that fulfil conditions.
     type Match;
     /// The reason why a condition fails, or a limit key has no value.
@@ -67,14 +67,14 @@ pub trait Facts<'s>: Sized {
 }
 
 /// The answer to a question of a walk; `M`, `F` and `U` say more about each kind of answer.
-pub enum Finding<M, F, U> {
+pub(crate) enum Finding<M, F, U> {
     Holds(M),
     Fails(F),
     Unknown(U),
 }
 
 /// Observes every step of a walk.
-pub trait Observer<'s, F: Facts<'s>> {
+pub(crate) trait Observer<'s, F: Facts<'s>> {
     /// Whether a policy takes part. No policy after one that denies is checked.
     fn policy(&mut self, _: &'s CompiledPolicy, _: Finding<F::Match, F::Failure, F::Unknown>) {}
 
@@ -99,7 +99,7 @@ pub trait Observer<'s, F: Facts<'s>> {
 impl<'s, F: Facts<'s>> Observer<'s, F> for () {}
 
 /// Whether a rule applies.
-pub enum RuleFinding<'s, F: Facts<'s>> {
+pub(crate) enum RuleFinding<'s, F: Facts<'s>> {
     Applies {
         matched: F::Match,
         picked: F::Picked,
@@ -113,7 +113,7 @@ pub enum RuleFinding<'s, F: Facts<'s>> {
 }
 
 /// How a policy that takes part ends.
-pub enum PolicyResult<'s> {
+pub(crate) enum PolicyResult<'s> {
     /// This rule is the first that applies.
     Decided(&'s CompiledRule),
     /// This rule denies, or the policy's `otherwise`.

@@ -16,11 +16,11 @@ use rules::ambiguity::{Ambiguity, AmbiguityCheck};
 use rules::explanation::{Date, Exemption, Explanation, PolicyEnd, PolicyOutcome};
 use rules::rule::Otherwise;
 
-pub const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
+pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
 /// A refusal, with an explanation for the operator, which clients do not get.
 #[derive(Debug)]
-pub struct ExplainedRefusal {
+pub(super) struct ExplainedRefusal {
     pub refusal: Refusal,
     pub detail: String,
 }
@@ -45,14 +45,14 @@ impl Answer {
 }
 
 /// The answer to a request that is refused before the rules are evaluated.
-pub fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
+pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
     // A wait depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
 /// The answer to the proxy that asks this listener, if it differs from the answer to a client.
-pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
+pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
     settings
@@ -62,7 +62,7 @@ pub fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
 }
 
 /// Explains why a request can be read in more than one way, which `check` has found.
-pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
+pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
     match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
         (Ambiguity::Ambiguous, Some(attribute)) => {
@@ -94,7 +94,7 @@ pub fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &
 /// A gRPC call is not delayed for longer than `longest_delay`.
 ///
 /// A gRPC call is not delayed for longer than `longest_delay`.
-pub fn by_rules(
+pub(super) fn by_rules(
     explanation: &Explanation<'_>,
     config: &Config,
     levels: Option<&Levels>,

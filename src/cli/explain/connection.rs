@@ -15,7 +15,7 @@ use request::door::Door;
 
 /// The connection of an explained request, which was never sent.
 #[derive(Debug)]
-pub struct SampleConnection<'c> {
+pub(super) struct SampleConnection<'c> {
     pub listener: &'c Listener,
     pub tls: Option<TlsIdentity>,
     /// The reason why a request for its host is refused on this connection; `None` if it is not refused.
@@ -24,7 +24,7 @@ pub struct SampleConnection<'c> {
 
 impl<'c> SampleConnection<'c> {
     /// The way in which the request reaches the decision.
-    pub fn door(&self) -> Door {
+    pub(super) fn door(&self) -> Door {
         // At the other there are only descriptors.
         let mut doors = self.listener.doors().iter().copied();
         doors.find(|door| *door != Door::Rls).unwrap_or(if self.listener.decide.is_some() {
@@ -40,7 +40,7 @@ impl<'c> SampleConnection<'c> {
     ///
     /// # Errors
     /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
-    pub fn new(
+    pub(super) fn new(
         name: Option<&str>,
         shown: Option<&Path>,
         sample: &SampleRequest,

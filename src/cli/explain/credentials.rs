@@ -24,7 +24,7 @@ use request::request::Request;
 
 /// The credentials of the explained request, with a description of each; `None` for a kind that the file does not use.
 #[derive(Debug, Default)]
-pub struct Credentials {
+pub(super) struct Credentials {
     pub identity: Identity,
     pub token: Option<String>,
     pub api_key: Option<String>,
@@ -32,7 +32,7 @@ pub struct Credentials {
 
 /// Whether the published keys of issuers may be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyFetches {
+pub(super) enum KeyFetches {
     Allowed,
     Forbidden,
 }
@@ -41,7 +41,7 @@ pub enum KeyFetches {
 ///
 /// # Errors
 /// If it is no JSON object.
-pub fn claims_argument(json: &str) -> Result<String, String> {
+pub(super) fn claims_argument(json: &str) -> Result<String, String> {
     object(json).map(|_| json.to_owned())
 }
 
@@ -57,7 +57,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 ///
 /// # Errors
 /// Says what is wrong with the text, or with its issuer if the file trusts several.
-pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
+pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
     // Where several issuers are trusted, a claim is counted together with its issuer.
     let several = settings.issuers.len() > 1;
@@ -79,7 +79,7 @@ pub fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure
 ///
 /// # Errors
 /// Fails if a token cannot be verified without keys that may not be fetched.
-pub fn authenticate(
+pub(super) fn authenticate(
     config: &Config,
     request: &Request<'_>,
     claims: Option<Arc<Claims>>,

@@ -16,7 +16,7 @@ use request::sent_descriptor::SentDescriptor;
 ///
 /// # Errors
 /// When an entry is no `key=value`, or the store cannot be read.
-pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
+pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
     let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
     if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
         return Err("--descriptor: without a URL there is no request, so it has neither headers nor credentials".into());
@@ -39,7 +39,7 @@ pub fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure
 ///
 /// # Errors
 /// When one is no `key=value`.
-pub fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
+pub(super) fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
     arguments.descriptor.iter().map(|text| entry(text)).collect()
 }
 
@@ -47,7 +47,7 @@ pub fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
 ///
 /// # Errors
 /// If it is no `key=value`.
-pub fn entry_argument(text: &str) -> Result<String, String> {
+pub(super) fn entry_argument(text: &str) -> Result<String, String> {
     match entry(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(_) => Err("must be 'key=value'".to_owned()),

@@ -51,7 +51,7 @@ struct Matches {
 
 /// The search for a request in access logs.
 #[derive(Debug)]
-pub struct Search<'s> {
+pub(super) struct Search<'s> {
     /// The id of the request, or its beginning.
     pub id: &'s str,
     pub logs: &'s [PathBuf],
@@ -68,7 +68,7 @@ impl Search<'_> {
     ///
     /// # Errors
     /// When a log cannot be read, no log has the request, or the store does not answer.
-    pub fn run(&self, config: &Config) -> Result<Page, Failure> {
+    pub(super) fn run(&self, config: &Config) -> Result<Page, Failure> {
         let mut lines = 0;
         let mut matches = Matches::default();
         for log in self.logs {

@@ -64,7 +64,7 @@ was logged.
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
     /// The method
@@ -125,7 +125,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When the file has problems, an argument is invalid, or a log or the store cannot be read.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let file = &arguments.file.config;
     let purpose = if arguments.live { Purpose::ReachStore } else { Purpose::Examine };
     let config = examine(file, purpose)?;

@@ -13,19 +13,19 @@ use request::matcher::QuotedText;
 use request::request::Request;
 
 /// The index of the entry of `cors` that makes the request a preflight of a listed origin; `None` if it is not one.
-pub fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
+pub(super) fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight.map(|_| answer.entry)
 }
 
 /// The gateway's answer to a preflight, by this entry of `cors`.
-pub fn preflight_answer(entry: usize) -> Answer {
+pub(super) fn preflight_answer(entry: usize) -> Answer {
     let words = vec![format!("ANSWERED 204: a preflight, by cors[{entry}]"), BEFORE_RULES.to_owned()];
     Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
 }
 
 /// Adds to the answer whether a page of the request's origin can read it, and the text of a refusal.
-pub fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
+pub(super) fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
     let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));
     let routed = request.with_destination(route, upstream);

@@ -19,7 +19,7 @@ struct Columns {
 /// A line of the page, and the line number in the file.
 type Line = (String, usize);
 
-pub fn lines(report: &Report) -> Vec<String> {
+pub(super) fn lines(report: &Report) -> Vec<String> {
     let mut page = head(report);
     let columns = Columns::of(report);
     let policies = report.policies.iter().flat_map(|policy| of_policy(policy, &columns));

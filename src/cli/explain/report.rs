@@ -18,7 +18,7 @@ use rules::rule::{Action, Condition, Mode, Otherwise};
 
 /// The report on one decision.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub(super) struct Report {
     pub file: String,
     #[serde(flatten)]
     pub subject: Subject,
@@ -39,7 +39,7 @@ pub struct Report {
 
 /// The subject of the decision: a request, or a descriptor without one.
 #[derive(Debug, Serialize)]
-pub struct Subject {
+pub(super) struct Subject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,13 +47,13 @@ pub struct Subject {
 }
 
 impl Subject {
-    pub fn of_request(request: Request) -> Subject {
+    pub(super) fn of_request(request: Request) -> Subject {
         Subject { request: Some(request), descriptor: None }
     }
 }
 
 #[derive(Debug, Serialize)]
-pub struct Request {
+pub(super) struct Request {
     pub method: String,
     pub host: String,
     /// The path as rules see it; `None` if it can be read in more than one way.
@@ -69,19 +69,19 @@ pub struct Request {
 
 /// A descriptor, as it is printed.
 #[derive(Debug, Serialize)]
-pub struct Descriptor {
+pub(super) struct Descriptor {
     pub domain: String,
     pub entries: Vec<Entry>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Entry {
+pub(super) struct Entry {
     pub key: String,
     pub value: String,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Route {
+pub(super) struct Route {
     pub name: String,
     pub line: usize,
     pub matches: bool,
@@ -99,7 +99,7 @@ pub struct Route {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Policy {
+pub(super) struct Policy {
     pub name: String,
     pub line: usize,
     pub mode: Mode,
@@ -111,7 +111,7 @@ pub struct Policy {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Rule {
+pub(super) struct Rule {
     pub name: String,
     pub line: usize,
     pub mode: Mode,
@@ -134,7 +134,7 @@ pub struct Rule {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Applies {
+pub(super) enum Applies {
     Yes,
     No,
     NotTried,
@@ -142,13 +142,13 @@ pub enum Applies {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Key {
+pub(super) struct Key {
     pub attribute: String,
     pub value: String,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Charge {
+pub(super) struct Charge {
     /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
     pub limit: String,
     pub mode: Mode,
@@ -172,7 +172,7 @@ pub struct Charge {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Level {
+pub(super) struct Level {
     pub left: Cost,
     /// Whether the bucket can pay.
     pub pays: bool,
@@ -185,7 +185,7 @@ pub struct Level {
 
 /// The answer that the gateway would give.
 #[derive(Debug, Serialize)]
-pub struct Answer {
+pub(super) struct Answer {
     pub verdict: Verdict,
     /// The status code. `None`: the status of the upstream.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -200,7 +200,7 @@ pub struct Answer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub(super) enum Verdict {
     Passes,
     Refused,
     /// The answer depends on the levels of its buckets, which were not read.
@@ -213,14 +213,14 @@ fn is_false(flag: &bool) -> bool {
 
 /// The moment for which the rules are explained, with the levels of the buckets at that moment; `None` if they were not read.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'l> {
+pub(super) struct Moment<'l> {
     /// The time by the store's clock if the store was read, otherwise by this machine's.
     pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }
 
 /// The policies of the file, with the outcome of each rule.
-pub fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
+pub(super) fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
     let exempt = matches!(explanation.exemption, Exemption::By(_));
     explanation.policies.iter().map(|explained| policy(explained, exempt, config, at)).collect()
 }
@@ -356,6 +356,6 @@ fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
 }
 
 /// Formats the conditions as one text.
-pub fn all(conditions: &[Condition]) -> String {
+pub(super) fn all(conditions: &[Condition]) -> String {
     conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

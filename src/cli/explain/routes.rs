@@ -19,7 +19,7 @@ use rules::rule::Condition;
 const MAX_ROUTES: usize = 20;
 
 /// The routes up to the one that the request takes; empty for a file without `routes`.
-pub fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
+pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
     let is_plain = |route: &Route| route.forwarding.is_none() && matches!(route.target, Target::Upstream(_));
     if config.routes.only().is_some() && config.routes.routes().iter().all(is_plain) {
         return Vec::new();

@@ -16,7 +16,7 @@ use request::scheme::{Scheme, SchemeSource};
 
 /// A request that is explained, and was never sent.
 #[derive(Debug)]
-pub struct SampleRequest {
+pub(super) struct SampleRequest {
     pub head: Parts,
     /// The target as it would be sent.
     pub target: String,
@@ -29,7 +29,7 @@ pub struct SampleRequest {
 
 /// The parts of a request on the command line.
 #[derive(Debug)]
-pub struct RequestArguments<'w> {
+pub(super) struct RequestArguments<'w> {
     pub url: &'w str,
     pub method: &'w str,
     /// The header fields, each as `name: value`.
@@ -39,14 +39,14 @@ pub struct RequestArguments<'w> {
 
 impl RequestArguments<'_> {
     /// The host that the headers name, or else the URL; empty if that is invalid.
-    pub fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &str {
         let fields = self.headers.iter().filter_map(|line| line.split_once(':'));
         let named = fields.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.trim()).next();
         named.unwrap_or_else(|| split(self.url).map_or("", |(authority, _)| authority))
     }
 
     /// The part of the URL that the request line would have; the whole text of an invalid URL.
-    pub fn target(&self) -> &str {
+    pub(super) fn target(&self) -> &str {
         split(self.url).map_or(self.url, |(_, target)| target)
     }
 }
@@ -56,7 +56,7 @@ impl SampleRequest {
     ///
     /// # Errors
     /// Fails if the arguments are no URL, method or headers that a client could send.
-    pub fn new(
+    pub(super) fn new(
         arguments: &RequestArguments<'_>,
         config: &Config,
     ) -> Result<Result<SampleRequest, ExplainedRefusal>, Failure> {
@@ -94,12 +94,12 @@ impl SampleRequest {
     }
 
     /// The host that the request asks for.
-    pub fn host(&self) -> &[u8] {
+    pub(super) fn host(&self) -> &[u8] {
         host(&self.head)
     }
 
     /// The source of the request's scheme, on this listener.
-    pub fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
+    pub(super) fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         if listener.decide.is_some() {
             let scheme = if self.encrypted.unwrap_or(false) { Scheme::Https } else { Scheme::Http };
@@ -112,7 +112,7 @@ impl SampleRequest {
     }
 
     /// The path as rules see it; `None` if it can be read in more than one way.
-    pub fn path(&self) -> Option<String> {
+    pub(super) fn path(&self) -> Option<String> {
         let path = path::normalise(self.head.uri.path().as_bytes()).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
@@ -174,7 +174,7 @@ fn split(url: &str) -> Result<(&str, &str), Failure> {
 ///
 /// # Errors
 /// If it is no `name: value`.
-pub fn header_argument(line: &str) -> Result<String, String> {
+pub(super) fn header_argument(line: &str) -> Result<String, String> {
     match field(line) {
         Ok(_) => Ok(line.to_owned()),
         Err(_) => Err("must be 'name: value'".to_owned()),

@@ -35,7 +35,7 @@ Example: which clients would new numbers refuse that today's do not?
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLE)]
-pub struct Arguments {
+pub(super) struct Arguments {
     #[command(flatten)]
     file: ConfigFile,
     /// Another file: say what it changes. -c is then the one in force, under which the log was written
@@ -79,7 +79,7 @@ enum LogFormat {
 ///
 /// # Errors
 /// When a file has problems, a log cannot be read, or more is refused than `--fail-above` allows.
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
     let file = examine(&arguments.file.config, Purpose::Examine)?;
     let against = arguments.against.as_deref().map(|path| examine(path, Purpose::Examine)).transpose()?;

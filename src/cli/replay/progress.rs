@@ -10,7 +10,7 @@ const INTERVAL: Micros = Micros(200_000);
 
 /// A line of progress, which overwrites itself.
 #[derive(Debug)]
-pub struct Progress<'c> {
+pub(super) struct Progress<'c> {
     clock: &'c Clock,
     /// `None` if standard error is no terminal.
     last: Option<Timestamp>,
@@ -18,11 +18,11 @@ pub struct Progress<'c> {
 }
 
 impl<'c> Progress<'c> {
-    pub fn new(clock: &'c Clock) -> Progress<'c> {
+    pub(super) fn new(clock: &'c Clock) -> Progress<'c> {
         Progress { clock, last: output::is_watched().then(|| clock.now()), shown: 0 }
     }
 
-    pub fn show(&mut self, read: &ReadCounts, at: Timestamp) {
+    pub(super) fn show(&mut self, read: &ReadCounts, at: Timestamp) {
         let now = self.clock.now();
         if self.last.is_none_or(|last| now.since(last) < INTERVAL) {
             return;
@@ -34,7 +34,7 @@ impl<'c> Progress<'c> {
         self.shown = text.len();
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         if self.shown > 0 {
             output::print_progress(format_args!("{:width$}", "", width = self.shown));
             output::restart_progress();

@@ -6,21 +6,21 @@ use ledger::cost::{Cost, ExtraDecimals};
 
 /// A share, in thousandths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(Cost);
+pub(super) struct Share(Cost);
 
 impl Share {
     /// Parses `1%` or `0.5 %`.
     ///
     /// # Errors
     /// Says what a share must be.
-    pub fn parse(text: &str) -> Result<Share, String> {
+    pub(super) fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);
         let share = share.filter(|share| share.0 <= Cost::from_tokens(100));
         share.ok_or_else(|| "must be a percentage like 1% or 0.5%, with at most 3 decimals".to_owned())
     }
 
-    pub fn millionths(self) -> u64 {
+    pub(super) fn millionths(self) -> u64 {
         self.0.thousandths() * 10
     }
 }
@@ -32,7 +32,7 @@ impl fmt::Display for Share {
 }
 
 /// Formats a share: `1.3 %`. A share above zero is never `0.0 %`, and one below the whole never `100.0 %`.
-pub fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 2000 + u128::from(whole)).checked_div(2 * u128::from(whole)).unwrap_or(0);
     match tenths {
         0 if part > 0 => "<0.1 %".to_owned(),
@@ -42,7 +42,7 @@ pub fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Formats a number in groups of three digits: `1 204 343`.
-pub fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3 + 1);
     for (index, digit) in digits.chars().enumerate() {
@@ -55,7 +55,7 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Formats a number with its noun: `1 line`, `1 204 lines`.
-pub fn counted(number: u64, word: &str) -> String {
+pub(super) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 

@@ -10,7 +10,7 @@ use replay::svg::moment;
 const SECOND: u64 = 1_000_000;
 
 /// The lines that were read, notes on them, and the results of each file.
-pub fn table(report: &Report, names: &[String]) -> Vec<String> {
+pub(super) fn table(report: &Report, names: &[String]) -> Vec<String> {
     let mut lines = vec![head(report)];
     lines.extend(warnings(report, names).iter().map(|warning| format!("! {warning}")));
     lines.extend(aligned(&rows(&report.outcomes, report.requests), names));
@@ -38,7 +38,7 @@ fn head(report: &Report) -> String {
 }
 
 /// Warnings about the meaning of the numbers.
-pub fn warnings(report: &Report, names: &[String]) -> Vec<String> {
+pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     let read = &report.read;
     let mut warnings = Vec::new();
     let of = |lines: u64| format!("{} ({})", counted(lines, "request"), percent(lines, report.requests));

@@ -18,7 +18,7 @@ use rules::rule_set::CompiledLimit;
 
 /// The reason why the arguments identify no bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookupError {
+pub(crate) struct LookupError {
     pub what: String,
     pub hint: Option<String>,
 }
@@ -45,7 +45,7 @@ impl std::error::Error for LookupError {}
 
 /// A selected bucket with its limit.
 #[derive(Debug)]
-pub struct BucketSelection {
+pub(crate) struct BucketSelection {
     pub key: BucketKey,
     /// The limit; `None` if only the key is known.
     pub limit: Option<Limit>,
@@ -54,7 +54,7 @@ pub struct BucketSelection {
 }
 
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub(crate) struct Limit {
     pub policy: String,
     /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
     pub name: String,
@@ -74,7 +74,7 @@ pub struct Limit {
 /// # Errors
 ///
 /// When the rule does not exist or charges no bucket, or a value is missing, invalid or superfluous.
-pub fn by_values(
+pub(crate) fn by_values(
     config: &Config,
     name: &str,
     values: &[String],
@@ -175,7 +175,7 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
 /// # Errors
 ///
 /// When the rule does not exist, charges no bucket, or has several limits of which none is named.
-pub fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
+pub(crate) fn by_key(config: &Config, name: Option<&str>, key: BucketKey) -> Result<BucketSelection, LookupError> {
     let Some(name) = name else { return Ok(BucketSelection { key, limit: None, of: None }) };
     // The limits of a meter differ in their numbers: the first of them is shown.
     let (policy, rule, wanted) = *named(config, name)?.first().ok_or("no rule has a limit")?;
@@ -217,7 +217,7 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
 ///
 /// # Errors
 /// When no rule has this name, or the rule has an `action`.
-pub fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), LookupError> {
+pub(crate) fn find<'c>(config: &'c Config, name: &str) -> Result<(&'c Policy, &'c Rule), LookupError> {
     let policies = &config.rules.source().policies;
     let all = policies.iter().flat_map(|policy| policy.rules.iter().map(move |rule| (policy, rule)));
     let shown = |rule: &Rule| match &rule.action {

@@ -29,7 +29,7 @@ use stores::memory::Memory;
 use stores::{GivenBack, Inspector};
 
 /// The header field that carries a [`BucketQuery`].
-pub const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
+pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
 /// The longest field, in bytes.
 const LONGEST: usize = 16 << 10;
 /// The longest name of a user, in characters.
@@ -39,7 +39,7 @@ const MOST_FOUND: usize = 16;
 
 /// The query of an operator about buckets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct BucketQuery {
+pub(crate) struct BucketQuery {
     pub act: Act,
     pub rule: Option<String>,
     /// The values of the rule's limit keys.
@@ -55,7 +55,7 @@ pub struct BucketQuery {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Act {
+pub(crate) enum Act {
     Show,
     Reset,
     /// Gives this amount back.
@@ -64,7 +64,7 @@ pub enum Act {
 
 impl BucketQuery {
     /// Encodes the query as the value of the field.
-    pub fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
@@ -78,7 +78,7 @@ impl BucketQuery {
 ///
 /// # Errors
 /// With a status code, when the field has no query, or the request does not permit the change.
-pub fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery, (u16, &'static str)> {
+pub(crate) fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery, (u16, &'static str)> {
     let query =
         BucketQuery::decode(field).ok_or((400, "the field `Tollgate-Bucket` must have a query of this version"))?;
     match &query.act {
@@ -92,7 +92,7 @@ pub fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery
 ///
 /// # Errors
 /// When another query is being answered.
-pub async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Result<Value, &'static str>) {
+pub(crate) async fn answer(gateway: &Arc<GatewayState>, query: BucketQuery) -> (u16, Result<Value, &'static str>) {
     static ANSWERING: Mutex<()> = Mutex::new(());
     let gateway = Arc::clone(gateway);
     let answered = tokio::task::spawn_blocking(move || {

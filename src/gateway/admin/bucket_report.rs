@@ -14,7 +14,7 @@ use rules::explanation::Date;
 use rules::rule::Mode;
 
 /// The name of a bucket in the access log, if the key of the pseudonyms is known here.
-pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
+pub(crate) fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),
         false => "(hash_key is not known)".to_owned(),
@@ -23,7 +23,7 @@ pub fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
 
 /// The change that a command makes to buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     None,
     Reset,
     /// Gives back up to this amount of what is spent.
@@ -32,7 +32,7 @@ pub enum Change {
 
 /// The result of a command: the change, and the levels of the buckets before it.
 #[derive(Debug)]
-pub struct BucketReport<'c> {
+pub(crate) struct BucketReport<'c> {
     pub config: &'c Config,
     pub change: Change,
     pub before: Levels,
@@ -41,7 +41,7 @@ pub struct BucketReport<'c> {
 }
 
 impl BucketReport<'_> {
-    pub fn lines(&self, chosen: &[BucketSelection]) -> Vec<String> {
+    pub(crate) fn lines(&self, chosen: &[BucketSelection]) -> Vec<String> {
         let mut lines: Vec<String> = chosen.iter().flat_map(|chosen| self.describe(chosen)).collect();
         let from = &self.before.from;
         let seen = match self.config.store.is_shared() {
@@ -123,12 +123,12 @@ impl BucketReport<'_> {
     }
 
     /// The amount that was given back.
-    pub fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
+    pub(crate) fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
         let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
         Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))
     }
 
-    pub fn document(&self, chosen: &[BucketSelection]) -> Value {
+    pub(crate) fn document(&self, chosen: &[BucketSelection]) -> Value {
         let act = match self.change {
             Change::None => "show",
             Change::Reset => "reset",

@@ -23,7 +23,7 @@ use stores::GivenBack;
 use stores::memory::Memory;
 
 /// The header field that a change requires, with the value `reset` or `grant`.
-pub const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
+pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
 /// Keys per request: as many as one request can be charged by.
 const MAX_KEYS: usize = 256;
@@ -33,10 +33,10 @@ const MAX_FOUND: usize = 16;
 const MIN_DIGITS: usize = 8;
 
 /// A status code, with a document or a line of text.
-pub type Answer = (u16, Result<Value, &'static str>);
+pub(crate) type Answer = (u16, Result<Value, &'static str>);
 
 /// Answers `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
-pub async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
+pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("use an address or localhost: any other host name may be that of another site"));
     }

@@ -16,7 +16,7 @@ use http::request::Parts;
 use request::request::without_port;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostKind {
+pub(super) enum HostKind {
     /// An IP address or `localhost`, which no site can have as its name.
     Address,
     /// The name of this machine, or one without a dot, which only a local network can resolve to this address.
@@ -27,7 +27,7 @@ pub enum HostKind {
 
 impl HostKind {
     /// Classifies the host of a request; `host` is the name of this machine.
-    pub fn of(head: &Parts, host: &str) -> HostKind {
+    pub(super) fn of(head: &Parts, host: &str) -> HostKind {
         let name = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
         let name = std::str::from_utf8(without_port(name)).unwrap_or_default();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);

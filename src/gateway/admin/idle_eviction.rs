@@ -13,14 +13,14 @@ const HEAD_START: Micros = Micros(1_000_000);
 
 /// The activity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
+pub(super) enum Activity {
     Waiting,
     Answering,
 }
 
 /// Whether a connection is admitted at once, or in place of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
+pub(super) enum Admission {
     Free,
     /// The longest-idle connection was evicted.
     Evicted,
@@ -29,7 +29,7 @@ pub enum Admission {
 /// Bounds the number of connections. A map contains those that hold a slot. There is no other count, so that one evicted
 /// connection admits only one new connection.
 #[derive(Debug)]
-pub struct ConnectionSlots {
+pub(super) struct ConnectionSlots {
     max: usize,
     occupied: Mutex<Occupancy>,
 }
@@ -46,19 +46,19 @@ type IdleSince = (Timestamp, u64);
 
 /// The slot of one connection, until it closes or is evicted.
 #[derive(Debug)]
-pub struct AdminSlot<'s> {
+pub(super) struct AdminSlot<'s> {
     slots: &'s ConnectionSlots,
     idle_since: Mutex<IdleSince>,
     evicted: Arc<Notify>,
 }
 
 impl ConnectionSlots {
-    pub fn new(max: usize) -> ConnectionSlots {
+    pub(super) fn new(max: usize) -> ConnectionSlots {
         ConnectionSlots { max, occupied: Mutex::default() }
     }
 
     /// Admits every connection; if there is no free slot, the longest-idle connection is evicted.
-    pub fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Admission) {
+    pub(super) fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Admission) {
         let mut occupied = self.occupied.lock();
         let mut admission = Admission::Free;
         if occupied.by_idle_time.len() >= self.max
@@ -86,7 +86,7 @@ impl Occupancy {
 
 impl AdminSlot<'_> {
     /// Notes that the connection begins another activity. An evicted connection does not get its slot back.
-    pub fn begin(&self, activity: Activity, now: Timestamp) {
+    pub(super) fn begin(&self, activity: Activity, now: Timestamp) {
         let mut occupied = self.slots.occupied.lock();
         let mut idle_since = self.idle_since.lock();
         if let Some(evicted) = occupied.by_idle_time.remove(&idle_since) {
@@ -96,7 +96,7 @@ impl AdminSlot<'_> {
     }
 
     /// Waits until the connection is evicted.
-    pub async fn evicted(&self) {
+    pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 }

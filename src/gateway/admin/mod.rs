@@ -1,14 +1,14 @@
 //! Answers on the admin listener: liveness, readiness, metrics, buckets and the status page.
 
-pub mod bucket_levels;
-pub mod bucket_lookup;
-pub mod bucket_query;
-pub mod bucket_report;
-pub mod buckets;
+pub(crate) mod bucket_levels;
+pub(crate) mod bucket_lookup;
+pub(crate) mod bucket_query;
+pub(crate) mod bucket_report;
+pub(crate) mod buckets;
 mod host_check;
 mod idle_eviction;
-pub mod server;
-pub mod status;
+pub(super) mod server;
+pub(super) mod status;
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use host_check::HostKind;
 use status::{Document, Status};
 
 #[derive(Debug)]
-pub struct Admin {
+pub(super) struct Admin {
     pub gateway: Arc<GatewayState>,
     pub status: Arc<Status>,
 }
@@ -32,7 +32,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
 impl Admin {
-    pub async fn response(&self, session: &ServerSession) -> Response<Vec<u8>> {
+    pub(super) async fn response(&self, session: &ServerSession) -> Response<Vec<u8>> {
         let head = session.req_header();
         if head.uri.path() == "/buckets" || head.uri.path().starts_with("/buckets/") {
             return self.buckets(head).await;

@@ -30,7 +30,7 @@ const NEXT_HEAD: Duration = Duration::from_secs(70);
 const RESPONSE: Duration = Duration::from_secs(60);
 const LOG_INTERVAL: Micros = Micros(60_000_000);
 
-pub struct AdminServer {
+pub(crate) struct AdminServer {
     admin: Admin,
     max: usize,
     slots: ConnectionSlots,
@@ -53,7 +53,7 @@ impl ServerApp for AdminServer {
 }
 
 impl AdminServer {
-    pub fn new(admin: Admin, max: usize) -> AdminServer {
+    pub(crate) fn new(admin: Admin, max: usize) -> AdminServer {
         AdminServer {
             closed: admin.gateway.metrics.admin_connections_closed.clone(),
             admin,

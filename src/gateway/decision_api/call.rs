@@ -32,7 +32,7 @@ use stores::Caller;
 const GONE: u16 = 499;
 
 /// What is known and reported of one call.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     pub api: &'a DecisionApi,
     pub head: Parts,
     pub started: Timestamp,
@@ -55,7 +55,12 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    pub fn begin(api: &'a DecisionApi, head: Parts, connection: ConnectionHandle, snapshot: &Snapshot) -> Call<'a> {
+    pub(crate) fn begin(
+        api: &'a DecisionApi,
+        head: Parts,
+        connection: ConnectionHandle,
+        snapshot: &Snapshot,
+    ) -> Call<'a> {
         Call {
             api,
             started: connection.accepted().unwrap_or_else(|| api.gateway.clock.now()),
@@ -76,28 +81,28 @@ impl<'a> Call<'a> {
 
     /// Whether the certificates in force now would admit its connection, which may be older than the present authorities or their
     /// revocation list.
-    pub fn admits_connection(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn admits_connection(&self, snapshot: &Snapshot) -> bool {
         let now = || self.api.gateway.clock.wall();
         self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))
     }
 
     /// Whether the peer of its connection has presented a certificate that was verified.
-    pub fn has_verified_certificate(&self) -> bool {
+    pub(crate) fn has_verified_certificate(&self) -> bool {
         self.connection.tls().is_some_and(|tls: &Arc<Session>| tls.identity().certificate.is_some())
     }
 
     /// The asking proxy, as a store can ask whether it is still connected.
-    pub fn caller(&self) -> Option<Arc<dyn Caller>> {
+    pub(crate) fn caller(&self) -> Option<Arc<dyn Caller>> {
         self.trace.link(self.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>))
     }
 
     /// Whether it is logged or traced.
-    pub fn is_recorded(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn is_recorded(&self, snapshot: &Snapshot) -> bool {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
     /// Records a call from this peer that nothing else has recorded: it asked for nothing that rules could decide.
-    pub fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
+    pub(crate) fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());
             let record = self.new_record(snapshot, door, client, SchemeSource::Connection(self.scheme()));
@@ -106,18 +111,18 @@ impl<'a> Call<'a> {
     }
 
     /// The scheme of its own connection.
-    pub fn scheme(&self) -> Scheme {
+    pub(crate) fn scheme(&self) -> Scheme {
         self.connection.scheme()
     }
 
     /// The response with this reply.
-    pub fn reply(&mut self, reply: Reply) -> OwnResponse {
+    pub(crate) fn reply(&mut self, reply: Reply) -> OwnResponse {
         self.answered = matches!(reply, Reply::Message(_));
         reply.into()
     }
 
     /// Writes the answer. Returns whether another call may follow on the connection.
-    pub async fn write<C: RequestClient>(&mut self, client: &mut C, response: OwnResponse) -> Reuse {
+    pub(crate) async fn write<C: RequestClient>(&mut self, client: &mut C, response: OwnResponse) -> Reuse {
         self.code = Some(response.status);
         let reuse = if self.api.gateway.is_draining() { Reuse::Closed } else { Reuse::Kept };
         let request = AnsweredRequest { head: &self.head, request_id: &self.request_id, reuse };
@@ -128,7 +133,7 @@ impl<'a> Call<'a> {
     }
 
     /// The record of a call before anything was decided.
-    pub fn new_record(
+    pub(crate) fn new_record(
         &self,
         snapshot: &Arc<Snapshot>,
         door: Door,

@@ -17,7 +17,7 @@ const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
 
 /// What a call asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallTarget {
+pub(super) enum CallTarget {
     Http,
     ExtAuthz,
     Rls,
@@ -30,7 +30,7 @@ pub enum CallTarget {
 
 impl CallTarget {
     /// The subject of a call to a listener with these settings.
-    pub fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
+    pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
         // A call of `/decide` has the content type of the client, from which nothing may follow.
         if !http_door::is_path(path) && is_http2 && settings.needs_http2() && grpc::is_call(head) {
@@ -40,18 +40,18 @@ impl CallTarget {
     }
 
     /// Whether it is a gRPC call.
-    pub fn is_grpc(self) -> bool {
+    pub(super) fn is_grpc(self) -> bool {
         !matches!(self, CallTarget::Http | CallTarget::NotFound)
     }
 
     /// Whether its door reads a message.
-    pub fn has_message(self) -> bool {
+    pub(super) fn has_message(self) -> bool {
         matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
     }
 
     /// The door under which the call is recorded. A call that asks for no decision is recorded under the door of its service,
     /// or the first door of the listener.
-    pub fn door(self, path: &str, settings: &Decide) -> Door {
+    pub(super) fn door(self, path: &str, settings: &Decide) -> Door {
         let named = match self {
             CallTarget::Http => return Door::Http,
             CallTarget::ExtAuthz => return Door::ExtAuthz,
@@ -78,7 +78,7 @@ impl CallTarget {
 }
 
 /// The door whose gRPC service has this name.
-pub fn of_service(name: &str) -> Option<Door> {
+pub(super) fn of_service(name: &str) -> Option<Door> {
     SERVICES.iter().find(|(_, service, _)| *service == name).map(|(door, ..)| *door)
 }
 

@@ -22,7 +22,7 @@ use request::request::Request;
 use request::scheme::SchemeSource;
 
 /// Whether a call with this path is one of this door.
-pub fn is_path(path: &str) -> bool {
+pub(super) fn is_path(path: &str) -> bool {
     path.strip_prefix(DECIDE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -30,7 +30,7 @@ pub fn is_path(path: &str) -> bool {
 ///
 /// # Errors
 /// When the peer has disconnected.
-pub async fn answer(
+pub(super) async fn answer(
     call: &mut Call<'_>,
     snapshot: &Arc<Snapshot>,
     (peer, settings): (IpAddr, &Decide),

@@ -6,11 +6,11 @@
 
 mod call;
 mod doors;
-pub mod ext_authz;
+pub(super) mod ext_authz;
 pub mod grpc;
 mod http_door;
 pub mod original_request;
-pub mod rls;
+pub(super) mod rls;
 mod serving;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use stores::Worker;
 
 /// The decision API, on one thread.
 #[derive(Clone, Debug)]
-pub struct DecisionApi {
+pub(super) struct DecisionApi {
     pub gateway: Arc<GatewayState>,
     /// The index of the thread.
     pub worker: Worker,
@@ -36,7 +36,7 @@ pub struct DecisionApi {
 
 /// The parts of the API that all threads share.
 #[derive(Debug)]
-pub struct SharedParts {
+pub(super) struct SharedParts {
     /// Decisions about calls of `/decide`.
     http: DoorDecisions,
     ext_authz: DoorDecisions,
@@ -46,7 +46,7 @@ pub struct SharedParts {
 
 impl SharedParts {
     /// Makes the counters of all doors. Their series exist from now on.
-    pub fn new(registry: &Registry) -> SharedParts {
+    pub(super) fn new(registry: &Registry) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),
             ext_authz: DoorDecisions::new(Door::ExtAuthz, registry),

@@ -29,7 +29,7 @@ use config::{Decide, RefuseWith};
 use decision::refusal::Refusal;
 
 /// Serves a call over HTTP/1.x. Returns its connection if another may follow on it.
-pub async fn serve(
+pub(super) async fn serve(
     api: &DecisionApi,
     stream: Box<DownstreamStream>,
     request: ReceivedRequest,
@@ -53,7 +53,7 @@ pub async fn serve(
 }
 
 /// Serves a call over HTTP/2.
-pub async fn serve_http2(api: &DecisionApi, request: Http2Request) {
+pub(super) async fn serve_http2(api: &DecisionApi, request: Http2Request) {
     let Http2Request { head, stream, handle, .. } = request;
     if api.gateway.is_draining() {
         handle.close_when_done();

@@ -14,14 +14,14 @@ use request::identity::Identity;
 use request::request::Request;
 
 /// Receives the results of authentication, to count or to explain them.
-pub trait Observer {
+pub(crate) trait Observer {
     fn token(&self, status: TokenStatus);
     fn api_key(&self, presented: &ApiKeyLookup);
 }
 
 /// The credentials that a configuration accepts.
 #[derive(Clone, Copy, Debug)]
-pub struct Authenticator<'s> {
+pub(crate) struct Authenticator<'s> {
     pub tokens: Option<&'s TokenAuth>,
     pub api_keys: Option<&'s ApiKeys>,
     pub jitter: Jitter,
@@ -32,7 +32,11 @@ impl Authenticator<'_> {
     ///
     /// # Errors
     /// Returns the refusal of credentials that do not verify, or that are missing where they are required.
-    pub async fn authenticate(&self, request: &Request<'_>, observer: &impl Observer) -> Result<Identity, Refusal> {
+    pub(crate) async fn authenticate(
+        &self,
+        request: &Request<'_>,
+        observer: &impl Observer,
+    ) -> Result<Identity, Refusal> {
         let mut identity = Identity::default();
         if let Some(tokens) = self.tokens {
             let (status, claims) = tokens.verify(request).await;

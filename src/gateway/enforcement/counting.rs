@@ -12,7 +12,7 @@ use rules::rule_set::PolicyId;
 use stores::{Source, TakeReply};
 
 /// Counts a request for each policy none of whose rules applied.
-pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
+pub(super) fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     for policy in policies {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
             counter.increment(1);
@@ -21,7 +21,7 @@ pub fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
 }
 
 /// Counts a request for each rule or policy that denied it, or would have denied it as a shadow.
-pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
+pub(super) fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     for denier in deniers {
         if let Some(counter) = usize::try_from(denier.0).ok().and_then(|index| snapshot.denied.get(index)) {
             counter.increment(1);
@@ -30,7 +30,7 @@ pub fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
 }
 
 /// Counts the results of reading numbers from credentials.
-pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
+pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     for (limit, result) in claims {
         if let Some((_, metrics)) = snapshot.limit(*limit) {
             metrics.claimed_numbers.increment(result);
@@ -39,7 +39,7 @@ pub fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
 }
 
 /// Counts a request whose cost exceeds a full bucket. Only the limits that it exceeds count as refusing.
-pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
+pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };
         metrics.requests.increment(1);
@@ -50,7 +50,7 @@ pub fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
 }
 
 /// Counts the outcome of each limit that was checked.
-pub fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
+pub(super) fn count_settlement(snapshot: &Snapshot, plan: &Plan, taken: &TakeReply) {
     let TakeReply { settlement, source, .. } = taken;
     let group = if settlement.is_granted() { Group::Granted } else { Group::Refused };
     for (charge, outcome) in plan.enforced.iter().zip(&settlement.enforced) {

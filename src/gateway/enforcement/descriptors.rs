@@ -10,7 +10,7 @@ use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
 
 /// The decision about a call, with the ruling for each descriptor.
 #[derive(Debug)]
-pub struct CallFindings {
+pub(crate) struct CallFindings {
     pub decision: Decision,
     pub parts: Vec<DescriptorPart>,
     /// The plan and its result; `None` if no limit was checked.
@@ -18,7 +18,7 @@ pub struct CallFindings {
 }
 
 /// Decides about the descriptors of a call, and counts the decision. No client is authenticated, because there is no request.
-pub async fn decide_descriptors<'r>(
+pub(crate) async fn decide_descriptors<'r>(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,

@@ -3,10 +3,10 @@
 //! `decision` interprets each finding, and documents their order in `decision::order_of_answers`; this room does the I/O between
 //! these decisions, and counts.
 
-pub mod authenticate;
+pub(crate) mod authenticate;
 mod counting;
-pub mod descriptors;
-pub mod request_record;
+pub(super) mod descriptors;
+pub(super) mod request_record;
 mod store_fallback;
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ use stores::{Caller, Source, TakeReply, Worker};
 
 /// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
-pub enum Decision {
+pub(super) enum Decision {
     /// The request goes to the upstream; the response gets these fields, if any.
     Pass(Option<Box<RateLimitFields>>),
     /// The request goes to the upstream after a delay.
@@ -51,7 +51,7 @@ pub enum Decision {
 
 /// A request that is forwarded after a delay.
 #[derive(Debug)]
-pub struct DelayedPass {
+pub(super) struct DelayedPass {
     /// The delay, counted from now.
     pub delay: Micros,
     /// The rate-limit fields for the response.
@@ -60,7 +60,7 @@ pub struct DelayedPass {
 
 /// A refusal with the rate-limit fields of its response.
 #[derive(Debug)]
-pub struct RefusalResponse {
+pub(super) struct RefusalResponse {
     pub refusal: Refusal,
     fields: Option<RateLimitFields>,
     /// The rule or policy whose `deny` refused the request.
@@ -69,18 +69,18 @@ pub struct RefusalResponse {
 
 impl RefusalResponse {
     /// A refusal before any limit was checked.
-    pub fn of(refusal: Refusal) -> RefusalResponse {
+    pub(super) fn of(refusal: Refusal) -> RefusalResponse {
         RefusalResponse { refusal, fields: None, denied_by: None }
     }
 
-    pub fn problem(&self) -> ProblemResponse<'_> {
+    pub(super) fn problem(&self) -> ProblemResponse<'_> {
         ProblemResponse::of(Cause::Refusal(&self.refusal), self.fields.as_ref())
     }
 }
 
 /// The arrival of a request.
 #[derive(Debug)]
-pub struct Arrival {
+pub(super) struct Arrival {
     pub worker: Worker,
     /// The moment at which the request head had been read.
     pub at: Timestamp,
@@ -92,7 +92,7 @@ pub struct Arrival {
 
 /// The longest duration of a decision, and of the wait after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub(super) enum Patience {
     /// The timeout of the store, and the delays of the limits.
     Unbounded,
     /// The request is not delayed, but goes on at once or is refused: another proxy holds it, and waits for the answer.
@@ -104,7 +104,7 @@ pub enum Patience {
 
 /// Whether the host of a request may be requested on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(super) enum Direction {
     Right,
     /// The request is for a host that must not be asked for on its TLS connection.
     Misdirected,
@@ -112,7 +112,7 @@ pub enum Direction {
 
 /// Whether a request is an ordinary one or a preflight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestPurpose {
+pub(super) enum RequestPurpose {
     Ordinary,
     /// A preflight of a listed origin.
     Preflight,
@@ -123,14 +123,14 @@ pub enum RequestPurpose {
 
 /// Whether to return the payment of a request with its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PaymentRecord {
+pub(super) enum PaymentRecord {
     Keep,
     Discard,
 }
 
 /// The decision about one request, with the findings that led to it.
 #[derive(Debug)]
-pub struct DecisionFindings {
+pub(super) struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
     /// The destination of the request; for a refused request, the one that it would have.
@@ -140,7 +140,7 @@ pub struct DecisionFindings {
 }
 
 /// Decides about a request, and counts the decision.
-pub async fn decide(
+pub(super) async fn decide(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,
@@ -153,7 +153,7 @@ pub async fn decide(
 }
 
 /// Decides about a request for another proxy, and counts the decision for the way in which it asked.
-pub async fn decide_for_edge(
+pub(super) async fn decide_for_edge(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     request: &Request<'_>,

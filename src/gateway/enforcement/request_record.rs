@@ -32,7 +32,7 @@ use rules::denier::DenierId;
 
 /// The values of one request that are logged and traced.
 #[derive(Debug)]
-pub struct RequestRecord {
+pub(crate) struct RequestRecord {
     pub snapshot: Arc<Snapshot>,
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
@@ -61,7 +61,7 @@ pub struct RequestRecord {
 
 /// The TLS connection of a client.
 #[derive(Debug)]
-pub enum RecordedTls {
+pub(crate) enum RecordedTls {
     /// The gateway negotiated it.
     Own(Arc<Session>),
     /// The asking proxy has described it.
@@ -79,25 +79,25 @@ impl RecordedTls {
 
 impl RequestRecord {
     /// The kind of the request: `Refused` if the gateway refused it, `unrefused` otherwise.
-    pub fn kind(&self, unrefused: Kind) -> Kind {
+    pub(crate) fn kind(&self, unrefused: Kind) -> Kind {
         if self.refusal.is_some() { Kind::Refused } else { unrefused }
     }
 
     /// Records that the gateway refused the request, and the rule or policy that denied it, if one did.
-    pub fn refuse(&mut self, refusal: &Refusal, denied_by: Option<DenierId>) {
+    pub(crate) fn refuse(&mut self, refusal: &Refusal, denied_by: Option<DenierId>) {
         self.refusal = Some((refusal.reason, refusal.retry_after));
         self.invalid_token = refusal.invalid_token;
         self.denied_by = denied_by;
     }
 
     /// Writes the line of the request, if requests of its kind are logged.
-    pub fn write(&self, end: &RequestEnd<'_>, head: &Parts, clock: &Clock) {
+    pub(crate) fn write(&self, end: &RequestEnd<'_>, head: &Parts, clock: &Clock) {
         let Some(writer) = self.snapshot.access_log_of(end.kind) else { return };
         writer.write(&self.line(end, head, end.began(clock)));
     }
 
     /// The log line of the request. `began` is the time of its arrival by the wall clock.
-    pub fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
+    pub(crate) fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
         let line = Line { decision_us: self.decision, waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();
         let line = Line { reason: reason.map(|reason| reason.name().into()), ..line };

@@ -20,7 +20,7 @@ use stores::{Source, TakeFailure, TakeReply};
 ///
 /// # Errors
 /// Returns the refusal of a limit that denies requests while the store is away.
-pub fn fall_back(
+pub(super) fn fall_back(
     gateway: &GatewayState,
     snapshot: &Snapshot,
     plan: &Plan,

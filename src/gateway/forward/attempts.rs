@@ -26,7 +26,7 @@ const LEAST: Micros = Micros(1000);
 
 /// The attempts of one request.
 #[derive(Debug, Default)]
-pub struct Attempts {
+pub(super) struct Attempts {
     /// When the request has to have ended, once it has been sent, if its whole time is bounded.
     pub deadline: Option<Timestamp>,
     /// Whether it has been sent a second time because the connection to the upstream had been closed.
@@ -37,14 +37,14 @@ pub struct Attempts {
 
 /// A connection to the endpoint of an attempt, or a place on one that requests share.
 #[derive(Debug)]
-pub enum UpstreamConnection {
+pub(super) enum UpstreamConnection {
     Http1(UpstreamStream),
     Http2(Http2Stream),
 }
 
 /// What an attempt has of its endpoint.
 #[derive(Debug)]
-pub struct Connected<C> {
+pub(super) struct Connected<C> {
     pub connection: C,
     pub reuse: ConnectionUse,
     pub key: u64,
@@ -57,14 +57,14 @@ pub struct Connected<C> {
 
 /// Whether a connection had served another request before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionUse {
+pub(super) enum ConnectionUse {
     First,
     Again,
 }
 
 /// Whether a request may be sent once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repeatable {
+pub(super) enum Repeatable {
     Yes,
     No,
 }
@@ -74,7 +74,10 @@ impl Attempts {
     ///
     /// # Errors
     /// If none is left.
-    pub async fn connect(&mut self, exchange: &mut Exchange<'_>) -> Result<Connected<UpstreamConnection>, Fault> {
+    pub(super) async fn connect(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+    ) -> Result<Connected<UpstreamConnection>, Fault> {
         loop {
             let attempt = select(exchange).await?;
             let endpoint = std::sync::Arc::clone(&attempt.endpoint);
@@ -173,7 +176,7 @@ impl Attempts {
     /// sent once more, to whichever endpoint and on a new connection, if the upstream has retries and its budget allows one. The
     /// upstream may have seen it twice; it is counted as an error of the upstream, but not as a failure of the endpoint. One that fails a second time,
     /// or that cannot be repeated, has failed as on a new connection.
-    pub fn fail_before_response(
+    pub(super) fn fail_before_response(
         &mut self,
         exchange: &mut Exchange<'_>,
         fault: &UpstreamFault,
@@ -213,7 +216,7 @@ impl Attempts {
     }
 
     /// A response that had begun has ended early.
-    pub fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
+    pub(super) fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
         // A response that has begun may take its time, as far as the endpoint is concerned.
         if !(expired && fault.is_timeout()) {
@@ -322,7 +325,7 @@ fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -
 }
 
 /// The endpoint of the last attempt has answered with this status.
-pub fn answered(exchange: &Exchange<'_>, status: u16) {
+pub(super) fn answered(exchange: &Exchange<'_>, status: u16) {
     if matches!(status, 502..=504) {
         return note_failure(exchange, EndpointFailure::Status);
     }

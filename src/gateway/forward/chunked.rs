@@ -13,7 +13,7 @@ pub enum Coding {
 pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
 /// Writes a part of a body, and its end with the trailers if it has one. Nothing of the part is left then.
-pub fn write_part(part: &mut BodyPart, coding: Coding, out: &mut Vec<u8>) {
+pub(super) fn write_part(part: &mut BodyPart, coding: Coding, out: &mut Vec<u8>) {
     let data = std::mem::take(&mut part.data);
     match coding {
         Coding::Plain => out.extend_from_slice(&data),

@@ -5,7 +5,9 @@ use http::HeaderValue;
 use base::tls::client_certificate::ClientCertificate;
 
 /// The certificate as a field: pairs of a name and a value. A property that cannot be in a field is left out.
-pub fn field(ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate) -> Option<HeaderValue> {
+pub(super) fn field(
+    ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate,
+) -> Option<HeaderValue> {
     let mut text = format!("Hash={fingerprint}");
     for (name, value) in [("Subject", subject), ("URI", uri), ("DNS", dns)] {
         let fits = |value: &&String| value.bytes().all(|byte| matches!(byte, b' '..=b'~'));

@@ -8,7 +8,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use base::tls::certificate_error::{self, UNVERIFIED};
 
 /// The kind of an error of Pingora's connector, for metrics.
-pub fn upstream_error(error: &Error) -> UpstreamError {
+pub(super) fn upstream_error(error: &Error) -> UpstreamError {
     let cause = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     if cause.is_some_and(|cause| cause.is::<rustls::Error>()) {
         return UpstreamError::Tls;
@@ -34,7 +34,7 @@ pub fn upstream_error(error: &Error) -> UpstreamError {
 }
 
 /// Describes an error without bytes of the peer: Pingora's own text contains the whole of an invalid head.
-pub fn describe(error: &Error) -> String {
+pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),

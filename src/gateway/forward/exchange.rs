@@ -35,7 +35,7 @@ use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Forwarding, R
 use rules::route::overrides::Overrides;
 
 /// One request and its response: what is known of them, and what is reported at the end.
-pub struct Exchange<'f> {
+pub(super) struct Exchange<'f> {
     pub forwarder: &'f Forwarder,
     pub head: Parts,
     pub started: Timestamp,
@@ -61,7 +61,7 @@ pub struct Exchange<'f> {
 
 /// An endpoint at which the request has failed before it was sent to another one.
 #[derive(Debug)]
-pub struct FailedAttempt {
+pub(super) struct FailedAttempt {
     pub endpoint: EndpointAddress,
     pub error: UpstreamError,
     /// The time from receiving the head to the failure.
@@ -70,7 +70,7 @@ pub struct FailedAttempt {
 
 /// The values of a request and its response that are reported.
 #[derive(Debug)]
-pub struct Report {
+pub(super) struct Report {
     /// The status code of the response, once that has begun.
     pub code: Option<u16>,
     pub origin: Origin,
@@ -107,21 +107,21 @@ impl Default for Report {
 }
 
 impl Exchange<'_> {
-    pub fn scheme(&self) -> Scheme {
+    pub(super) fn scheme(&self) -> Scheme {
         self.connection.scheme()
     }
 
     /// The source from which the scheme of the request is known.
-    pub fn scheme_source(&self) -> SchemeSource {
+    pub(super) fn scheme_source(&self) -> SchemeSource {
         let scheme = self.scheme();
         if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
     }
 
-    pub fn cors(&self) -> Option<&CorsAnswer> {
+    pub(super) fn cors(&self) -> Option<&CorsAnswer> {
         self.own_responses.as_ref()?.cors()
     }
 
-    pub fn purpose(&self) -> RequestPurpose {
+    pub(super) fn purpose(&self) -> RequestPurpose {
         match self.cors() {
             Some(CorsAnswer { preflight: Some(_), .. }) => RequestPurpose::Preflight,
             _ => RequestPurpose::Ordinary,
@@ -129,12 +129,12 @@ impl Exchange<'_> {
     }
 
     /// The operator's error page for a response with this status.
-    pub fn page(&self, status: u16) -> Option<&ErrorPage> {
+    pub(super) fn page(&self, status: u16) -> Option<&ErrorPage> {
         let tls = self.connection.tls().map(|tls| tls.identity());
         self.own_responses.as_ref()?.page(&self.head, tls, self.destination.as_deref(), status)
     }
 
-    pub fn upstream(&self) -> Option<&UpstreamOfRoute> {
+    pub(super) fn upstream(&self) -> Option<&UpstreamOfRoute> {
         self.destination.as_ref()?.upstream.as_ref()
     }
 
@@ -143,17 +143,17 @@ impl Exchange<'_> {
     }
 
     /// The host and path that the route sets for the upstream.
-    pub fn rewrite(&self) -> Option<&Rewrite> {
+    pub(super) fn rewrite(&self) -> Option<&Rewrite> {
         Some(&self.forwarding()?.rewrite)
     }
 
     /// The settings of the route that replace those of the upstream.
-    pub fn overrides(&self) -> Option<&Overrides> {
+    pub(super) fn overrides(&self) -> Option<&Overrides> {
         Some(&self.forwarding()?.overrides)
     }
 
     /// The certificate of the client, if the route forwards it.
-    pub fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
+    pub(super) fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
         match self.forwarding()?.client_certificate {
             ForwardedCertificate::No => None,
             ForwardedCertificate::Yes => self.connection.tls()?.identity().certificate.as_ref(),
@@ -161,20 +161,20 @@ impl Exchange<'_> {
     }
 
     /// The longest duration of the whole request.
-    pub fn total_timeout(&self) -> Option<Micros> {
+    pub(super) fn total_timeout(&self) -> Option<Micros> {
         match self.overrides().and_then(|overrides| overrides.timeouts.total) {
             Some(own) => own.micros(),
             None => self.upstream()?.upstream.total_timeout(),
         }
     }
 
-    pub fn count_upstream_error(&self, error: UpstreamError) {
+    pub(super) fn count_upstream_error(&self, error: UpstreamError) {
         if let Some(one) = self.upstream() {
             one.metrics.count_error(error);
         }
     }
 
-    pub fn count_retry(&self, error: UpstreamError) {
+    pub(super) fn count_retry(&self, error: UpstreamError) {
         if let Some(one) = self.upstream() {
             one.metrics.count_retry(error);
         }

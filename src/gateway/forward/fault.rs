@@ -8,7 +8,7 @@ use decision::refusal::Refusal;
 
 /// Why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     Client(ClientFault),
     Upstream(UpstreamFault),
     /// Something of the gateway's own: a response with this status.
@@ -74,12 +74,12 @@ impl From<UpstreamFault> for Fault {
 
 impl Fault {
     /// An upstream that was not connected to.
-    pub fn unconnected(error: UpstreamError) -> Fault {
+    pub(super) fn unconnected(error: UpstreamError) -> Fault {
         UpstreamFault::new(error, "ConnectError", Stage::Connecting).into()
     }
 
     /// The status of the response, if the request still gets one.
-    pub fn status(&self) -> Option<u16> {
+    pub(super) fn status(&self) -> Option<u16> {
         match self {
             Fault::Client(ClientFault::Body(error)) => Some(error.status()),
             // Handled where it is known who was waited for.
@@ -100,7 +100,7 @@ impl Fault {
     }
 
     /// How the upstream has failed, if it has.
-    pub fn upstream_error(&self) -> Option<UpstreamError> {
+    pub(super) fn upstream_error(&self) -> Option<UpstreamError> {
         match self {
             Fault::Upstream(fault) => Some(fault.error),
             Fault::Client(_) | Fault::Own(..) => None,
@@ -108,12 +108,12 @@ impl Fault {
     }
 
     /// Whether nothing more of the exchange is to be waited for, its response either.
-    pub fn ends_exchange(&self) -> bool {
+    pub(super) fn ends_exchange(&self) -> bool {
         matches!(self, Fault::Client(ClientFault::Expired | ClientFault::Cut))
     }
 
     /// What the response refuses, if it is no fault.
-    pub fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<Refusal> {
         match (self.status(), self.upstream_error()) {
             (_, Some(UpstreamError::Busy)) => Some(Refusal::upstream_busy()),
             (Some(status @ (400 | 408 | 413)), _) => Some(Refusal::bad_request(status)),
@@ -122,7 +122,7 @@ impl Fault {
     }
 
     /// What the access log says of a response that the gateway has not finished.
-    pub fn logged_detail(&self) -> Option<&'static str> {
+    pub(super) fn logged_detail(&self) -> Option<&'static str> {
         match self {
             Fault::Client(ClientFault::Cut) => Some("shutdown"),
             Fault::Client(ClientFault::BuffersFull) => Some("response_buffers"),
@@ -131,7 +131,7 @@ impl Fault {
     }
 
     /// For the log: without bytes of the peer's.
-    pub fn detail(&self) -> &str {
+    pub(super) fn detail(&self) -> &str {
         match self {
             Fault::Upstream(fault) => &fault.detail,
             Fault::Own(_, detail) => detail,
@@ -140,9 +140,9 @@ impl Fault {
     }
 
     /// The body is longer than the route allows.
-    pub const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
+    pub(super) const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
     /// The body is not as long as the head says.
-    pub const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
+    pub(super) const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
     /// The client has sent nothing more of the body for as long as the upstream would wait.
-    pub const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
+    pub(super) const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
 }

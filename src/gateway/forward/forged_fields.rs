@@ -2,7 +2,7 @@
 
 /// Whether an upstream may take a field for one that only the gateway or a trusted peer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Forgery {
+pub(super) enum Forgery {
     /// It is never forwarded.
     Always,
     /// It is not forwarded if the peer is not trusted.
@@ -24,7 +24,7 @@ const OURS: [&[u8]; 8] = [
 
 /// Classifies a name. Where names become variables, `X_Real_IP` is the same as `X-Real-IP`: such a name is removed, even if a
 /// trusted peer sent it.
-pub fn forgery(name: &[u8]) -> Forgery {
+pub(super) fn forgery(name: &[u8]) -> Forgery {
     let begins = |prefix: &[u8]| begins_with(name, prefix);
     if name.iter().any(|byte| matches!(byte, b'_' | b'.')) {
         let fold = |byte: &u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte.to_ascii_lowercase() };
@@ -51,6 +51,6 @@ pub fn forgery(name: &[u8]) -> Forgery {
 }
 
 /// Whether a name begins with these bytes, which are in lower case; the case of the name does not matter.
-pub fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
+pub(super) fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }

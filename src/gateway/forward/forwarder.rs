@@ -11,7 +11,7 @@ use crate::gateway::state::GatewayState;
 use stores::Worker;
 
 /// Forwards requests, on one thread.
-pub struct Forwarder {
+pub(crate) struct Forwarder {
     pub gateway: Arc<GatewayState>,
     /// The index of the thread.
     pub worker: Worker,
@@ -23,7 +23,7 @@ pub struct Forwarder {
 
 /// The throttles of log lines about requests, for all threads.
 #[derive(Debug, Default)]
-pub struct ForwardLogs {
+pub(crate) struct ForwardLogs {
     pub upstream_failures: LogThrottle,
     pub untrusted_forwarded_for: UntrustedForwardedFor,
 }

@@ -37,11 +37,11 @@ const MOST_INTERIM: u8 = 32;
 const MOST_FIELDS: usize = 256;
 
 /// The end of an exchange: whether the client's connection is kept, or a fault.
-pub type ExchangeResult = Result<Reuse, Fault>;
+pub(super) type ExchangeResult = Result<Reuse, Fault>;
 
 /// The bounds on a request and its response, from the configuration under which the request arrived.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// The longest body of the request, if the route bounds it.
     pub body: Option<u64>,
     /// The largest head of the response, in bytes.
@@ -60,7 +60,7 @@ struct PassedHead {
 
 /// Sends the request to the upstream, and the response to the client. After an error the response may have begun: then
 /// `exchange` has its code.
-pub async fn forward(
+pub(super) async fn forward(
     client: &mut Client,
     exchange: &mut Exchange<'_>,
     head: ReceivedHead<'_>,
@@ -162,7 +162,7 @@ pub async fn forward(
 }
 
 /// Forwards the request of an HTTP/2 client, as [`forward`] does for HTTP/1.
-pub async fn forward_http2(
+pub(super) async fn forward_http2(
     client: &mut Http2Client,
     exchange: &mut Exchange<'_>,
     head: ReceivedHead<'_>,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 /// The fields of a head, with edits to be made.
 #[derive(Debug)]
-pub struct HeadEdit<'h> {
+pub(super) struct HeadEdit<'h> {
     head: &'h [u8],
     added: Vec<u8>,
     lines: SmallVec<[Line; 24]>,
@@ -39,14 +39,14 @@ enum Presence {
 
 /// Whether a field is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub(super) enum Keep {
     Yes,
     No,
 }
 
 impl<'h> HeadEdit<'h> {
     /// Makes an edit of `head`, a whole head with its first line and the empty line at its end.
-    pub fn new(head: &'h [u8]) -> HeadEdit<'h> {
+    pub(super) fn new(head: &'h [u8]) -> HeadEdit<'h> {
         let mut lines = SmallVec::new();
         let mut begin = memchr(b'\n', head).map_or(head.len(), |end| end + 1);
         while let Some(found) = memchr2(b':', b'\n', head.get(begin..).unwrap_or_default()) {
@@ -61,17 +61,17 @@ impl<'h> HeadEdit<'h> {
     }
 
     /// All fields, with trimmed values.
-    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.kept().map(|line| self.field(line))
     }
 
     /// The trimmed values of the fields with this name, which is in lower case.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
     /// Keeps only the fields for which `keep` returns `Keep::Yes`.
-    pub fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> Keep) {
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> Keep) {
         for index in 0..self.lines.len() {
             let Some(line) = self.lines.get(index).copied().filter(|line| line.presence == Presence::Kept) else {
                 continue;
@@ -85,12 +85,12 @@ impl<'h> HeadEdit<'h> {
         }
     }
 
-    pub fn remove(&mut self, name: &str) {
+    pub(super) fn remove(&mut self, name: &str) {
         self.retain(|found, _| if found.eq_ignore_ascii_case(name.as_bytes()) { Keep::No } else { Keep::Yes });
     }
 
     /// Adds a field after all others. Neither its name nor its value contains a line end.
-    pub fn add(&mut self, name: &str, value: &[u8]) {
+    pub(super) fn add(&mut self, name: &str, value: &[u8]) {
         let begin = self.added.len();
         self.added.reserve(if begin == 0 { 384 } else { name.len() + value.len() + 4 });
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
@@ -100,13 +100,13 @@ impl<'h> HeadEdit<'h> {
     }
 
     /// Adds a field in place of all others with the same name.
-    pub fn set(&mut self, name: &str, value: &[u8]) {
+    pub(super) fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
     }
 
     /// Writes the lines that are kept, and the empty line.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.reserve(self.head.len() + self.added.len());
         let mut run = (0, 0);
         let head = self.kept().filter(|line| line.source == Source::Head);

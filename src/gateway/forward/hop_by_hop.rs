@@ -1,7 +1,7 @@
 //! Lists the fields of a request or a response that end here.
 
 /// Whether a field belongs to the connection only (RFC 9110, section 7.6.1), or to a protocol that the connection asks for.
-pub fn is_hop_by_hop(name: &[u8]) -> bool {
+pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match name.len() {
         2 => is(b"te"),
@@ -17,7 +17,7 @@ pub fn is_hop_by_hop(name: &[u8]) -> bool {
 }
 
 /// The options in a value of `Connection`, without those that are common and name no field.
-pub fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.filter(|option| {
         !option.is_empty() && !option.eq_ignore_ascii_case(b"keep-alive") && !option.eq_ignore_ascii_case(b"close")

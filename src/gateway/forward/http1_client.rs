@@ -16,7 +16,7 @@ use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 
 /// A client of HTTP/1.x, with what is to be written to it.
 #[derive(Debug)]
-pub struct Http1Client<'c> {
+pub(super) struct Http1Client<'c> {
     client: &'c mut Client,
     /// Whether it can read chunks, and interim responses.
     is_http11: bool,
@@ -31,7 +31,7 @@ pub struct Http1Client<'c> {
 }
 
 impl Http1Client<'_> {
-    pub fn new(client: &mut Client, is_http11: bool) -> Http1Client<'_> {
+    pub(super) fn new(client: &mut Client, is_http11: bool) -> Http1Client<'_> {
         Http1Client {
             client,
             is_http11,

@@ -20,7 +20,7 @@ use crate::gateway::server::http1::request_head::Size;
 
 /// One request at an upstream of HTTP/1.1.
 #[derive(Debug)]
-pub struct Http1Upstream {
+pub(super) struct Http1Upstream {
     pub stream: UpstreamStream,
     out: Vec<u8>,
     written: usize,
@@ -35,7 +35,7 @@ pub struct Http1Upstream {
 
 impl Http1Upstream {
     /// `head` is what is sent first.
-    pub fn new(stream: UpstreamStream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
+    pub(super) fn new(stream: UpstreamStream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
         Http1Upstream {
             stream,
             out: head,
@@ -50,7 +50,7 @@ impl Http1Upstream {
     }
 
     /// Whether the response has ended, and nothing behind it has arrived.
-    pub fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         self.download.is_clean()
     }
 

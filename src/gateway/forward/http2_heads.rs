@@ -22,7 +22,7 @@ const FIRST_LINE: &[u8] = b"\r\n";
 ///
 /// # Errors
 /// If it has no form there.
-pub fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: Scheme) -> Result<Request<()>, Fault> {
+pub(super) fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: Scheme) -> Result<Request<()>, Fault> {
     let invalid = |detail| Fault::Own(400, detail);
     let mut target = Vec::with_capacity(128);
     request_head::write_target(head, exchange, &mut target)?;
@@ -57,7 +57,10 @@ fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) -> Option<()> {
 ///
 /// # Errors
 /// If it does not say in exactly one way where the response ends, or is too large.
-pub fn received_response(head: &response::Parts, size: &Size) -> Result<(ResponseHead, BytesMut), UpstreamFault> {
+pub(super) fn received_response(
+    head: &response::Parts,
+    size: &Size,
+) -> Result<(ResponseHead, BytesMut), UpstreamFault> {
     let mut bytes = BytesMut::with_capacity(512);
     bytes.put_slice(FIRST_LINE);
     let mut length = None;
@@ -97,7 +100,7 @@ fn put_line(out: &mut impl BufMut, name: &HeaderName, value: &HeaderValue) {
 }
 
 /// Converts a checked head of an HTTP/2 request to the bytes of HTTP/1.1.
-pub fn request_bytes(head: &http::request::Parts) -> BytesMut {
+pub(super) fn request_bytes(head: &http::request::Parts) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(512);
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
     for part in [head.method.as_str(), " ", target, " HTTP/1.1\r\n"] {
@@ -118,7 +121,7 @@ fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
 }
 
 /// The head of a response for an HTTP/2 client. `None` if a field cannot be expressed there.
-pub fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
+pub(super) fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = StatusCode::from_u16(status).ok()?;
     for (name, value) in edit.fields() {

@@ -44,7 +44,7 @@ const SEND_BUFFER: usize = 64 << 10;
 
 /// The connections of HTTP/2 to upstreams of one thread.
 #[derive(Debug)]
-pub struct Http2Pool {
+pub(crate) struct Http2Pool {
     clock: Clock,
     shared: Mutex<Shared>,
 }
@@ -78,14 +78,14 @@ enum Opening {
 
 /// A connection that a request opens, and others wait for. Without a result, one of them opens the next.
 #[derive(Debug)]
-pub struct OpeningConnection {
+pub(crate) struct OpeningConnection {
     key: u64,
     opening: Arc<watch::Sender<Opening>>,
 }
 
 /// What there is for a request.
 #[derive(Debug)]
-pub enum Place {
+pub(crate) enum Place {
     Stream(Http2Stream),
     /// A connection has to be opened.
     ToOpen(OpeningConnection),
@@ -109,11 +109,11 @@ struct SharedConnection {
 
 /// The place of one request on a connection, until it is dropped.
 #[derive(Debug)]
-pub struct Http2Stream(Arc<SharedConnection>);
+pub(crate) struct Http2Stream(Arc<SharedConnection>);
 
 impl Http2Pool {
     /// Makes a pool, which closes its idle connections when files are short.
-    pub fn new(clock: Clock, limits: &ConnectionLimits) -> Arc<Http2Pool> {
+    pub(crate) fn new(clock: Clock, limits: &ConnectionLimits) -> Arc<Http2Pool> {
         let pool = Arc::new(Http2Pool { clock, shared: Mutex::default() });
         let weak = Arc::downgrade(&pool);
         limits.upstream_files.add_pool(move || weak.upgrade().is_some_and(|pool| pool.shared.lock().close_idle()));
@@ -121,7 +121,7 @@ impl Http2Pool {
     }
 
     /// A place on a connection that takes one more request, if there is one. It has been opened at `since` or later.
-    pub fn take(&self, key: u64, since: Timestamp) -> Option<Http2Stream> {
+    pub(crate) fn take(&self, key: u64, since: Timestamp) -> Option<Http2Stream> {
         self.shared.lock().endpoints.get_mut(&key)?.take(since)
     }
 
@@ -129,7 +129,7 @@ impl Http2Pool {
     ///
     /// # Errors
     /// If the connection could not be opened, or not in time.
-    pub async fn place(
+    pub(crate) async fn place(
         &self,
         key: u64,
         since: Timestamp,
@@ -166,7 +166,7 @@ impl Http2Pool {
     ///
     /// # Errors
     /// If the connection fails, or its server admits no requests.
-    pub async fn open(
+    pub(crate) async fn open(
         self: &Arc<Self>,
         key: u64,
         stream: UpstreamStream,
@@ -296,7 +296,7 @@ impl OpeningConnection {
     ///
     /// # Errors
     /// If the connection fails.
-    pub async fn finish<T>(
+    pub(crate) async fn finish<T>(
         self,
         pool: &Http2Pool,
         connect: impl Future<Output = Result<T, UpstreamFault>>,
@@ -366,12 +366,12 @@ impl Http2Stream {
         Http2Stream(connection)
     }
 
-    pub fn requests(&self) -> SendRequest<Bytes> {
+    pub(crate) fn requests(&self) -> SendRequest<Bytes> {
         self.0.requests.clone()
     }
 
     /// The connection takes no more requests.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
     }
 }

@@ -21,7 +21,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 
 /// One request at an upstream of HTTP/2.
 #[derive(Debug)]
-pub struct Http2Upstream {
+pub(super) struct Http2Upstream {
     request: SendStream<Bytes>,
     response: ReadState,
     size: Size,
@@ -43,7 +43,7 @@ impl Http2Upstream {
     ///
     /// # Errors
     /// If the connection takes no more requests.
-    pub fn begin(
+    pub(super) fn begin(
         stream: Http2Stream,
         request: Request<()>,
         body: HasBody,

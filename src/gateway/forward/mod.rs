@@ -21,7 +21,7 @@ pub mod http1_response_head;
 mod http1_upstream;
 mod http2_client;
 mod http2_heads;
-pub mod http2_pool;
+pub(super) mod http2_pool;
 mod http2_upstream;
 mod own_response;
 mod own_response_settings;
@@ -37,9 +37,9 @@ mod trailers;
 mod transfer;
 mod untrusted_forwarded_for;
 mod upload;
-pub mod upstream_pool;
+pub(super) mod upstream_pool;
 
-pub use forwarder::{ForwardLogs, Forwarder};
+pub(crate) use forwarder::{ForwardLogs, Forwarder};
 
 use super::server::http1::application::{Http1Application, ReceivedRequest};
 use super::server::http1::downstream_stream::DownstreamStream;

@@ -14,12 +14,12 @@ use request::scheme::SchemeSource;
 use rules::route::redirect::RedirectedRequest;
 use rules::route::target::RouteAnswer;
 
-pub fn problem(problem: &ProblemResponse<'_>, exchange: &Exchange<'_>) -> OwnResponse {
+pub(super) fn problem(problem: &ProblemResponse<'_>, exchange: &Exchange<'_>) -> OwnResponse {
     problem.response(&exchange.head, &exchange.request_id)
 }
 
 /// The response to a preflight; `None` for another request.
-pub fn preflight(exchange: &Exchange<'_>) -> Option<OwnResponse> {
+pub(super) fn preflight(exchange: &Exchange<'_>) -> Option<OwnResponse> {
     Some(preflight::response(exchange.cors()?, &exchange.request_id))
 }
 
@@ -27,7 +27,7 @@ pub fn preflight(exchange: &Exchange<'_>) -> Option<OwnResponse> {
 ///
 /// # Errors
 /// If the request lacks what the new address needs.
-pub fn of_route(
+pub(super) fn of_route(
     answer: &RouteAnswer,
     exchange: &Exchange<'_>,
     target: &[u8],
@@ -60,7 +60,7 @@ pub fn of_route(
 }
 
 /// Writes a response, and reads the rest of the request. Returns whether another request may follow.
-pub async fn write<C: RequestClient>(
+pub(super) async fn write<C: RequestClient>(
     client: &mut C,
     exchange: &mut Exchange<'_>,
     response: OwnResponse,
@@ -75,6 +75,6 @@ pub async fn write<C: RequestClient>(
 }
 
 /// Whether the client understands chunks and interim responses.
-pub fn is_http11(exchange: &Exchange<'_>) -> bool {
+pub(super) fn is_http11(exchange: &Exchange<'_>) -> bool {
     exchange.head.version == Version::HTTP_11
 }

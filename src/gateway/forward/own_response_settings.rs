@@ -14,7 +14,7 @@ use request::scheme::SchemeSource;
 
 /// The settings for responses that the gateway makes itself, for one request.
 #[derive(Debug)]
-pub struct OwnResponses {
+pub(super) struct OwnResponses {
     cors: Option<CorsAnswer>,
     pages: Option<Arc<ErrorPages>>,
     client: ClientAddress,
@@ -25,7 +25,7 @@ pub struct OwnResponses {
 
 impl OwnResponses {
     /// The settings for a request; `None` for a file with neither `cors` nor `error_pages`.
-    pub fn of(config: &Config, request: &Request<'_>) -> Option<Box<OwnResponses>> {
+    pub(super) fn of(config: &Config, request: &Request<'_>) -> Option<Box<OwnResponses>> {
         if config.cors.is_none() && config.error_pages.is_none() {
             return None;
         }
@@ -39,12 +39,12 @@ impl OwnResponses {
     }
 
     /// The CORS answer for the request.
-    pub fn cors(&self) -> Option<&CorsAnswer> {
+    pub(super) fn cors(&self) -> Option<&CorsAnswer> {
         self.cors.as_ref()
     }
 
     /// The operator's error page for a response with this status, to a request with this head.
-    pub fn page(
+    pub(super) fn page(
         &self,
         head: &Parts,
         tls: Option<&TlsIdentity>,

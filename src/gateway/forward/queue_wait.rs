@@ -19,7 +19,7 @@ const CHECK: Duration = Duration::from_millis(500);
 ///
 /// # Errors
 /// If its client has left meanwhile, or the process waits for it no longer. Its place is spent.
-pub async fn delay<C: RequestClient>(
+pub(super) async fn delay<C: RequestClient>(
     client: &mut C,
     exchange: &mut Exchange<'_>,
     DelayedPass { delay, fields }: DelayedPass,

@@ -53,7 +53,7 @@ enum Decided {
 }
 
 /// Serves one request under the configuration that it came in. Returns its connection if another may follow on it.
-pub async fn serve(
+pub(super) async fn serve(
     forwarder: &Forwarder,
     stream: Box<DownstreamStream>,
     request: ReceivedRequest,
@@ -95,7 +95,7 @@ pub async fn serve(
 }
 
 /// Serves one request of HTTP/2.
-pub async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
+pub(super) async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     let Http2Request { mut head, length, stream, handle } = request;
     let snapshot = forwarder.gateway.snapshot.load();
     if forwarder.gateway.is_draining() {

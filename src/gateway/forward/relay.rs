@@ -25,7 +25,7 @@ use crate::gateway::telemetry::labels::UpstreamError;
 
 /// One request and its response on their ways.
 #[derive(Debug)]
-pub struct Relay<'r, C, U> {
+pub(super) struct Relay<'r, C, U> {
     pub client: &'r mut C,
     pub upstream: U,
     pub upload: Uploading,
@@ -42,7 +42,7 @@ pub struct Relay<'r, C, U> {
 
 /// How far the response has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(super) enum Progress {
     /// Nothing of it has arrived.
     Waiting,
     /// An interim response has arrived.
@@ -55,7 +55,7 @@ pub enum Progress {
 
 /// The way of the request's body.
 #[derive(Debug)]
-pub struct Uploading {
+pub(super) struct Uploading {
     state: State,
     part: Option<BodyPart>,
     waits_for: WaitsFor,
@@ -80,7 +80,7 @@ enum State {
 }
 
 impl Uploading {
-    pub fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
+    pub(super) fn new(body: HasBody, left: Option<u64>, length: StatedLength) -> Uploading {
         let state = if body == HasBody::Yes { State::Body } else { State::Ended };
         Uploading {
             state,
@@ -95,7 +95,7 @@ impl Uploading {
     }
 
     /// Whether the whole request has been sent.
-    pub fn is_sent(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         self.state == State::Sent
     }
 
@@ -120,7 +120,7 @@ impl Uploading {
 }
 
 impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
-    pub fn new(client: &'r mut C, upstream: U, upload: Uploading, timeouts: Timeouts) -> Relay<'r, C, U> {
+    pub(super) fn new(client: &'r mut C, upstream: U, upload: Uploading, timeouts: Timeouts) -> Relay<'r, C, U> {
         Relay {
             client,
             upstream,
@@ -138,7 +138,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
-    pub fn poll_head(
+    pub(super) fn poll_head(
         &mut self,
         exchange: &Exchange<'_>,
         cx: &mut Context<'_>,
@@ -167,7 +167,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     ///
     /// # Errors
     /// If the client or the upstream fails.
-    pub fn poll_body(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub(super) fn poll_body(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let end = ready!(self.poll_rest(exchange, cx));
         Poll::Ready(end.map_err(|fault| self.expired(fault)))
     }
@@ -216,7 +216,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     }
 
     /// The head of the response has been passed on. From now on nothing that happens to the rest of the request ends it.
-    pub fn note_answered(&mut self) {
+    pub(super) fn note_answered(&mut self) {
         self.progress = Progress::Body;
         self.upload.deadline = None;
     }
@@ -226,7 +226,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     }
 
     /// The response ends with its head.
-    pub fn end_with_head(&mut self) {
+    pub(super) fn end_with_head(&mut self) {
         self.progress = Progress::Ended;
     }
 
@@ -331,7 +331,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
     }
 
     /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
-    pub fn repeatable(&self) -> Repeatable {
+    pub(super) fn repeatable(&self) -> Repeatable {
         if self.client.holds_trailers() { Repeatable::No } else { self.upload.repeatable }
     }
 

@@ -10,11 +10,11 @@ use super::fault::{Fault, UpstreamFault};
 use super::http1_response_head::ResponseHead;
 use super::response_head::FinalHead;
 use crate::gateway::server::body_part::BodyPart;
-pub use crate::gateway::server::body_part::HasBody;
+pub(crate) use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 
 /// The client's side: reads the body of the request and writes the response.
-pub trait ClientSide: Send {
+pub(super) trait ClientSide: Send {
     /// The next part of the body. Not called after its end.
     ///
     /// # Errors
@@ -78,14 +78,14 @@ pub trait ClientSide: Send {
 
 /// The head of an interim response (1xx).
 #[derive(Clone, Copy, Debug)]
-pub struct InterimHead<'h> {
+pub(super) struct InterimHead<'h> {
     pub bytes: &'h [u8],
     pub status: u16,
     pub reason: &'h [u8],
 }
 
 /// The upstream's side: writes the request, whose head it has already, and reads the response.
-pub trait UpstreamSide: Send {
+pub(super) trait UpstreamSide: Send {
     /// Sends a part of the body: ready when nothing of it is left, apart from one buffer.
     ///
     /// # Errors

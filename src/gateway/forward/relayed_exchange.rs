@@ -33,7 +33,7 @@ const MOST_INTERIM: u8 = 32;
 
 /// A request as all of its attempts send it.
 #[derive(Clone, Copy, Debug)]
-pub struct RelayedRequest<'h> {
+pub(super) struct RelayedRequest<'h> {
     pub head: ReceivedHead<'h>,
     /// Of the head of the response.
     pub size: Size,
@@ -43,7 +43,7 @@ pub struct RelayedRequest<'h> {
 }
 
 /// One attempt at an upstream of HTTP/2. `None`: another one follows.
-pub async fn over_http2<C: ClientSide>(
+pub(super) async fn over_http2<C: ClientSide>(
     client: &mut C,
     connected: Connected<Http2Stream>,
     request: RelayedRequest<'_>,
@@ -79,7 +79,7 @@ pub async fn over_http2<C: ClientSide>(
 }
 
 /// One attempt at an upstream of HTTP/1.1. `None`: another one follows.
-pub async fn over_http1<C: ClientSide>(
+pub(super) async fn over_http1<C: ClientSide>(
     client: &mut C,
     connected: Connected<UpstreamStream>,
     request: RelayedRequest<'_>,

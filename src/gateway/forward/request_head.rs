@@ -19,14 +19,14 @@ use rules::route::header_changes::ResolvedChanges;
 
 /// The head of a request as it was received.
 #[derive(Clone, Copy, Debug)]
-pub struct ReceivedHead<'h> {
+pub(super) struct ReceivedHead<'h> {
     pub bytes: &'h [u8],
     pub body: Body,
 }
 
 /// The protocol in which a message is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire {
+pub(super) enum Wire {
     Http1,
     Http2,
 }
@@ -35,7 +35,7 @@ pub enum Wire {
 ///
 /// # Errors
 /// If the path does not have the prefix that is replaced, which the rules have seen.
-pub fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     out.reserve(head.bytes.len() + 512);
     out.extend_from_slice(exchange.head.method.as_str().as_bytes());
     out.push(b' ');
@@ -49,7 +49,7 @@ pub fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>)
 ///
 /// # Errors
 /// If the path does not have the prefix that is replaced, which the rules have seen.
-pub fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+pub(super) fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let target = RequestTarget::parse(target(head.bytes));
     match exchange.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
         Some(replacement) => {
@@ -63,7 +63,7 @@ pub fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut V
 }
 
 /// The fields of the head for the upstream, with those that the gateway adds.
-pub fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
+pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     let is_nominated = |name: &[u8]| nominated.iter().any(|option| option.eq_ignore_ascii_case(name));

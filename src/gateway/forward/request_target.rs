@@ -2,7 +2,7 @@
 
 /// The parts of a request target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestTarget<'t> {
+pub(super) struct RequestTarget<'t> {
     /// The path. `/` for an absolute target without a path; `*` for `OPTIONS *`.
     pub path: &'t [u8],
     /// The query with its question mark; empty without a query.
@@ -10,7 +10,7 @@ pub struct RequestTarget<'t> {
 }
 
 impl RequestTarget<'_> {
-    pub fn parse(target: &[u8]) -> RequestTarget<'_> {
+    pub(super) fn parse(target: &[u8]) -> RequestTarget<'_> {
         let target = match target.first() {
             Some(b'/' | b'*') => target,
             _ => below_authority(target),

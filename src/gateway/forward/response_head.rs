@@ -13,11 +13,11 @@ use crate::gateway::response::cors_fields::CorsFields;
 use crate::gateway::response::field_writer::{FieldWriter, UpstreamFields};
 use crate::gateway::response::response_fields::ResponseFields;
 use crate::gateway::server::http1::response_head::{connection, status_line};
-pub use crate::gateway::server::request_client::Reuse;
+pub(super) use crate::gateway::server::request_client::Reuse;
 
 /// The way in which the body is delimited for the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientFraming {
+pub(super) enum ClientFraming {
     /// As the head says.
     AsReceived,
     Chunked,
@@ -33,7 +33,7 @@ pub enum ClientFraming {
 
 /// The head of a final response.
 #[derive(Clone, Copy, Debug)]
-pub struct FinalHead<'h> {
+pub(super) struct FinalHead<'h> {
     pub bytes: &'h [u8],
     pub status: u16,
     /// The reason phrase, with the space before it.
@@ -43,13 +43,13 @@ pub struct FinalHead<'h> {
 }
 
 /// Writes the head of a final response, or of the one that accepts an upgrade.
-pub fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
+pub(super) fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
     status_line(head.status, head.reason, out);
     edited(head, exchange, Wire::Http1).write(out);
 }
 
 /// The fields of a final response, with those that the gateway adds.
-pub fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
+pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     // A length that nobody may believe any more.
@@ -103,13 +103,13 @@ pub fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> H
 }
 
 /// Writes the head of an interim response (1xx).
-pub fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
     status_line(status, reason, out);
     edited_interim(bytes).write(out);
 }
 
 /// The fields of an interim response (1xx).
-pub fn edited_interim(bytes: &[u8]) -> HeadEdit<'_> {
+pub(super) fn edited_interim(bytes: &[u8]) -> HeadEdit<'_> {
     let mut edit = HeadEdit::new(bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     edit.retain(|name, _| {

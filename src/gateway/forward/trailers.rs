@@ -16,7 +16,7 @@ const OF_REQUESTS: [&str; 6] =
 
 /// Writes the end of a request. `trailers` are lines of fields, each with its line end, and the empty line after them;
 /// `of_route` are the fields that the route sets or removes.
-pub fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) {
+pub(super) fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) {
     let is_of_route = |name: &str| {
         let name = HeaderName::from_bytes(name.as_bytes());
         name.is_ok_and(|name| of_route.iter().any(|ours| *ours == name || is_alias(&name, ours)))
@@ -30,23 +30,23 @@ pub fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) 
 }
 
 /// The names of the request's fields that its route sets or removes.
-pub fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
+pub(super) fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
     let changes = exchange.field_changes.as_deref();
     changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
 }
 
 /// Writes the end of a response.
-pub fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
+pub(super) fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
     end(trailers, out, |_| false);
 }
 
 /// The trailers of a request that may be forwarded, as lines.
-pub fn request_lines(trailers: TrailerLines, exchange: &Exchange<'_>) -> TrailerLines {
+pub(super) fn request_lines(trailers: TrailerLines, exchange: &Exchange<'_>) -> TrailerLines {
     lines(trailers, |trailers, out| end_request(trailers, &changed_fields(exchange), out))
 }
 
 /// The trailers of a response that may be forwarded, as lines.
-pub fn response_lines(trailers: TrailerLines) -> TrailerLines {
+pub(super) fn response_lines(trailers: TrailerLines) -> TrailerLines {
     lines(trailers, end_response)
 }
 

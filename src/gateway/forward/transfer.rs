@@ -21,11 +21,11 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;
 
 /// What is read at first of a response: most are shorter.
-pub const FIRST_READ: usize = 8 << 10;
+pub(super) const FIRST_READ: usize = 8 << 10;
 
 /// The time that an upstream has.
 #[derive(Clone, Copy, Debug)]
-pub struct Timeouts {
+pub(super) struct Timeouts {
     /// To send something.
     pub read: Micros,
     /// To take something.
@@ -34,7 +34,7 @@ pub struct Timeouts {
 
 /// One request and its response on their ways.
 #[derive(Debug)]
-pub struct Transfer<'t> {
+pub(super) struct Transfer<'t> {
     pub client: &'t mut Client,
     pub upstream: UpstreamStream,
     pub upload: Upload,
@@ -52,7 +52,7 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
+    pub(super) fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, Fault>> {
         let head = ready!(self.poll_next_head(cx));
         Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
@@ -61,7 +61,7 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// If the client or the upstream fails.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let end = ready!(self.poll_rest(cx));
         Poll::Ready(end.map_err(|fault| self.at_stage(fault)))
     }
@@ -123,7 +123,7 @@ impl Transfer<'_> {
     ///
     /// # Errors
     /// If the client has gone or does not read.
-    pub fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    pub(super) fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         ready!(self.poll_write(cx))?;
         ready!(self.poll_flush(cx))?;
         Poll::Ready(Ok(()))
@@ -239,7 +239,7 @@ impl Transfer<'_> {
 ///
 /// # Errors
 /// If the connection is broken.
-pub fn poll_fill(
+pub(super) fn poll_fill(
     upstream: &mut Stream,
     input: &mut BytesMut,
     most: usize,

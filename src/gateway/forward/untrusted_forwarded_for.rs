@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 const MAX_PEERS: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct UntrustedForwardedFor(RwLock<Vec<Sender>>);
+pub(crate) struct UntrustedForwardedFor(RwLock<Vec<Sender>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sender {
@@ -23,7 +23,7 @@ struct Sender {
 
 impl UntrustedForwardedFor {
     /// Whether to log a warning now. Called for each request with the field from a peer that is not trusted.
-    pub fn should_log(&self, peer: IpAddr) -> bool {
+    pub(crate) fn should_log(&self, peer: IpAddr) -> bool {
         // Nearly always there is nothing to write, and then no thread waits for another.
         {
             let senders = self.0.read();

@@ -20,7 +20,7 @@ use base::time::Micros;
 
 /// A request on its way from the client to the upstream.
 #[derive(Debug)]
-pub struct Upload {
+pub(super) struct Upload {
     out: Vec<u8>,
     written: usize,
     flushed: bool,
@@ -43,7 +43,7 @@ pub struct Upload {
 
 /// What is left to do for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadState {
+pub(super) enum UploadState {
     Body,
     /// The end is among what is to be written.
     Ended,
@@ -55,7 +55,7 @@ pub enum UploadState {
 
 /// Whether the upstream has answered while the request was being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadPhase {
+pub(super) enum UploadPhase {
     Asking,
     /// The head of the response has been passed on. The rest of the request is sent as far as it arrives and is taken, and
     /// nothing that happens to it ends the response.
@@ -64,7 +64,7 @@ pub enum UploadPhase {
 
 /// The side that must act before the upload can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitsFor {
+pub(super) enum WaitsFor {
     Nothing,
     Client,
     Upstream,
@@ -72,7 +72,7 @@ pub enum WaitsFor {
 
 impl Upload {
     /// Makes an upload; `head` is sent first.
-    pub fn new(
+    pub(super) fn new(
         head: Vec<u8>,
         coding: Coding,
         has_body: bool,
@@ -98,23 +98,23 @@ impl Upload {
     }
 
     /// Whether the whole request has been sent.
-    pub fn is_sent(&self) -> bool {
+    pub(super) fn is_sent(&self) -> bool {
         matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
     }
 
     /// Whether the same request can be sent again: nothing of its body or its trailers has been used up.
-    pub fn repeatable(&self) -> Repeatable {
+    pub(super) fn repeatable(&self) -> Repeatable {
         if self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
     }
 
     /// Notes that the head of the response has been sent to the client.
-    pub fn note_answered(&mut self) {
+    pub(super) fn note_answered(&mut self) {
         self.phase = UploadPhase::Answered;
         self.deadline = None;
     }
 
     /// Makes everything that the client sends from now on go to the upstream.
-    pub fn open_tunnel(&mut self) {
+    pub(super) fn open_tunnel(&mut self) {
         self.state = UploadState::Body;
         self.coding = Coding::Plain;
         self.body_left = None;
@@ -149,7 +149,7 @@ impl Upload {
     /// # Errors
     /// If the client does not send the rest, or the upstream takes nothing for too long. A connection that breaks is no error: the
     /// upstream may have answered before. Once it has, only the end of the whole exchange is one.
-    pub fn poll(
+    pub(super) fn poll(
         &mut self,
         client: &mut Client,
         upstream: &mut Stream,

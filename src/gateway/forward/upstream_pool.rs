@@ -31,13 +31,13 @@ const SWEEP: Duration = Duration::from_millis(500);
 
 /// A connection to an upstream, whose file is counted until it is closed.
 #[derive(Debug)]
-pub struct UpstreamStream {
+pub(crate) struct UpstreamStream {
     stream: Stream,
     file: CountGuard,
 }
 
 /// The connections to upstreams of one thread.
-pub struct UpstreamPool {
+pub(crate) struct UpstreamPool {
     connector: TransportConnector,
     limits: Arc<ConnectionLimits>,
     clock: Clock,
@@ -59,7 +59,7 @@ struct IdleConnection {
 }
 
 impl UpstreamStream {
-    pub fn into_parts(self) -> (Stream, CountGuard) {
+    pub(crate) fn into_parts(self) -> (Stream, CountGuard) {
         (self.stream, self.file)
     }
 }
@@ -80,7 +80,7 @@ impl DerefMut for UpstreamStream {
 
 impl UpstreamPool {
     /// Makes a pool, which closes its idle connections when files are short.
-    pub fn new(conf: &ServerConf, clock: Clock, limits: &Arc<ConnectionLimits>) -> Arc<UpstreamPool> {
+    pub(crate) fn new(conf: &ServerConf, clock: Clock, limits: &Arc<ConnectionLimits>) -> Arc<UpstreamPool> {
         let connector = TransportConnector::new(Some(ConnectorOptions::from_server_conf(conf)));
         let pool = Arc::new(UpstreamPool { connector, limits: Arc::clone(limits), clock, idle: Mutex::default() });
         let weak = Arc::downgrade(&pool);
@@ -89,7 +89,7 @@ impl UpstreamPool {
     }
 
     /// A connection that is open as far as is known, if there is one.
-    pub fn take(&self, key: u64, now: Timestamp) -> Option<UpstreamStream> {
+    pub(crate) fn take(&self, key: u64, now: Timestamp) -> Option<UpstreamStream> {
         let mut idle = self.idle.lock();
         loop {
             let IdleConnection { mut stream, until } = idle.connections.get_mut(&key)?.pop()?;
@@ -101,7 +101,7 @@ impl UpstreamPool {
     }
 
     /// Closes the idle connections of a key: one of them has been found closed when it was used, and the others are as old.
-    pub fn discard(&self, key: u64) {
+    pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {
             idle.count -= stale.len();
@@ -112,13 +112,13 @@ impl UpstreamPool {
     ///
     /// # Errors
     /// It cannot be reached in time, or TLS cannot be negotiated.
-    pub async fn connect(&self, peer: &HttpPeer) -> pingora::Result<UpstreamStream> {
+    pub(crate) async fn connect(&self, peer: &HttpPeer) -> pingora::Result<UpstreamStream> {
         let file = self.limits.begin_upstream();
         Ok(UpstreamStream { stream: self.connector.new_stream(peer).await?, file })
     }
 
     /// Keeps a connection on which all responses have ended, for this long.
-    pub fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
+    pub(crate) fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
         // More than a response had to have may have arrived with it.
         if !is_unused(&mut stream) {
             return;

@@ -18,13 +18,13 @@ const NAMED: usize = 10;
 
 /// The reason why a file was rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub struct InvalidKeyFile {
+pub(crate) struct InvalidKeyFile {
     pub problems: usize,
     pub detail: String,
 }
 
 #[derive(Debug)]
-pub struct ApiKeyWatch {
+pub(crate) struct ApiKeyWatch {
     pub api_keys: Arc<ApiKeys>,
     /// The columns that rules read.
     columns: Vec<String>,
@@ -38,7 +38,7 @@ pub struct ApiKeyWatch {
 
 impl ApiKeyWatch {
     /// Watches the file of `api_keys`. The first check also finds a change since the file was read.
-    pub fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
+    pub(crate) fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
         ApiKeyWatch { api_keys, columns, last_seen: None, last_read: None, hash }
     }
@@ -47,7 +47,7 @@ impl ApiKeyWatch {
     ///
     /// # Errors
     /// When the file cannot be read, or a line of it is invalid.
-    pub fn check(&mut self, trigger: Trigger) -> Option<Result<usize, InvalidKeyFile>> {
+    pub(crate) fn check(&mut self, trigger: Trigger) -> Option<Result<usize, InvalidKeyFile>> {
         let path = &self.api_keys.file;
         let fingerprint = FileFingerprint::of(path);
         let settled = self.last_seen.replace(fingerprint) == Some(fingerprint);

@@ -20,7 +20,7 @@ const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
 /// Receives the buckets of the previous process, or reads them from the file if that process sends none. Connections are
 /// accepted from then on. Returns the handle of the previous process, which waits for [`report_ready`].
-pub async fn receive(
+pub(crate) async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
     inherited: InheritedSockets,
@@ -44,7 +44,7 @@ pub async fn receive(
 }
 
 /// Lets the previous process exit.
-pub fn report_ready(inherited: InheritedSockets) {
+pub(crate) fn report_ready(inherited: InheritedSockets) {
     if let Err(error) = inherited.ready() {
         log::warn!(error:%; "the previous process exited before the handover finished");
     }
@@ -106,7 +106,7 @@ fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource)
 ///
 /// # Errors
 /// When the next process has ended, or takes too long. The caller must then end it, and call [`resume`].
-pub async fn send(
+pub(crate) async fn send(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
     next: &NextProcess,
@@ -156,7 +156,7 @@ fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Op
 }
 
 /// Undoes [`send`] after it has failed. The next process must have ended, because it may have locked the file of buckets.
-pub fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
+pub(crate) fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
     if let Some(saver) = saver {
         saver.take_back();
     }

@@ -20,7 +20,7 @@ use stores::memory::bucket_file::{BucketFile, BucketFileSettings, LockError};
 const LOG_INTERVAL: Micros = Micros(60_000_000);
 
 #[derive(Debug)]
-pub struct BucketSaver {
+pub(crate) struct BucketSaver {
     settings: BucketFileSettings,
     claim: Mutex<Claim>,
     saved: Counter,
@@ -40,7 +40,7 @@ enum Claim {
 
 impl BucketSaver {
     /// Makes the saver; `None` if the settings have no file of buckets.
-    pub fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
+    pub(crate) fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
         let settings = settings.bucket_file()?;
         let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
         Some(BucketSaver {
@@ -56,18 +56,18 @@ impl BucketSaver {
     ///
     /// # Errors
     /// If another process uses it, or its folder cannot be written.
-    pub fn claim(&self) -> Result<(), LockError> {
+    pub(crate) fn claim(&self) -> Result<(), LockError> {
         *self.claim.lock() = Claim::Held(BucketFile::lock(&self.settings.path)?);
         Ok(())
     }
 
-    pub fn settings(&self) -> &BucketFileSettings {
+    pub(crate) fn settings(&self) -> &BucketFileSettings {
         &self.settings
     }
 
     /// Reads the buckets from the file, if it is locked; to be called before the first request. An invalid file is reported and
     /// ignored.
-    pub fn load(&self, memory: &Memory) {
+    pub(crate) fn load(&self, memory: &Memory) {
         let Claim::Held(file) = &*self.claim.lock() else { return };
         let path = self.settings.path.display();
         match file.load(memory) {
@@ -81,7 +81,7 @@ impl BucketSaver {
     }
 
     /// Saves the buckets to the file. Blocks.
-    pub fn save(&self, gateway: &GatewayState) {
+    pub(crate) fn save(&self, gateway: &GatewayState) {
         let Some(memory) = gateway.store.local_buckets() else { return };
         let claim = &mut *self.claim.lock();
         if matches!(claim, Claim::NotYet) {
@@ -109,17 +109,17 @@ impl BucketSaver {
     }
 
     /// Unlocks the file for the next process. Blocks while a save is under way.
-    pub fn give_up(&self) {
+    pub(crate) fn give_up(&self) {
         *self.claim.lock() = Claim::GivenUp;
     }
 
     /// Uses the file again after [`BucketSaver::give_up`]: the next save locks it.
-    pub fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         *self.claim.lock() = Claim::NotYet;
     }
 
     /// Saves the buckets every `save_every`, forever.
-    pub async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
+    pub(crate) async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(self.settings.save_every.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first one is over at once.

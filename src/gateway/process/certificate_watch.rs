@@ -11,13 +11,13 @@ use base::tls::server::{FileError, RereadResult, Server};
 
 /// The reason why files of certificates were rejected.
 #[derive(Debug, PartialEq, Eq)]
-pub struct InvalidCertificates {
+pub(crate) struct InvalidCertificates {
     pub problems: usize,
     pub detail: String,
 }
 
 #[derive(Debug)]
-pub struct CertificateWatch {
+pub(crate) struct CertificateWatch {
     pub server: Arc<Server>,
     /// The fingerprints at the last check.
     last_seen: Option<Vec<FileFingerprint>>,
@@ -29,7 +29,7 @@ pub struct CertificateWatch {
 
 impl CertificateWatch {
     /// Watches the files of `server`. The first checks also find changes since the files were read.
-    pub fn new(server: Arc<Server>) -> CertificateWatch {
+    pub(crate) fn new(server: Arc<Server>) -> CertificateWatch {
         CertificateWatch { server, last_seen: None, last_read: None, reported: None }
     }
 
@@ -37,7 +37,7 @@ impl CertificateWatch {
     ///
     /// # Errors
     /// When a file cannot be used, or a new certificate is not valid at this moment.
-    pub fn check(&mut self, trigger: Trigger, now: Timestamp) -> Option<Result<(), InvalidCertificates>> {
+    pub(crate) fn check(&mut self, trigger: Trigger, now: Timestamp) -> Option<Result<(), InvalidCertificates>> {
         let fingerprints = self.fingerprints();
         let settled = self.last_seen.as_ref() == Some(&fingerprints);
         self.last_seen = Some(fingerprints.clone());
@@ -65,7 +65,7 @@ impl CertificateWatch {
     }
 
     /// Whether the files cannot be used.
-    pub fn is_invalid(&self) -> bool {
+    pub(crate) fn is_invalid(&self) -> bool {
         self.reported.is_some()
     }
 

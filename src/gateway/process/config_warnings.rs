@@ -5,7 +5,7 @@ use config::warning::Warnings;
 /// The most warnings that are logged, each in a line.
 const MAX_LOGGED: usize = 10;
 
-pub fn warn(warnings: &Warnings) {
+pub(crate) fn warn(warnings: &Warnings) {
     for warning in warnings.warnings.iter().take(MAX_LOGGED) {
         let position = format!("{}:{}", warnings.file, warning.position);
         let (name, path, what) = (warning.name, &*warning.path, &*warning.what);

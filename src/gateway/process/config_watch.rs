@@ -13,7 +13,7 @@ use identity::api_keys::ApiKeys;
 
 /// The result of a check of the watched files.
 #[derive(Debug)]
-pub enum ConfigChange {
+pub(crate) enum ConfigChange {
     Changed(Box<Config>),
     /// The files are those in force, after they were invalid or because an operator asked.
     Unchanged,
@@ -21,7 +21,7 @@ pub enum ConfigChange {
 }
 
 #[derive(Debug)]
-pub struct ConfigWatch {
+pub(crate) struct ConfigWatch {
     /// The files from which the configuration in force was read.
     in_force: Vec<Source>,
     /// The files that were read last.
@@ -41,7 +41,7 @@ pub struct ConfigWatch {
 impl ConfigWatch {
     /// Watches these files. The first checks also find changes since the files were read. Nothing is watched if gateway.yaml
     /// came from a pipe, which can be read only once.
-    pub fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
+    pub(crate) fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.first().is_some_and(is_file).then(|| ConfigWatch {
             in_force: sources.clone(),
@@ -54,7 +54,7 @@ impl ConfigWatch {
         })
     }
 
-    pub fn check(&mut self, trigger: Trigger) -> Option<ConfigChange> {
+    pub(crate) fn check(&mut self, trigger: Trigger) -> Option<ConfigChange> {
         let fingerprints = self.fingerprints();
         let settled = self.last_seen.as_ref() == Some(&fingerprints);
         self.last_seen = Some(fingerprints.clone());

@@ -15,7 +15,7 @@ use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
 /// The listener for signals, for a second one to exit after the first.
-pub type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
+pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 
 /// The interval at which the number of open connections is checked.
 const POLL: Duration = Duration::from_millis(5);
@@ -25,7 +25,7 @@ const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Continues to accept connections for `delay`, while responses say `Connection: close` and `/readyz` fails, so that load
 /// balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for nothing.
-pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
+pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
     gateway.lifecycle.begin_draining();
     gateway.events.note(EventKind::Draining, "");
     let timeout = Duration::from(gateway.snapshot.load().config.drain.timeout);
@@ -37,14 +37,14 @@ pub async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut Signal
 }
 
 /// Closes upgraded connections, such as WebSockets, so that each gets its line in the access log.
-pub async fn cut_tunnels(gateway: &GatewayState) {
+pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
     // One whose upstream reads nothing is not polled, and not waited for.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
 /// Exits when the last connection has closed, after `drain.timeout`, or at a second signal. It also waits for connections in
 /// the queues of the `accepting` sockets.
-pub async fn wait_and_exit(
+pub(crate) async fn wait_and_exit(
     gateway: &GatewayState,
     limits: &ConnectionLimits,
     accepting: &AcceptingSockets,

@@ -12,7 +12,7 @@ const RECOVERED: u32 = 10;
 const ROOM_FOR_COUNT: usize = 20;
 
 #[derive(Debug, Default)]
-pub struct FallbackEvents {
+pub(crate) struct FallbackEvents {
     /// The limits that were decided without the store, each with the action taken; empty while the store decides.
     limits: BTreeSet<String>,
     seconds_without: u32,
@@ -20,7 +20,7 @@ pub struct FallbackEvents {
 
 impl FallbackEvents {
     /// Notes that the fallback has begun or ended to decide; to be called every second.
-    pub fn update(&mut self, snapshot: &Snapshot, events: &Events) {
+    pub(crate) fn update(&mut self, snapshot: &Snapshot, events: &Events) {
         let fell_back = snapshot.all_limits().flat_map(|(limit, metrics)| {
             let text = |action: &str| format!("{}/{} ({action})", limit.policy, limit.name);
             metrics.take_fallback_actions().map(move |action| text(action.name()))

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The interval at which files are checked. A changed file comes into force after twice this time and the time for reading it.
-pub const INTERVAL: Duration = Duration::from_millis(500);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The reason for a check of files: the interval, or a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trigger {
+pub(crate) enum Trigger {
     Interval,
     /// An operator has finished writing, asked for a reload, and expects an answer.
     Operator,
@@ -22,10 +22,10 @@ pub enum Trigger {
 /// The metadata by which a changed file is detected without reading it: device and inode of the target, size, modification and
 /// change times; or the error of reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
+pub(crate) struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 
 impl FileFingerprint {
-    pub fn of(path: &Path) -> FileFingerprint {
+    pub(crate) fn of(path: &Path) -> FileFingerprint {
         FileFingerprint(match std::fs::metadata(path) {
             Ok(file) if !file.is_file() => Err(io::ErrorKind::InvalidInput),
             Ok(file) => Ok([

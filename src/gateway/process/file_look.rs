@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A watch of files, with its check under way on another thread.
 #[derive(Debug)]
-pub struct FileLook<W, C> {
+pub(crate) struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
     watch: Option<W>,
     under_way: Option<UnderWay<W, C>>,
@@ -36,7 +36,7 @@ struct UnderWay<W, C> {
 
 /// The result of a check of files.
 #[derive(Debug, PartialEq, Eq)]
-pub enum LookOutcome<C> {
+pub(crate) enum LookOutcome<C> {
     /// It has ended; `late` if it was reported as overdue before.
     Found { change: C, late: bool },
     /// It is not finished.
@@ -47,22 +47,22 @@ pub enum LookOutcome<C> {
 
 impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
     /// Makes a look for a watch whose files have just been read.
-    pub fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
+    pub(crate) fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
         FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
     }
 
     /// The watch; `None` while a check is under way.
-    pub fn watch(&self) -> Option<&W> {
+    pub(crate) fn watch(&self) -> Option<&W> {
         self.watch.as_ref()
     }
 
     /// The time at which the last check ended.
-    pub fn ended(&self) -> Timestamp {
+    pub(crate) fn ended(&self) -> Timestamp {
         self.ended
     }
 
     /// Begins a check, unless one is under way, and waits for it briefly.
-    pub async fn look(
+    pub(crate) async fn look(
         &mut self,
         trigger: Trigger,
         clock: &Clock,

@@ -20,7 +20,7 @@ use crate::gateway::server::connection_limits::ConnectionLimits;
 use crate::gateway::server::queued_connections::AcceptingSockets;
 use crate::gateway::state::GatewayState;
 
-pub struct Housekeeping {
+pub(crate) struct Housekeeping {
     pub gateway: Arc<GatewayState>,
     pub status: Arc<Status>,
     /// Counts the open connections of all threads.

@@ -1,19 +1,19 @@
 //! Runs the process: signals, drain, upgrade, housekeeping, reload and the files it watches.
 
-pub mod api_key_watch;
-pub mod bucket_handover;
-pub mod bucket_saver;
-pub mod certificate_watch;
-pub mod config_warnings;
-pub mod config_watch;
-pub mod drain;
-pub mod fallback_events;
-pub mod file_fingerprint;
-pub mod file_look;
-pub mod housekeeping;
-pub mod jwks_fetches;
-pub mod reload;
-pub mod reload_report;
-pub mod signal_listener;
-pub mod signals;
-pub mod upgrade;
+pub(super) mod api_key_watch;
+pub(super) mod bucket_handover;
+pub(super) mod bucket_saver;
+pub(super) mod certificate_watch;
+pub(super) mod config_warnings;
+pub(super) mod config_watch;
+pub(super) mod drain;
+pub(super) mod fallback_events;
+pub(super) mod file_fingerprint;
+pub(super) mod file_look;
+pub(super) mod housekeeping;
+pub(super) mod jwks_fetches;
+pub(super) mod reload;
+pub(super) mod reload_report;
+pub(super) mod signal_listener;
+pub(super) mod signals;
+pub(super) mod upgrade;

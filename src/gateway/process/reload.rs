@@ -36,10 +36,10 @@ use identity::jwt::jwks::RemoteKeySet;
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 
 /// Changes the format and the level of diagnostics, which belong to the command line, not to the gateway.
-pub type Relog = Box<dyn Fn(Log) + Send + Sync>;
+pub(crate) type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
 /// Runs the tasks of the configuration in force, one configuration after another.
-pub struct Reload {
+pub(crate) struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
     relog: Relog,
@@ -65,7 +65,7 @@ struct ListenerCertificates {
 }
 
 impl Reload {
-    pub fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
+    pub(crate) fn new(gateway: Arc<GatewayState>, fd_budget: FdBudget, sources: Vec<Source>, relog: Relog) -> Reload {
         let config = ConfigWatch::new(sources, &gateway.snapshot.load().config);
         let config = config.map(|watch| FileLook::new(watch, gateway.clock.wall()));
         Reload {
@@ -82,7 +82,7 @@ impl Reload {
     }
 
     /// Runs as long as the process does.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         let first = self.gateway.snapshot.load_full();
         self.start_background_tasks(&first);
         warn(&first.config.warnings.at(self.gateway.clock.wall()));

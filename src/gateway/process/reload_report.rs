@@ -9,7 +9,7 @@ use rules::number_changes::ChangedLimit;
 const NAMED: usize = 10;
 
 /// The differences from the former configuration.
-pub struct Changes {
+pub(crate) struct Changes {
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,
     routes: Vec<String>,
@@ -17,7 +17,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn between(before: &Config, after: &Config) -> Changes {
+    pub(crate) fn between(before: &Config, after: &Config) -> Changes {
         Changes {
             resets: after.reset_buckets(before),
             kept: after.changed_limits(before),
@@ -26,7 +26,7 @@ impl Changes {
         }
     }
 
-    pub fn log(&self) {
+    pub(crate) fn log(&self) {
         let Changes { resets, kept, routes, upstreams } = self;
         if !resets.is_empty() {
             let which = list(resets.iter().map(Reset::to_string));
@@ -49,7 +49,7 @@ impl Changes {
 
 /// The position of the first problem. The invalid value appears in the log only: it may be a secret, and not everyone who may
 /// see the status page may read the log.
-pub fn first_position(problems: &Problems) -> String {
+pub(crate) fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
     let position = first.position.map_or_else(String::new, |position| format!(":{position}"));
@@ -62,7 +62,7 @@ pub fn first_position(problems: &Problems) -> String {
 }
 
 /// The problems as one line of bounded length, in the words of `check`.
-pub fn brief(problems: &Problems) -> String {
+pub(crate) fn brief(problems: &Problems) -> String {
     list(problems.lines())
 }
 

@@ -9,7 +9,7 @@ use tokio::signal::unix::{self, SignalKind};
 
 /// The action that an operator requests with a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SignalAction {
+pub(crate) enum SignalAction {
     Drain,
     DrainWithoutDelay,
     Reload,
@@ -19,7 +19,7 @@ pub enum SignalAction {
 
 impl SignalAction {
     /// The action that a signal requests; `None` for a signal that is not handled.
-    pub fn of(signal: Signal) -> Option<SignalAction> {
+    pub(crate) fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
             // SIGQUIT is what nginx drains at.
             Signal::SIGTERM | Signal::SIGQUIT => Some(SignalAction::Drain),
@@ -40,7 +40,7 @@ const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals that do not request an exit, until they are listened for. To be called first, while there is only one
 /// thread.
-pub fn hold_signals() {
+pub(crate) fn hold_signals() {
     if let Err(error) = SigSet::from_iter(RUNNING).thread_block() {
         log::debug!(error:% = error; "signals are not blocked during the start");
     }
@@ -48,14 +48,14 @@ pub fn hold_signals() {
 
 /// Receives a set of signals.
 #[derive(Debug)]
-pub struct SignalListener(Vec<(SignalAction, unix::Signal)>);
+pub(crate) struct SignalListener(Vec<(SignalAction, unix::Signal)>);
 
 impl SignalListener {
     /// Listens for the signals that make the process exit.
     ///
     /// # Errors
     /// The operating system does not let a signal be handled.
-    pub fn exit() -> io::Result<SignalListener> {
+    pub(crate) fn exit() -> io::Result<SignalListener> {
         SignalListener::new(EXIT)
     }
 
@@ -63,7 +63,7 @@ impl SignalListener {
     ///
     /// # Errors
     /// The operating system does not let a signal be handled or unblocked.
-    pub fn running() -> io::Result<SignalListener> {
+    pub(crate) fn running() -> io::Result<SignalListener> {
         let listener = SignalListener::new(RUNNING)?;
         // It is enough that one thread receives them.
         SigSet::from_iter(RUNNING).thread_unblock()?;
@@ -77,7 +77,7 @@ impl SignalListener {
     }
 
     /// Waits for the next signal. May be cancelled and called again.
-    pub async fn next(&mut self) -> SignalAction {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         poll_fn(|cx| {
             let mut listened = self.0.iter_mut();
             let received = listened.find_map(|(action, signal)| signal.poll_recv(cx).is_ready().then_some(*action));

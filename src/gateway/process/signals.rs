@@ -20,7 +20,7 @@ use crate::gateway::telemetry::events::EventKind;
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
 /// Handles signals, and returns from Pingora's wait for a shutdown when the process is about to exit.
-pub struct SignalWatch {
+pub(crate) struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
     /// The sockets from the previous process; removed when the process is ready.

@@ -52,7 +52,7 @@ const READY_FOR_BUCKETS: u8 = b'b';
 
 /// The sockets from the previous process.
 #[derive(Debug, Default)]
-pub struct InheritedSockets {
+pub(crate) struct InheritedSockets {
     sockets: Vec<(EndpointAddress, ListeningSocket)>,
     previous: Option<UnixStream>,
     with_buckets: bool,
@@ -63,7 +63,7 @@ impl InheritedSockets {
     ///
     /// # Errors
     /// The previous process ended, or speaks another version of this protocol.
-    pub fn receive() -> io::Result<InheritedSockets> {
+    pub(crate) fn receive() -> io::Result<InheritedSockets> {
         let Some(version) = std::env::var_os(VARIABLE) else { return Ok(InheritedSockets::default()) };
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         let mut sockets = Vec::new();
@@ -94,7 +94,7 @@ impl InheritedSockets {
     }
 
     /// Removes and returns the sockets of one address. Port 0 matches any port that was chosen before.
-    pub fn take(&mut self, address: &EndpointAddress) -> Vec<ListeningSocket> {
+    pub(crate) fn take(&mut self, address: &EndpointAddress) -> Vec<ListeningSocket> {
         let has_any_port = |other: &EndpointAddress| match (other.inet(), address.inet()) {
             (Some(other), Some(address)) => address.port() == 0 && other.ip() == address.ip(),
             _ => false,
@@ -110,7 +110,7 @@ impl InheritedSockets {
     }
 
     /// Whether this process takes over from a previous one.
-    pub fn is_upgrade(&self) -> bool {
+    pub(crate) fn is_upgrade(&self) -> bool {
         self.previous.is_some()
     }
 
@@ -119,7 +119,7 @@ impl InheritedSockets {
     ///
     /// # Errors
     /// The previous process has ended, or does not send buckets.
-    pub fn request_buckets(&self) -> io::Result<UnixStream> {
+    pub(crate) fn request_buckets(&self) -> io::Result<UnixStream> {
         if !self.with_buckets {
             return Err(io::Error::other("the previous process is of an older version, which does not hand them over"));
         }
@@ -134,7 +134,7 @@ impl InheritedSockets {
     ///
     /// # Errors
     /// The previous process has ended.
-    pub fn ready(self) -> io::Result<()> {
+    pub(crate) fn ready(self) -> io::Result<()> {
         let Some(mut previous) = self.previous else { return Ok(()) };
         // It may still send buckets which this process cannot read.
         previous.shutdown(Shutdown::Read)?;
@@ -144,7 +144,7 @@ impl InheritedSockets {
 
 /// The program and the sockets for starting a next process.
 #[derive(Debug)]
-pub struct Upgrade {
+pub(crate) struct Upgrade {
     /// The path of the program; `None` if the operating system does not report it.
     program: Option<PathBuf>,
     arguments: Vec<OsString>,
@@ -157,7 +157,7 @@ impl Upgrade {
     ///
     /// # Errors
     /// A socket cannot be duplicated.
-    pub fn new<'b>(bound: impl Iterator<Item = &'b ListeningSockets>) -> io::Result<Upgrade> {
+    pub(crate) fn new<'b>(bound: impl Iterator<Item = &'b ListeningSockets>) -> io::Result<Upgrade> {
         let sockets =
             bound.map(ListeningSockets::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
         let arguments = std::env::args_os().skip(1).collect();
@@ -165,7 +165,7 @@ impl Upgrade {
     }
 
     /// Closes the duplicates, so that a socket is closed when its listener is.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.sockets.lock().clear();
     }
 
@@ -173,7 +173,7 @@ impl Upgrade {
     ///
     /// # Errors
     /// The program cannot be started, or ends before it has received the sockets.
-    pub fn begin(&self) -> io::Result<NextProcess> {
+    pub(crate) fn begin(&self) -> io::Result<NextProcess> {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("the path of the program is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(program);
@@ -202,7 +202,7 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
 
 /// The result of starting a next process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextProcessReport {
+pub(crate) enum NextProcessReport {
     Ready,
     ReadyForBuckets,
     /// It has ended, or has sent anything but a report.
@@ -211,18 +211,18 @@ pub enum NextProcessReport {
 
 /// A process that is taking over.
 #[derive(Debug)]
-pub struct NextProcess {
+pub(crate) struct NextProcess {
     child: Child,
     stream: tokio::net::UnixStream,
 }
 
 impl NextProcess {
-    pub fn process_id(&self) -> u32 {
+    pub(crate) fn process_id(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits for the report. May be cancelled and called again.
-    pub async fn report(&mut self) -> NextProcessReport {
+    pub(crate) async fn report(&mut self) -> NextProcessReport {
         match self.stream.read_u8().await {
             Ok(READY) => NextProcessReport::Ready,
             Ok(READY_FOR_BUCKETS) => NextProcessReport::ReadyForBuckets,
@@ -235,7 +235,7 @@ impl NextProcess {
     ///
     /// # Errors
     /// The operating system does not let the stream be duplicated or changed.
-    pub fn bucket_stream(&self) -> io::Result<BucketStream> {
+    pub(crate) fn bucket_stream(&self) -> io::Result<BucketStream> {
         let stream = UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(BUCKETS_TIMEOUT))?;
@@ -244,7 +244,7 @@ impl NextProcess {
     }
 
     /// Ends the process, and returns its exit status.
-    pub fn end(mut self) -> String {
+    pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
             // It may have exited between the two calls.

@@ -7,7 +7,7 @@ use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
 
 /// The 200 with the fields that the response to the request should have.
-pub fn response(rate_limits: Option<&RateLimitFields>, request_id: &HeaderValue) -> OwnResponse {
+pub(crate) fn response(rate_limits: Option<&RateLimitFields>, request_id: &HeaderValue) -> OwnResponse {
     let mut response = OwnResponse::new(200);
     response.fields.add("Content-Length", b"0");
     let rate_limits = rate_limits.map(RateLimitFields::unmerged);

@@ -7,7 +7,7 @@ use decision::cors::{CorsAnswer, PreflightFields};
 
 /// The CORS fields for one response.
 #[derive(Clone, Copy, Debug)]
-pub struct CorsFields<'a> {
+pub(crate) struct CorsFields<'a> {
     answer: &'a CorsAnswer,
     origin: Presence,
     credentials: Presence,
@@ -29,13 +29,13 @@ impl Presence {
 
 impl<'a> CorsFields<'a> {
     /// The fields for a response that the gateway makes itself.
-    pub fn all(answer: &'a CorsAnswer) -> CorsFields<'a> {
+    pub(crate) fn all(answer: &'a CorsAnswer) -> CorsFields<'a> {
         CorsFields { answer, origin: Presence::Missing, credentials: Presence::Missing, vary: Presence::Missing }
     }
 
     /// The fields for an upstream's response, which has `fields`. If that response allows an origin itself, it also decides
     /// about credentials.
-    pub fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
+    pub(crate) fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
         let origin = Presence::of(fields.first("access-control-allow-origin").is_some());
         let credentials = match origin {
             Presence::There => Presence::There,

@@ -7,19 +7,15 @@ use base::split::split_once;
 
 /// Fields as lines of an HTTP/1 head, each with its line end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FieldLines(Vec<u8>);
+pub(crate) struct FieldLines(Vec<u8>);
 
 impl FieldLines {
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Adds a field behind all others. Neither its name nor its value has a line end.
-    pub fn add(&mut self, name: &str, value: &[u8]) {
+    pub(crate) fn add(&mut self, name: &str, value: &[u8]) {
         // Enough for all fields of most responses.
         self.0.reserve(if self.0.is_empty() { 384 } else { name.len() + value.len() + 4 });
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
@@ -28,12 +24,12 @@ impl FieldLines {
     }
 
     /// Adds a field in the place of all others of its name.
-    pub fn set(&mut self, name: &str, value: &[u8]) {
+    pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
     }
 
-    pub fn remove(&mut self, name: &str) {
+    pub(crate) fn remove(&mut self, name: &str) {
         if self.first(name).is_none() {
             return;
         }
@@ -48,7 +44,7 @@ impl FieldLines {
     }
 
     /// The trimmed values of all fields, with their names as they were written.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.0.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':'));
         lines.map(|(name, value)| (name, value.trim_ascii()))
     }
@@ -58,7 +54,7 @@ impl FieldLines {
     }
 
     /// The fields in a header map, for HTTP/2. What such a map cannot hold is left out.
-    pub fn to_map(&self) -> HeaderMap {
+    pub(crate) fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.iter() {
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {

@@ -4,14 +4,14 @@ use http::HeaderValue;
 
 /// A response to which fields are added. Names come from our sources, and values were checked when they were made: neither
 /// contains a line end.
-pub trait FieldWriter {
+pub(crate) trait FieldWriter {
     fn field(&mut self, name: &'static str, value: &HeaderValue);
 
     fn number(&mut self, name: &'static str, number: u64);
 }
 
 /// The fields of a response to which the gateway's are added.
-pub trait UpstreamFields {
+pub(crate) trait UpstreamFields {
     /// Whether `wanted` holds for any name.
     fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool;
 

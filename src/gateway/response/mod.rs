@@ -1,13 +1,13 @@
 //! The gateway's own responses and the header fields it adds to every response.
 
-pub mod allowed;
-pub mod cors_fields;
-pub mod field_lines;
-pub mod field_writer;
-pub mod own_response;
-pub mod preflight;
-pub mod problem;
-pub mod ratelimit_fields;
-pub mod request_id;
-pub mod response_fields;
-pub mod route_answer;
+pub(super) mod allowed;
+pub(super) mod cors_fields;
+pub(super) mod field_lines;
+pub(super) mod field_writer;
+pub(super) mod own_response;
+pub(super) mod preflight;
+pub(super) mod problem;
+pub(super) mod ratelimit_fields;
+pub(super) mod request_id;
+pub(super) mod response_fields;
+pub(super) mod route_answer;

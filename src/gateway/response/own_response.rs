@@ -6,7 +6,7 @@ use super::field_lines::FieldLines;
 
 /// A response of the gateway itself, without the fields of the connection and `Date`, which are added when it is written.
 #[derive(Clone, Debug)]
-pub struct OwnResponse {
+pub(crate) struct OwnResponse {
     pub status: u16,
     pub fields: FieldLines,
     pub body: Bytes,
@@ -15,7 +15,7 @@ pub struct OwnResponse {
 }
 
 impl OwnResponse {
-    pub fn new(status: u16) -> OwnResponse {
+    pub(crate) fn new(status: u16) -> OwnResponse {
         OwnResponse { status, fields: FieldLines::default(), body: Bytes::new(), trailers: FieldLines::default() }
     }
 }

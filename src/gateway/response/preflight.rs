@@ -7,7 +7,7 @@ use super::own_response::OwnResponse;
 use super::response_fields::ResponseFields;
 use decision::cors::CorsAnswer;
 
-pub fn response(answer: &CorsAnswer, request_id: &HeaderValue) -> OwnResponse {
+pub(crate) fn response(answer: &CorsAnswer, request_id: &HeaderValue) -> OwnResponse {
     let mut response = OwnResponse::new(204);
     let cors = Some(CorsFields::all(answer));
     ResponseFields { request_id, problem: None, rate_limits: None, cors }.write(&mut response.fields);

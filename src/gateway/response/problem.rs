@@ -20,7 +20,7 @@ use request::grpc_timeout::is_grpc;
 
 /// A response that the gateway makes itself: a problem document or an error page.
 #[derive(Clone, Copy, Debug)]
-pub struct ProblemResponse<'a> {
+pub(crate) struct ProblemResponse<'a> {
     pub cause: Cause<'a>,
     pub fields: Option<&'a RateLimitFields>,
     /// The error page. `None`: the body is a problem document.
@@ -31,7 +31,7 @@ pub struct ProblemResponse<'a> {
 
 /// The client or proxy that gets a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recipient {
+pub(crate) enum Recipient {
     /// The client of the request.
     Client,
     /// Another proxy, which asks about a request of its client. It reads the status, also where the client would not: to gRPC a
@@ -41,14 +41,14 @@ pub enum Recipient {
 
 impl Recipient {
     /// The recipient of the responses that the listener with this index sends before the request is known.
-    pub fn at(config: &Config, listener: usize) -> Recipient {
+    pub(crate) fn at(config: &Config, listener: usize) -> Recipient {
         config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
     }
 }
 
 /// The reason why the gateway makes the response itself.
 #[derive(Clone, Copy, Debug)]
-pub enum Cause<'a> {
+pub(crate) enum Cause<'a> {
     Refusal(&'a Refusal),
     /// A fault that no rule has caused, such as an upstream that is away; with its status.
     Fault(u16),
@@ -56,19 +56,19 @@ pub enum Cause<'a> {
 
 impl<'a> ProblemResponse<'a> {
     /// A problem document for a client other than a page of another origin.
-    pub fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
+    pub(crate) fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
         ProblemResponse { cause, fields, page: None, cors: None, recipient: Recipient::Client }
     }
 
-    pub fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
+    pub(crate) fn refusal(refusal: &'a Refusal) -> ProblemResponse<'a> {
         ProblemResponse::of(Cause::Refusal(refusal), None)
     }
 
-    pub fn fault(status: u16) -> ProblemResponse<'a> {
+    pub(crate) fn fault(status: u16) -> ProblemResponse<'a> {
         ProblemResponse::of(Cause::Fault(status), None)
     }
 
-    pub fn status(&self) -> u16 {
+    pub(crate) fn status(&self) -> u16 {
         match self.cause {
             Cause::Refusal(refusal) => refusal.status,
             Cause::Fault(status) => status,
@@ -84,7 +84,7 @@ impl<'a> ProblemResponse<'a> {
     }
 
     /// The reason of a refusal; `None` for a fault.
-    pub fn reason(&self) -> Option<Reason> {
+    pub(crate) fn reason(&self) -> Option<Reason> {
         match self.cause {
             Cause::Refusal(refusal) => Some(refusal.reason),
             Cause::Fault(_) => None,
@@ -104,7 +104,7 @@ impl<'a> ProblemResponse<'a> {
     }
 
     /// The response to the request with this head.
-    pub fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
+    pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
             Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
             // Its client shows no page, and the other proxy may make a text of the status of it.
@@ -116,7 +116,7 @@ impl<'a> ProblemResponse<'a> {
     }
 
     /// The response to a request whose head could not be read.
-    pub fn response_to_unread(&self, request_id: &HeaderValue) -> OwnResponse {
+    pub(crate) fn response_to_unread(&self, request_id: &HeaderValue) -> OwnResponse {
         self.with_fields(self.plain(request_id), request_id)
     }
 

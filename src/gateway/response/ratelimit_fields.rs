@@ -20,7 +20,7 @@ use rules::rule_set::CompiledLimit;
 
 /// The text of one limit in the rate-limit fields, made once per load of the configuration.
 #[derive(Debug)]
-pub struct ExposedLimit {
+pub(crate) struct ExposedLimit {
     /// `"free"`.
     name: String,
     /// The policy with each set of numbers.
@@ -37,7 +37,7 @@ enum PolicyText {
 }
 
 impl ExposedLimit {
-    pub fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
+    pub(crate) fn new(limit: &CompiledLimit) -> Option<ExposedLimit> {
         // A name has no character that has to be escaped.
         let name = format!("\"{}\"", limit.name);
         let policy = |algorithm: &Algorithm| match algorithm.has_constant_quota() {
@@ -61,7 +61,7 @@ impl ExposedLimit {
 
 /// The rate-limit fields of one response.
 #[derive(Debug, Default)]
-pub struct RateLimitFields {
+pub(crate) struct RateLimitFields {
     policy: Option<HeaderValue>,
     level: Option<HeaderValue>,
     legacy: Option<Triple>,
@@ -71,7 +71,7 @@ pub struct RateLimitFields {
 impl RateLimitFields {
     /// Makes the fields for a plan. `settlement` is `None` if the store was not asked, so that no level is known. `now` is the
     /// time of the decision, on the clock that was used for it.
-    pub fn new(
+    pub(crate) fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
         plan: &Plan,
@@ -103,13 +103,13 @@ impl RateLimitFields {
     }
 
     /// The fields for a response that the gateway makes itself.
-    pub fn unmerged(&self) -> MergedRateLimitFields<'_> {
+    pub(crate) fn unmerged(&self) -> MergedRateLimitFields<'_> {
         MergedRateLimitFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
     }
 
     /// The fields for a response of the upstream. What the upstream says about its own limits is never removed or loosened: our
     /// lists are appended to its lists, and of two triples the stricter one is kept.
-    pub fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
+    pub(crate) fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
         MergedRateLimitFields { fields: self, legacy, x_ratelimit }
@@ -118,7 +118,7 @@ impl RateLimitFields {
 
 /// The rate-limit fields of one response, without those for which the upstream has stricter ones.
 #[derive(Debug)]
-pub struct MergedRateLimitFields<'a> {
+pub(crate) struct MergedRateLimitFields<'a> {
     fields: &'a RateLimitFields,
     legacy: Option<Triple>,
     x_ratelimit: Option<Triple>,
@@ -131,7 +131,7 @@ const LEGACY: TripleNames = ["RateLimit-Limit", "RateLimit-Remaining", "RateLimi
 const X_RATELIMIT: TripleNames = ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 impl MergedRateLimitFields<'_> {
-    pub fn write(&self, writer: &mut impl FieldWriter) {
+    pub(crate) fn write(&self, writer: &mut impl FieldWriter) {
         for (triple, names) in [(self.legacy, LEGACY), (self.x_ratelimit, X_RATELIMIT)] {
             let Some(Triple { limit, remaining, reset }) = triple else { continue };
             for (name, number) in names.into_iter().zip([limit, remaining, reset]) {

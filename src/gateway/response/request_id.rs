@@ -3,10 +3,10 @@
 use http::{HeaderName, HeaderValue};
 
 /// The name of the field, for look-ups in a header.
-pub const NAME: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const NAME: HeaderName = HeaderName::from_static("x-request-id");
 
 /// Keeps the id that a client has sent if it matches `[A-Za-z0-9._-]{1,128}`; otherwise makes a new one.
-pub fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
+pub(crate) fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
     let mut id = match sent {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),
         _ => make(),

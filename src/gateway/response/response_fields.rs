@@ -9,7 +9,7 @@ use decision::reason::Reason;
 
 /// The fields that the gateway adds to one response.
 #[derive(Debug)]
-pub struct ResponseFields<'a> {
+pub(crate) struct ResponseFields<'a> {
     pub request_id: &'a HeaderValue,
     /// The fields of a response that the gateway makes itself; `None` for another response.
     pub problem: Option<ProblemFields>,
@@ -20,7 +20,7 @@ pub struct ResponseFields<'a> {
 
 /// The values in the fields of a response that the gateway makes itself.
 #[derive(Clone, Copy, Debug)]
-pub struct ProblemFields {
+pub(crate) struct ProblemFields {
     pub status: u16,
     /// The reason of a refusal; `None` for a fault.
     pub reason: Option<Reason>,
@@ -29,7 +29,7 @@ pub struct ProblemFields {
 }
 
 impl ResponseFields<'_> {
-    pub fn write(&self, writer: &mut impl FieldWriter) {
+    pub(crate) fn write(&self, writer: &mut impl FieldWriter) {
         if self.problem.is_some() {
             writer.field("Cache-Control", &HeaderValue::from_static("no-store"));
         }

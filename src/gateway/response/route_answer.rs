@@ -14,7 +14,7 @@ use rules::route::target::Respond;
 
 /// The fields of every answer, whatever its route.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerFields<'a> {
+pub(crate) struct AnswerFields<'a> {
     pub request_id: &'a HeaderValue,
     pub rate_limits: Option<&'a RateLimitFields>,
     /// The changes to the fields that the route makes.
@@ -23,14 +23,14 @@ pub struct AnswerFields<'a> {
 }
 
 /// A redirection, without the fields that every answer gets.
-pub fn redirection(code: u16, location: &HeaderValue) -> OwnResponse {
+pub(crate) fn redirection(code: u16, location: &HeaderValue) -> OwnResponse {
     let mut response = OwnResponse::new(code);
     response.fields.add("Location", location.as_bytes());
     response
 }
 
 /// A fixed response, without the fields that every answer gets.
-pub fn fixed(respond: &Respond) -> OwnResponse {
+pub(crate) fn fixed(respond: &Respond) -> OwnResponse {
     let mut response = OwnResponse { body: respond.body.clone(), ..OwnResponse::new(respond.status) };
     if !respond.body.is_empty() {
         response.fields.add("Content-Type", respond.content_type.as_bytes());
@@ -42,7 +42,10 @@ pub fn fixed(respond: &Respond) -> OwnResponse {
 }
 
 /// Adds the fields that every answer gets.
-pub fn complete(response: &mut OwnResponse, AnswerFields { request_id, rate_limits, changes, cors }: AnswerFields<'_>) {
+pub(crate) fn complete(
+    response: &mut OwnResponse,
+    AnswerFields { request_id, rate_limits, changes, cors }: AnswerFields<'_>,
+) {
     if let Some(changes) = changes {
         apply(changes, &mut response.fields);
     }

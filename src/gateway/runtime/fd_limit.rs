@@ -27,7 +27,7 @@ const LARGEST_TABLE: usize = 1 << 20;
 ///
 /// # Errors
 /// If the limit could not be raised; it is unchanged then.
-pub fn raise(bounds: &Bounds) -> io::Result<u64> {
+pub(crate) fn raise(bounds: &Bounds) -> io::Result<u64> {
     let raised = rlimit::increase_nofile_limit(u64::MAX);
     let budget = FdBudget::here();
     let files = (2 * budget.clamp(bounds)).saturating_add(budget.rejections + budget.admin).min(LARGEST_TABLE);

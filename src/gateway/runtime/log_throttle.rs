@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
-pub struct LogThrottle {
+pub(crate) struct LogThrottle {
     /// The interval of the last line, counted from the epoch.
     last_logged: AtomicU64,
     /// The number of lines that were suppressed since.
@@ -15,12 +15,12 @@ pub struct LogThrottle {
 impl LogThrottle {
     /// Decides whether to log a line about a fault. Returns the number of faults that the line stands for, including this one;
     /// `None` if no line must be logged.
-    pub fn admit(&self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn admit(&self, now: Timestamp) -> Option<u64> {
         self.admit_every(Micros(1_000_000), now)
     }
 
     /// Decides whether to log a line, as [`LogThrottle::admit`] does, with at most one line in each interval.
-    pub fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
+    pub(crate) fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
         let current = now.0 / interval.0;
         let held_back = self.held_back.fetch_add(1, Ordering::Relaxed) + 1;
         let last = self.last_logged.load(Ordering::Relaxed);

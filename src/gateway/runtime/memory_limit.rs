@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The memory limit of this process in bytes; `None` if it cannot be determined.
-pub fn memory_limit() -> Option<u64> {
+pub(crate) fn memory_limit() -> Option<u64> {
     limit_below(Path::new("/"))
 }
 

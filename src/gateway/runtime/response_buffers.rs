@@ -20,7 +20,7 @@ use base::time::Clock;
 
 /// The unread responses of one process, shared by all connections and threads.
 #[derive(Debug)]
-pub struct ResponseBuffers {
+pub(crate) struct ResponseBuffers {
     limit: AtomicUsize,
     /// The bytes that are held; written with the lock held.
     held: AtomicUsize,
@@ -31,7 +31,7 @@ pub struct ResponseBuffers {
 }
 
 /// The metrics of bytes that are held for clients.
-pub struct BufferMetrics {
+pub(crate) struct BufferMetrics {
     pub bytes: Gauge,
     pub limit: Gauge,
     pub closed: Counter,
@@ -58,7 +58,7 @@ pub struct HeldForClient(Arc<AtomicUsize>);
 
 /// Counts the bytes of one response that its client does not read, until it is dropped.
 #[derive(Debug)]
-pub struct HeldResponse {
+pub(crate) struct HeldResponse {
     buffers: Arc<ResponseBuffers>,
     number: u64,
     /// Receives the abort of the response; `None` once it has ended.
@@ -67,7 +67,7 @@ pub struct HeldResponse {
 
 impl ResponseBuffers {
     /// Makes the count, without a limit.
-    pub fn new(metrics: BufferMetrics, clock: Clock) -> ResponseBuffers {
+    pub(crate) fn new(metrics: BufferMetrics, clock: Clock) -> ResponseBuffers {
         ResponseBuffers {
             limit: AtomicUsize::new(usize::MAX),
             held: AtomicUsize::new(0),
@@ -79,19 +79,19 @@ impl ResponseBuffers {
     }
 
     /// Sets the limit, and aborts responses that exceed it.
-    pub fn set_limit(&self, bytes: usize) {
+    pub(crate) fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
         self.metrics.limit.set(as_gauge(bytes));
         self.give_up_beyond(&mut self.unread.lock());
     }
 
     /// Whether so many bytes are held that responses should be read through a small window.
-    pub fn is_half_full(&self) -> bool {
+    pub(crate) fn is_half_full(&self) -> bool {
         self.held.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) / 2
     }
 
     /// Counts `bytes` of a response that its client does not read.
-    pub fn hold(self: &Arc<ResponseBuffers>, client: &HeldForClient, bytes: usize) -> HeldResponse {
+    pub(crate) fn hold(self: &Arc<ResponseBuffers>, client: &HeldForClient, bytes: usize) -> HeldResponse {
         let (give_up, given_up) = oneshot::channel();
         let mut unread = self.unread.lock();
         let number = unread.next;
@@ -134,7 +134,7 @@ impl HeldForClient {
 
 impl HeldResponse {
     /// Ready when the response must be aborted, because too many bytes are held.
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(given_up) = &mut self.given_up {
             // Nothing is sent: the sender is dropped.
             let _ = ready!(Pin::new(given_up).poll(cx));

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio::task::JoinHandle;
 
 /// Runs a task until the task or the process ends. `name` is the task's name in the log.
-pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+pub(crate) fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let mut task = Box::pin(task);
     tokio::spawn(poll_fn(move |cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(cx)));
@@ -22,7 +22,7 @@ pub fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send 
 
 /// For tests: panics here if a test has chosen this place (`TOLLGATE_STUMBLE`). Does nothing in a build without test hooks.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
-pub fn fault_point(name: &str) {
+pub(crate) fn fault_point(name: &str) {
     #[cfg(feature = "test-hooks")]
     if std::env::var("TOLLGATE_STUMBLE").is_ok_and(|chosen| chosen == name) {
         #[expect(clippy::panic, reason = "a test wants it")]

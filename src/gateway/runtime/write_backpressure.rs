@@ -24,7 +24,7 @@ const SHARE: usize = 8;
 
 /// Counts the stalled responses of one connection and of all threads: those that their clients do not read.
 #[derive(Clone, Debug, Default)]
-pub struct WriteBackpressure {
+pub(crate) struct WriteBackpressure {
     all: Arc<AtomicUsize>,
     /// The count of one HTTP/2 connection; a connection of HTTP/1 has at most one.
     own: Option<Arc<AtomicUsize>>,
@@ -36,7 +36,7 @@ pub struct WriteBackpressure {
 
 /// One stalled response, counted until it is dropped.
 #[derive(Debug)]
-pub struct WriteStall {
+pub(crate) struct WriteStall {
     counts: WriteBackpressure,
     /// Whether it is part of the count of all connections.
     is_counted: bool,
@@ -46,33 +46,33 @@ pub struct WriteStall {
 
 /// The reason why a stalled response is aborted.
 #[derive(Clone, Copy, Debug)]
-pub enum StallEnd {
+pub(crate) enum StallEnd {
     TimedOut,
     /// Unread responses take too much memory.
     BuffersFull,
 }
 
 impl WriteBackpressure {
-    pub fn new(buffers: Arc<ResponseBuffers>) -> WriteBackpressure {
+    pub(crate) fn new(buffers: Arc<ResponseBuffers>) -> WriteBackpressure {
         WriteBackpressure { buffers: Some(buffers), ..WriteBackpressure::default() }
     }
 
     /// Returns the back-pressure for the responses of a connection of this client, if the client is known.
     #[must_use]
-    pub fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
+    pub(crate) fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         WriteBackpressure { client: client.cloned(), ..self.clone() }
     }
 
     /// Returns the back-pressure for the responses of one HTTP/2 connection. If the client is not known, the connection counts
     /// as a client.
     #[must_use]
-    pub fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
+    pub(crate) fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         let client = client.cloned().unwrap_or_default();
         WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
     }
 
     /// Whether so many responses are stalled that little of each may be read from the upstream in advance.
-    pub fn is_above_threshold(&self) -> bool {
+    pub(crate) fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
         self.all.load(Ordering::Relaxed) >= THRESHOLD
             || has_share()
@@ -81,7 +81,7 @@ impl WriteBackpressure {
 
     /// To be called after a write for which the client was not ready: counts the response as stalled, in `stall`, with `held`
     /// bytes. Ready when the client has read nothing for `timeout`, or when too much is held for clients.
-    pub fn poll_stalled(
+    pub(crate) fn poll_stalled(
         &self,
         stall: &mut Option<WriteStall>,
         (timeout, held): (Duration, usize),

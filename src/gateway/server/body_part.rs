@@ -3,11 +3,11 @@
 use bytes::Bytes;
 
 /// Lines of trailers, each with its line end, and the empty line after the last; empty without any.
-pub type TrailerLines = Vec<u8>;
+pub(crate) type TrailerLines = Vec<u8>;
 
 /// Data, and the end if it is known that nothing follows.
 #[derive(Debug)]
-pub struct BodyPart {
+pub(crate) struct BodyPart {
     pub data: Bytes,
     pub end: Option<TrailerLines>,
 }
@@ -15,18 +15,18 @@ pub struct BodyPart {
 /// What may still come of a body, if its head states a length. The h2 crate checks that as well; but here the connection of the other
 /// side depends on it, where what is missing or too much would be part of another message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StatedLength(pub Option<u64>);
+pub(crate) struct StatedLength(pub Option<u64>);
 
 /// A body differs from its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LengthMismatch;
+pub(crate) struct LengthMismatch;
 
 impl StatedLength {
     /// Counts a part.
     ///
     /// # Errors
     /// If it exceeds the length, or ends before it.
-    pub fn count(&mut self, part: &BodyPart) -> Result<(), LengthMismatch> {
+    pub(crate) fn count(&mut self, part: &BodyPart) -> Result<(), LengthMismatch> {
         let Some(left) = &mut self.0 else { return Ok(()) };
         let length = u64::try_from(part.data.len()).unwrap_or(u64::MAX);
         *left = left.checked_sub(length).ok_or(LengthMismatch)?;
@@ -36,19 +36,19 @@ impl StatedLength {
 
 impl BodyPart {
     /// A part after which more may follow.
-    pub fn data(data: Bytes) -> BodyPart {
+    pub(crate) fn data(data: Bytes) -> BodyPart {
         BodyPart { data, end: None }
     }
 
     /// The end, after all data.
-    pub fn end(trailers: TrailerLines) -> BodyPart {
+    pub(crate) fn end(trailers: TrailerLines) -> BodyPart {
         BodyPart { data: Bytes::new(), end: Some(trailers) }
     }
 }
 
 /// Whether a body follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HasBody {
+pub(crate) enum HasBody {
     Yes,
     No,
 }

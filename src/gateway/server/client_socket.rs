@@ -9,20 +9,20 @@ use stores::Caller;
 
 /// The socket of a client's connection.
 #[derive(Clone, Debug)]
-pub struct ClientSocket(Arc<SocketDigest>);
+pub(crate) struct ClientSocket(Arc<SocketDigest>);
 
 impl ClientSocket {
-    pub fn new(digest: Arc<SocketDigest>) -> ClientSocket {
+    pub(crate) fn new(digest: Arc<SocketDigest>) -> ClientSocket {
         ClientSocket(digest)
     }
 
     /// The address of the peer; `None` for a socket of a path.
-    pub fn peer(&self) -> Option<IpAddr> {
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
         Some(self.0.peer_addr()?.as_inet()?.ip())
     }
 
     /// The address that the client has connected to; `None` for a path.
-    pub fn local(&self) -> Option<SocketAddr> {
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.0.local_addr()?.as_inet().copied()
     }
 }

@@ -38,8 +38,7 @@ use base::http_protocol::HttpProtocol;
 use base::tls::server::Session;
 
 /// Serves the connections of one listener on one thread.
-#[expect(missing_debug_implementations, reason = "applications have none")]
-pub struct ConnectionServer<A> {
+pub(crate) struct ConnectionServer<A> {
     pub state: ServerState,
     /// The index of the listener in the configuration.
     pub listener: usize,
@@ -58,8 +57,7 @@ pub struct ConnectionServer<A> {
 }
 
 /// HTTP/2 on one listener, with or without HTTP/1.1.
-#[expect(missing_debug_implementations, reason = "applications have none")]
-pub struct Http2Stage<A> {
+pub(crate) struct Http2Stage<A> {
     pub server: Http2Server<A>,
     /// The gauge of open HTTP/2 connections.
     pub gauge: Gauge,

@@ -10,7 +10,7 @@ use super::http1::timers::poll_on_wake::PollOnWake;
 
 /// Waits for the end of the process, for the requests of one connection.
 #[derive(Debug, Default)]
-pub struct ConnectionCut(Option<CutWait>);
+pub(crate) struct ConnectionCut(Option<CutWait>);
 
 struct CutWait {
     woken: PollOnWake,
@@ -23,7 +23,7 @@ struct CutWait {
 impl ConnectionCut {
     /// Begins to wait, at the first call: the value of the channel that `receiver` subscribes to becomes true when the process exits.
     /// The receiver is held until the connection is closed.
-    pub fn begin(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
+    pub(crate) fn begin(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.0.get_or_insert_with(|| {
             let receiver = receiver();
             let mut watch = receiver.clone();
@@ -33,7 +33,7 @@ impl ConnectionCut {
     }
 
     /// Ready once, when the process exits.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(CutWait { woken, cut, .. }) = &mut self.0 else { return Poll::Pending };
         let Some(waiting) = cut else { return Poll::Pending };
         ready!(woken.poll(cx, |cx| waiting.as_mut().poll(cx)));

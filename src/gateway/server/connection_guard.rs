@@ -82,7 +82,7 @@ impl Drop for CountGuard {
 
 /// How a connection is counted.
 #[derive(Debug)]
-pub enum ConnectionSlot {
-    Accepted(ConnectionGuard),
-    Rejected(CountGuard),
+pub(crate) enum ConnectionSlot {
+    Accepted(#[expect(dead_code, reason = "held until the connection is closed")] ConnectionGuard),
+    Rejected(#[expect(dead_code, reason = "held until the connection is closed")] CountGuard),
 }

@@ -18,7 +18,7 @@ const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection, for the server and the application.
 #[derive(Clone, Debug)]
-pub struct ConnectionHandle(Arc<HandleState>);
+pub(crate) struct ConnectionHandle(Arc<HandleState>);
 
 #[derive(Debug)]
 struct HandleState {
@@ -45,12 +45,12 @@ struct Http2State {
 impl ConnectionHandle {
     /// The handle of an HTTP/1 connection. `listener` is the index of its listener in the configuration, and `tls` the session
     /// of an encrypted connection.
-    pub fn http1(listener: usize, stream: &Stream, tls: Option<Arc<Session>>) -> ConnectionHandle {
+    pub(crate) fn http1(listener: usize, stream: &Stream, tls: Option<Arc<Session>>) -> ConnectionHandle {
         ConnectionHandle::new(listener, stream, tls, None)
     }
 
     /// The handle of an HTTP/2 connection, with its write back-pressure.
-    pub fn http2(
+    pub(crate) fn http2(
         listener: usize,
         stream: &Stream,
         tls: Option<Arc<Session>>,
@@ -77,22 +77,22 @@ impl ConnectionHandle {
 
     /// The counter of connections to upstreams. `None` in HTTP/1, where a client's connection is counted together with one to
     /// an upstream.
-    pub fn upstream_connections(&self) -> Option<&UpstreamConnections> {
+    pub(crate) fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
 
     /// The counter of unread responses on the connection. `None` in HTTP/1, which has one response at a time.
-    pub fn write_backpressure(&self) -> Option<&WriteBackpressure> {
+    pub(crate) fn write_backpressure(&self) -> Option<&WriteBackpressure> {
         self.0.http2.as_ref().map(|http2| &http2.write_backpressure)
     }
 
-    pub fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.0.http2.is_some()
     }
 
     /// Whether to put the id of a request that arrived at this time into the HPACK table of the connection, so that later ids
     /// need not repeat the name of the field. An id is put there again at intervals, because other fields displace it.
-    pub fn keeps_request_id(&self, at: Timestamp) -> bool {
+    pub(crate) fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
         }
@@ -107,42 +107,42 @@ impl ConnectionHandle {
 
     /// Notes the time at which requests of HTTP/2 were read. One reading of the clock serves all requests that were read
     /// together.
-    pub fn note_accepted(&self, now: Timestamp) {
+    pub(crate) fn note_accepted(&self, now: Timestamp) {
         self.0.accepted.store(now.0, Ordering::Relaxed);
     }
 
     /// The time at which requests were last read; `None` in HTTP/1.
-    pub fn accepted(&self) -> Option<Timestamp> {
+    pub(crate) fn accepted(&self) -> Option<Timestamp> {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
 
     /// The client's socket.
-    pub fn socket(&self) -> Option<&Arc<ClientSocket>> {
+    pub(crate) fn socket(&self) -> Option<&Arc<ClientSocket>> {
         self.0.socket.as_ref()
     }
 
     /// The index of its listener in the configuration, which a reload does not change.
-    pub fn listener(&self) -> usize {
+    pub(crate) fn listener(&self) -> usize {
         self.0.listener
     }
 
-    pub fn scheme(&self) -> Scheme {
+    pub(crate) fn scheme(&self) -> Scheme {
         self.0.scheme
     }
 
     /// The TLS session; `None` for a connection that is not encrypted.
-    pub fn tls(&self) -> Option<&Arc<Session>> {
+    pub(crate) fn tls(&self) -> Option<&Arc<Session>> {
         self.0.tls.as_ref()
     }
 
     /// Closes the connection after the requests that are under way. For HTTP/2 only: in HTTP/1 each response decides whether
     /// the connection is closed.
-    pub fn close_when_done(&self) {
+    pub(crate) fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }
 
     /// Whether the connection is to be closed after the requests that are under way.
-    pub fn is_to_be_closed(&self) -> bool {
+    pub(crate) fn is_to_be_closed(&self) -> bool {
         self.0.closing.load(Ordering::Relaxed)
     }
 }

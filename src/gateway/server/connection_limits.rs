@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use metrics::Gauge;
 
 use super::connection_guard::ConnectionGuard;
-pub use super::connection_guard::CountGuard;
+pub(crate) use super::connection_guard::CountGuard;
 use super::connections_per_client::{ClientGuard, PerClientConnections, Share};
 use super::upstream_files::UpstreamFiles;
 use crate::gateway::runtime::fd_limit::{FdBudget, OpenFiles};
@@ -75,18 +75,18 @@ pub enum Purpose {
 /// Counts the connections to upstreams that the streams of one HTTP/2 connection have: the first with the client's connection,
 /// as in HTTP/1.1, and the others among all streams.
 #[derive(Debug)]
-pub struct UpstreamConnections {
+pub(crate) struct UpstreamConnections {
     first: Arc<AtomicUsize>,
     limits: Arc<ConnectionLimits>,
 }
 
 impl UpstreamConnections {
-    pub fn new(limits: &Arc<ConnectionLimits>) -> UpstreamConnections {
+    pub(crate) fn new(limits: &Arc<ConnectionLimits>) -> UpstreamConnections {
         UpstreamConnections { first: Arc::default(), limits: Arc::clone(limits) }
     }
 
     /// Counts one more connection. `None`, which is logged, if there are as many as the open-file limit allows.
-    pub fn count(&self, clock: &Clock) -> Option<CountGuard> {
+    pub(crate) fn count(&self, clock: &Clock) -> Option<CountGuard> {
         let limits = &self.limits;
         CountGuard::new(&self.first, 1).or_else(|| {
             let open = limits.open_files();

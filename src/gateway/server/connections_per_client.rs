@@ -16,7 +16,7 @@ use crate::gateway::runtime::response_buffers::HeldForClient;
 
 /// The number of connections of each client. There are no more entries than open connections.
 #[derive(Debug, Default)]
-pub struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
+pub(super) struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
 
 #[derive(Debug, Default)]
 struct Client {
@@ -48,7 +48,11 @@ pub enum Share {
 
 impl PerClientConnections {
     /// Counts a connection of `client`. Returns whether the client already had as many as allowed.
-    pub fn count(self: &Arc<PerClientConnections>, client: ClientAddress, bounds: &Bounds) -> (ClientGuard, Share) {
+    pub(super) fn count(
+        self: &Arc<PerClientConnections>,
+        client: ClientAddress,
+        bounds: &Bounds,
+    ) -> (ClientGuard, Share) {
         let (guard, before) = self.add(client);
         let is_beyond = bounds.connections_per_client.is_some_and(|most| before >= most);
         (guard, if is_beyond { Share::Exceeded } else { Share::Within })

@@ -14,7 +14,7 @@ const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// Closes connections of peers that may not ask for decisions, on one listener, for all threads.
 #[derive(Debug)]
-pub struct DecisionClients {
+pub(crate) struct DecisionClients {
     /// The index of the listener in the configuration.
     listener: usize,
     closed: Counter,
@@ -23,12 +23,12 @@ pub struct DecisionClients {
 
 impl DecisionClients {
     /// Makes the stage. `closed` counts the connections of peers that may not ask.
-    pub fn new(listener: usize, closed: Counter) -> DecisionClients {
+    pub(crate) fn new(listener: usize, closed: Counter) -> DecisionClients {
         DecisionClients { listener, closed, throttle: LogThrottle::default() }
     }
 
     /// Whether the peer of this connection may ask, by the configuration in force. A peer that may not is counted and logged.
-    pub fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
+    pub(crate) fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
         let peer = peer(stream);
         let snapshot = state.snapshot.load();
         let settings = snapshot.config.decide(self.listener);

@@ -363,8 +363,7 @@ impl ConnectionFilter for FileFilter {
 }
 
 /// A thread that serves requests: it has a socket of every listener, with its application, and a background task.
-#[expect(missing_debug_implementations, reason = "Pingora's services have none")]
-pub struct Thread {
+pub(crate) struct Thread {
     name: String,
     sockets: Vec<Box<dyn Service>>,
     /// The background task, in a lock because a service must be `Sync`, and a task is not.
@@ -375,11 +374,11 @@ type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Thread {
     /// Makes a thread; `background` runs on the thread as long as it lives.
-    pub fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
+    pub(crate) fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }
 
-    pub fn listen<A: ServerApp + Send + Sync + 'static>(&mut self, socket: SocketService<A>) {
+    pub(crate) fn listen<A: ServerApp + Send + Sync + 'static>(&mut self, socket: SocketService<A>) {
         self.sockets.push(Box::new(socket));
     }
 }

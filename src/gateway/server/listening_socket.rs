@@ -164,7 +164,7 @@ impl AcceptedConnection {
 }
 
 /// Makes the stream of a connection to a Unix domain socket.
-pub fn local_stream(connection: tokio::net::UnixStream) -> Stream {
+pub(crate) fn local_stream(connection: tokio::net::UnixStream) -> Stream {
     stream(connection.into(), LOCAL_CLIENT)
 }
 

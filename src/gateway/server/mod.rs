@@ -2,28 +2,28 @@
 //!
 //! [`connection`] lists the stages in their order. The application is a type parameter: no file here knows the proxy.
 
-pub mod body_part;
-pub mod client_socket;
-pub mod connection;
-pub mod connection_cut;
-pub mod connection_guard;
-pub mod connection_handle;
-pub mod connection_limits;
+pub(crate) mod body_part;
+pub(crate) mod client_socket;
+pub(crate) mod connection;
+pub(crate) mod connection_cut;
+pub(crate) mod connection_guard;
+pub(crate) mod connection_handle;
+pub(crate) mod connection_limits;
 mod connections_per_client;
-pub mod decision_clients;
+pub(crate) mod decision_clients;
 mod forward_writes;
-pub mod http1;
-pub mod http2;
-pub mod listener;
-pub mod listening_socket;
+pub(crate) mod http1;
+pub(crate) mod http2;
+pub(crate) mod listener;
+pub(crate) mod listening_socket;
 #[cfg(test)]
 mod other_application;
-pub mod proxy_protocol_stage;
-pub mod queued_connections;
+pub(crate) mod proxy_protocol_stage;
+pub(crate) mod queued_connections;
 mod rejected_head;
-pub mod request_client;
-pub mod server_state;
+pub(crate) mod request_client;
+pub(crate) mod server_state;
 mod socket_file;
-pub mod tls;
-pub mod upstream_files;
-pub mod websocket;
+pub(crate) mod tls;
+pub(crate) mod upstream_files;
+pub(crate) mod websocket;

@@ -36,7 +36,7 @@ const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// Reads the PROXY protocol headers of one listener, for all threads.
 #[derive(Debug)]
-pub struct ProxyProtocol {
+pub(crate) struct ProxyProtocol {
     /// The peers that may connect; `None`: all peers.
     senders: Option<Senders>,
     malformed: Counter,
@@ -69,7 +69,12 @@ enum Failure {
 
 impl ProxyProtocol {
     /// Makes the stage. `listener` is the label in metrics. `None` for a listener whose connections begin without a header.
-    pub fn new(from: &HeaderSenders, metrics: &HttpMetrics, clock: Clock, listener: &str) -> Option<ProxyProtocol> {
+    pub(crate) fn new(
+        from: &HeaderSenders,
+        metrics: &HttpMetrics,
+        clock: Clock,
+        listener: &str,
+    ) -> Option<ProxyProtocol> {
         let senders = match from {
             HeaderSenders::Nobody => return None,
             HeaderSenders::Anyone => None,
@@ -85,7 +90,7 @@ impl ProxyProtocol {
     }
 
     /// Returns the stream with the client's address; `None` if the connection must be closed.
-    pub async fn read(&self, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
+    pub(crate) async fn read(&self, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         if let Some(senders) = &self.senders
             && !senders.admit(&stream, &self.clock)
         {

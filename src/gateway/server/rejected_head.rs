@@ -12,7 +12,7 @@ use request::request::Request;
 use request::scheme::SchemeSource;
 
 /// The CORS answer to a request with this head. It is never an answer to a preflight.
-pub fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<CorsAnswer> {
+pub(super) fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<CorsAnswer> {
     let cors = config.cors.as_ref()?;
     let Some(peer) = handle.socket().and_then(|socket| socket.peer()) else {
         let mut origins = head.headers.get_all(ORIGIN).iter();
@@ -30,7 +30,7 @@ pub fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<
 
 /// The head of an HTTP/1 request at the start of `bytes`, without its invalid parts. `None` if the end of the head was not
 /// read, or if it has no target.
-pub fn whole_head(bytes: &[u8]) -> Option<Parts> {
+pub(super) fn whole_head(bytes: &[u8]) -> Option<Parts> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let mut lines = bytes.get(..end)?.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut words = lines.next()?.split(|byte| *byte == b' ');

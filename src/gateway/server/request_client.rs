@@ -11,14 +11,14 @@ use crate::gateway::response::own_response::OwnResponse;
 
 /// Whether another request may follow on the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
+pub(crate) enum Reuse {
     Kept,
     Closed,
 }
 
 /// Whether the rest of the request is read, so that another may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
+pub(crate) enum Rest {
     Drained,
     /// Its end is not known.
     Unread,
@@ -26,7 +26,7 @@ pub enum Rest {
 
 /// A request that gets a response of the gateway itself.
 #[derive(Clone, Copy, Debug)]
-pub struct AnsweredRequest<'r> {
+pub(crate) struct AnsweredRequest<'r> {
     pub head: &'r Parts,
     pub request_id: &'r HeaderValue,
     /// Whether the gateway keeps the connection; it does not while it drains.
@@ -35,7 +35,7 @@ pub struct AnsweredRequest<'r> {
 
 /// The result of writing a response of the gateway itself.
 #[derive(Clone, Copy, Debug)]
-pub struct WrittenResponse {
+pub(crate) struct WrittenResponse {
     pub body_bytes: usize,
     pub reuse: Reuse,
     /// The reason why it was not sent completely.
@@ -43,7 +43,7 @@ pub struct WrittenResponse {
 }
 
 /// A client that waits for its response.
-pub trait RequestClient: Send {
+pub(crate) trait RequestClient: Send {
     /// Whether [`RequestClient::poll_given_up`] asks the kernel. If not, it is asked first, so that no request goes to an upstream
     /// whose client has left already.
     const ASKS_KERNEL: bool;

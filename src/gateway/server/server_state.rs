@@ -11,7 +11,7 @@ use base::time::Clock;
 
 /// The shared parts of the gateway, held by value: reading one takes no more steps than reading it from the gateway's state.
 #[derive(Clone, Debug)]
-pub struct ServerState {
+pub(crate) struct ServerState {
     /// The snapshot in force: bounds, the client's address and the access log.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub metrics: Arc<HttpMetrics>,
@@ -21,7 +21,7 @@ pub struct ServerState {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::io;
     use std::path::Path;
 
@@ -32,7 +32,7 @@ pub mod tests {
     use config::{Config, Environment};
 
     /// The state of a server with this configuration, and its metrics.
-    pub fn state(config: &str) -> (ServerState, Metrics) {
+    pub(crate) fn state(config: &str) -> (ServerState, Metrics) {
         let config = format!("upstream: http://127.0.0.1:9\n{config}");
         let environment =
             Environment { variable: &|_| None, folder: Path::new("."), read: &|_| Err(io::ErrorKind::NotFound.into()) };

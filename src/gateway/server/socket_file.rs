@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// When a process listens there, another kind of file is there, or the file cannot be replaced.
-pub fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
+pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
     // A path is absolute, and so has a folder.
     let lock = lock(path.parent().unwrap_or(path))?;
     let address = SockAddr::unix(path)?;
@@ -55,7 +55,7 @@ pub fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixList
 ///
 /// # Errors
 /// If the file is another user's.
-pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if file.file_type().is_socket() => std::fs::set_permissions(path, Permissions::from_mode(mode)),
         Ok(_) => Ok(()),

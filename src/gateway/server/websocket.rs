@@ -12,7 +12,7 @@ use http::header::SEC_WEBSOCKET_KEY;
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Whether a valid HTTP/1.1 head is the handshake of a WebSocket.
-pub fn is_request_head(head: &[u8]) -> bool {
+pub(crate) fn is_request_head(head: &[u8]) -> bool {
     let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
     let lines = head.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.filter_map(|line| base::split::split_once(line, b':'));
@@ -20,7 +20,7 @@ pub fn is_request_head(head: &[u8]) -> bool {
 }
 
 /// Whether a response with this HTTP/1.1 head accepts the handshake in a request with these fields.
-pub fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
+pub(crate) fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
     let Some(key) = request.get(SEC_WEBSOCKET_KEY) else { return false };
     let lines = response.split(|byte| *byte == b'\n').skip(1);
     let fields = lines.filter_map(|line| base::split::split_once(line, b':'));

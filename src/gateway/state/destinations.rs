@@ -17,7 +17,7 @@ use rules::route::target::{RouteAnswer, Target};
 
 /// The destination of the requests with one route and one upstream. A request holds it until it ends.
 #[derive(Debug)]
-pub struct Destination {
+pub(crate) struct Destination {
     pub route: Arc<RouteMetrics>,
     /// The upstream; `None` for requests that were answered before a route was chosen, or whose route answers by itself.
     pub upstream: Option<UpstreamOfRoute>,
@@ -29,7 +29,7 @@ pub struct Destination {
 
 /// An upstream, with the metrics that count the requests to it.
 #[derive(Clone, Debug)]
-pub struct UpstreamOfRoute {
+pub(crate) struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
     /// The timeout for gRPC and WebSockets, in place of the upstream's read timeout.
@@ -42,7 +42,7 @@ impl Destination {
     }
 
     /// The name of the upstream; empty without one.
-    pub fn upstream_name(&self) -> &str {
+    pub(crate) fn upstream_name(&self) -> &str {
         self.upstream.as_ref().map_or("", |one| one.upstream.name())
     }
 }
@@ -52,7 +52,7 @@ type DestinationsOfRoute = SmallVec<[(Option<UpstreamId>, Arc<Destination>); 1]>
 
 /// Every destination of a configuration.
 #[derive(Debug)]
-pub struct Destinations {
+pub(crate) struct Destinations {
     /// The destinations by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an
     /// upstream.
     by_route: Vec<DestinationsOfRoute>,
@@ -66,7 +66,7 @@ pub struct Destinations {
 
 impl Destinations {
     /// Makes the destinations of the configuration with this number. An upstream that `before` has as well keeps its state.
-    pub fn new(before: Option<&Destinations>, config: &Config, number: u32, metrics: &Metrics) -> Destinations {
+    pub(crate) fn new(before: Option<&Destinations>, config: &Config, number: u32, metrics: &Metrics) -> Destinations {
         let series = metrics.registry.of_config(number);
         let upstreams: Vec<UpstreamOfRoute> = config
             .upstreams
@@ -121,22 +121,22 @@ impl Destinations {
     }
 
     /// The destination of a chosen route.
-    pub fn of(&self, choice: RouteChoice) -> Option<&Arc<Destination>> {
+    pub(crate) fn of(&self, choice: RouteChoice) -> Option<&Arc<Destination>> {
         let destinations = self.by_route.get(usize::try_from(choice.route.0).ok()?)?;
         destinations.iter().find(|(upstream, _)| *upstream == choice.upstream).map(|(_, destination)| destination)
     }
 
     /// The destination of a request that was answered before a route was chosen.
-    pub fn unrouted(&self) -> &Arc<Destination> {
+    pub(crate) fn unrouted(&self) -> &Arc<Destination> {
         &self.unrouted
     }
 
     /// The destination of a request about which another proxy asks.
-    pub fn decided(&self) -> &Arc<Destination> {
+    pub(crate) fn decided(&self) -> &Arc<Destination> {
         &self.decided
     }
 
-    pub fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
+    pub(crate) fn upstreams(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         self.upstreams.iter().map(|one| &one.upstream)
     }
 

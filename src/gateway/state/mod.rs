@@ -1,9 +1,9 @@
 //! Holds the state that all threads share: the configuration in force, the store, and the handles of telemetry.
 
-pub mod destinations;
-pub mod lifecycle;
-pub mod readiness;
-pub mod snapshot;
+pub(super) mod destinations;
+pub(super) mod lifecycle;
+pub(super) mod readiness;
+pub(super) mod snapshot;
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const AUTO_UNKNOWN: u64 = 256 << 20;
 
 /// The shared state of one gateway, with any number of threads. A value that only one room needs is held by that room.
 #[derive(Debug)]
-pub struct GatewayState {
+pub(crate) struct GatewayState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub store: Store,
     pub clock: Clock,
@@ -50,17 +50,17 @@ pub struct GatewayState {
 
 impl GatewayState {
     /// The issuers whose keys are fetched.
-    pub fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
+    pub(crate) fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
         self.snapshot.load().remotes().cloned().collect()
     }
 
     /// Whether every issuer's keys are in force.
-    pub fn has_keys(&self) -> bool {
+    pub(crate) fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
     }
 
     /// Sets the most bytes of unread responses that are held. `auto` is a quarter of the memory that there is now.
-    pub fn bound_response_buffers(&self, bounds: &Bounds) {
+    pub(crate) fn bound_response_buffers(&self, bounds: &Bounds) {
         let bytes = match bounds.response_buffers {
             ResponseBufferSize::Bytes(bytes) => bytes,
             ResponseBufferSize::Auto => memory_limit().map_or(AUTO_UNKNOWN, |bytes| bytes / AUTO_SHARE).max(AUTO_LEAST),
@@ -68,7 +68,7 @@ impl GatewayState {
         self.response_buffers.set_limit(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    pub fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.lifecycle.is_draining()
     }
 }

@@ -4,7 +4,7 @@ use super::GatewayState;
 
 /// Whether the gateway should receive requests; if not, the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Readiness {
+pub(crate) enum Readiness {
     Ready,
     /// The keys of a token issuer have not been fetched yet.
     KeysMissing,
@@ -14,7 +14,7 @@ pub enum Readiness {
 }
 
 impl Readiness {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Readiness::Ready => "ready",
             Readiness::KeysMissing => "keys missing",
@@ -27,7 +27,7 @@ impl Readiness {
 impl GatewayState {
     /// Whether the gateway is ready: a configuration and the keys of its issuers are in force, and the process is not draining.
     /// The state of the store does not count, because a short outage of the store would take every gateway out of use.
-    pub fn readiness(&self) -> Readiness {
+    pub(crate) fn readiness(&self) -> Readiness {
         match (self.is_draining(), self.lifecycle.is_handed_over()) {
             (true, true) => Readiness::HandedOver,
             (true, false) => Readiness::Draining,

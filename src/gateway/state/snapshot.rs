@@ -20,7 +20,7 @@ use rules::rule_set::CompiledLimit;
 
 /// One configuration in force.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The number of configurations in force before it.
     pub number: u32,
     pub config: Config,
@@ -42,12 +42,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The first snapshot.
-    pub fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
+    pub(crate) fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
         Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
     /// The successor of `before`, which takes over the unchanged parts.
-    pub fn after(
+    pub(crate) fn after(
         before: &Snapshot,
         config: Config,
         metrics: &Metrics,
@@ -58,7 +58,7 @@ impl Snapshot {
     }
 
     /// Whether the certificates in force on a listener would admit the client of a connection, which may be older than they are.
-    pub fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
+    pub(crate) fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
         let server = self.config.listeners.get(listener).and_then(|listener| listener.tls.as_ref());
         server.is_none_or(|server| session.is_admitted_by(&server.in_force(), now))
     }
@@ -113,28 +113,28 @@ impl Snapshot {
     }
 
     /// The issuers whose keys are fetched.
-    pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
+    pub(crate) fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 
     /// The issuers whose keys are fetched, with the metric of the last fetch.
-    pub fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
+    pub(crate) fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
         self.remotes().zip(&self.keys_fetched)
     }
 
     /// The writer of the access log, if requests of this kind are logged.
-    pub fn access_log_of(&self, kind: Kind) -> Option<&Writer> {
+    pub(crate) fn access_log_of(&self, kind: Kind) -> Option<&Writer> {
         self.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
         self.access_log.as_deref()
     }
 
     /// Every limit, in the order of the file.
-    pub fn all_limits(&self) -> impl Iterator<Item = (&CompiledLimit, &LimitMetrics)> {
+    pub(crate) fn all_limits(&self) -> impl Iterator<Item = (&CompiledLimit, &LimitMetrics)> {
         self.config.rules.limits().iter().zip(&self.limits)
     }
 
     /// A limit, with its metrics.
-    pub fn limit(&self, id: LimitId) -> Option<(&CompiledLimit, &LimitMetrics)> {
+    pub(crate) fn limit(&self, id: LimitId) -> Option<(&CompiledLimit, &LimitMetrics)> {
         self.config.rules.limit(id).zip(self.limits.get(usize::try_from(id.0).ok()?))
     }
 }

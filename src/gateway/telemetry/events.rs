@@ -16,12 +16,12 @@ const MOST: usize = 50;
 /// The longest detail, in characters. It may have text from outside, such as an error of a file system.
 const LONGEST: usize = 200;
 /// The length of the longest detail that contains only names from gateway.yaml, in characters.
-pub const LONGEST_OF_NAMES: usize = 1000;
+pub(crate) const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 
 /// The kinds of events on the status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
+pub(crate) enum EventKind {
     Started,
     Reloaded,
     ConfigRejected,
@@ -57,7 +57,7 @@ pub enum EventKind {
 /// The importance of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Weight {
+pub(crate) enum Weight {
     Good,
     Plain,
     Warn,
@@ -103,7 +103,7 @@ impl EventKind {
 
 /// An event that has happened once or several times.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Event {
+pub(crate) struct Event {
     /// The time of the last occurrence, in seconds since the Unix epoch.
     pub at: f64,
     pub first: f64,
@@ -115,28 +115,28 @@ pub struct Event {
 }
 
 #[derive(Debug)]
-pub struct Events {
+pub(crate) struct Events {
     clock: Clock,
     /// The events, the newest first.
     events: Mutex<VecDeque<Event>>,
 }
 
 impl Events {
-    pub fn new(clock: Clock) -> Events {
+    pub(crate) fn new(clock: Clock) -> Events {
         Events { clock, events: Mutex::default() }
     }
 
-    pub fn note(&self, kind: EventKind, detail: &str) {
+    pub(crate) fn note(&self, kind: EventKind, detail: &str) {
         self.add(kind, brief(detail, LONGEST), Recurrence::SameDetail);
     }
 
     /// Notes an event that counts as the same one whatever names it lists. The latest names are shown.
-    pub fn note_names(&self, kind: EventKind, names: &str) {
+    pub(crate) fn note_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::AnyDetail);
     }
 
     /// Replaces the names of an event that [`Events::note_names`] has noted, if the event has not ended.
-    pub fn extend_names(&self, kind: EventKind, names: &str) {
+    pub(crate) fn extend_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::GoesOn);
     }
 
@@ -166,7 +166,7 @@ impl Events {
     }
 
     /// All events, the newest first.
-    pub fn all(&self) -> Vec<Event> {
+    pub(crate) fn all(&self) -> Vec<Event> {
         self.events.lock().iter().cloned().collect()
     }
 }

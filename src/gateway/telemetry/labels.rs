@@ -1,15 +1,15 @@
 //! Lists the values of metrics' labels: closed sets, never anything that a client sent.
 
-pub use crate::gateway::upstream::UpstreamError;
-pub use decision::access_log_line::Origin;
+pub(crate) use crate::gateway::upstream::UpstreamError;
+pub(crate) use decision::access_log_line::Origin;
 use identity::jwt::Invalid;
 
 /// The label for the route of a request that was answered before its route was chosen, in a file with several routes.
-pub const NO_ROUTE: &str = "none";
+pub(crate) const NO_ROUTE: &str = "none";
 
 /// The result of a decision.
 #[derive(Clone, Copy, Debug)]
-pub enum DecisionResult {
+pub(crate) enum DecisionResult {
     Allowed,
     Refused,
     Exempt,
@@ -17,16 +17,16 @@ pub enum DecisionResult {
 }
 
 /// The methods that have their own label, and the label of all others.
-pub const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
+pub(crate) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
 
 /// The label of a method.
-pub fn method(method: &str) -> &'static str {
+pub(crate) fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
 
 /// The result of a TLS handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HandshakeResult {
+pub(crate) enum HandshakeResult {
     Full,
     /// A session that the client has resumed.
     Resumed,
@@ -46,7 +46,7 @@ pub enum HandshakeResult {
 }
 
 impl HandshakeResult {
-    pub const ALL: [HandshakeResult; 9] = [
+    pub(crate) const ALL: [HandshakeResult; 9] = [
         HandshakeResult::Full,
         HandshakeResult::Resumed,
         HandshakeResult::Timeout,
@@ -58,7 +58,7 @@ impl HandshakeResult {
         HandshakeResult::Protocol,
     ];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             HandshakeResult::Full => "full",
             HandshakeResult::Resumed => "resumed",
@@ -75,7 +75,7 @@ impl HandshakeResult {
 
 /// The result of a token's verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenResult {
+pub(crate) enum TokenResult {
     Valid,
     /// Accepted from the cache: it was verified before.
     Known,
@@ -86,12 +86,12 @@ pub enum TokenResult {
 }
 
 impl TokenResult {
-    pub fn all() -> impl Iterator<Item = TokenResult> {
+    pub(crate) fn all() -> impl Iterator<Item = TokenResult> {
         let rest = Invalid::ALL.into_iter().map(TokenResult::Invalid);
         [TokenResult::Valid, TokenResult::Known, TokenResult::Limited, TokenResult::NoKeys].into_iter().chain(rest)
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             TokenResult::Valid => "valid",
             TokenResult::Known => "known",

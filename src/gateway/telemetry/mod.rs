@@ -1,10 +1,10 @@
 //! Metrics, events, the access log and traces: the gateway's records about itself.
 
-pub mod access_log;
-pub mod events;
-pub mod labels;
-pub mod metrics;
-pub mod reload_status;
-pub mod store_health;
-pub mod top_refused;
-pub mod trace;
+pub(super) mod access_log;
+pub(super) mod events;
+pub(super) mod labels;
+pub(super) mod metrics;
+pub(super) mod reload_status;
+pub(super) mod store_health;
+pub(super) mod top_refused;
+pub(super) mod trace;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A file that is read again while the process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum File {
+pub(crate) enum File {
     /// The configuration, with every file that it names.
     Config,
     ApiKeys,
@@ -14,7 +14,7 @@ pub enum File {
 
 impl File {
     /// The name of the file in metrics and log lines.
-    pub fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             File::Config => "config",
             File::ApiKeys => "api_keys",
@@ -24,21 +24,21 @@ impl File {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileState {
+pub(crate) enum FileState {
     InForce,
     /// The file was invalid when it was last read.
     Invalid,
 }
 
 #[derive(Debug, Default)]
-pub struct ReloadStatus {
+pub(crate) struct ReloadStatus {
     config_invalid: AtomicBool,
     api_keys_invalid: AtomicBool,
     certificates_invalid: AtomicBool,
 }
 
 impl ReloadStatus {
-    pub fn set(&self, file: File, state: FileState) {
+    pub(crate) fn set(&self, file: File, state: FileState) {
         match file {
             File::Config => &self.config_invalid,
             File::ApiKeys => &self.api_keys_invalid,
@@ -47,7 +47,7 @@ impl ReloadStatus {
         .store(state == FileState::Invalid, Ordering::Relaxed);
     }
 
-    pub fn all_in_force(&self) -> bool {
+    pub(crate) fn all_in_force(&self) -> bool {
         let all = [&self.config_invalid, &self.api_keys_invalid, &self.certificates_invalid];
         !all.iter().any(|invalid| invalid.load(Ordering::Relaxed))
     }

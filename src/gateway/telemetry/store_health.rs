@@ -20,7 +20,7 @@ const NO_EVICTION: &str = "noeviction";
 const LONG_ROUND_TRIPS: Micros = Micros(60_000_000);
 
 #[derive(Debug)]
-pub struct StoreHealth {
+pub(crate) struct StoreHealth {
     metrics: StoreMetrics,
     events: Arc<Events>,
     clock: Clock,
@@ -66,7 +66,7 @@ struct Links {
 }
 
 impl StoreHealth {
-    pub fn new(
+    pub(crate) fn new(
         settings: &Settings,
         workers: usize,
         metrics: &Metrics,
@@ -97,25 +97,25 @@ impl StoreHealth {
     }
 
     /// Whether every thread is connected to the store.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
     /// The servers to which some thread is not connected, if the store has several; and the number of all its servers.
-    pub fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
+    pub(crate) fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
         let nodes = self.nodes.lock();
         let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
         (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
     }
 
     /// The server that decides, if the store has only one and every thread is connected to it.
-    pub fn server(&self) -> Option<String> {
+    pub(crate) fn server(&self) -> Option<String> {
         let server = self.server.lock();
         server.as_ref().filter(|_| self.is_up()).map(ToString::to_string)
     }
 
     /// The other gateways whose configuration differs from this one. Empty while their announcements cannot be read.
-    pub fn others(&self, configuration: &str) -> Vec<RunningGateway> {
+    pub(crate) fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
         // The store may answer requests and yet fail to tell which gateways are alive.
         if !self.is_up() || self.clock.now().since(other_gateways.at) >= gateway_ttl() {
@@ -124,7 +124,7 @@ impl StoreHealth {
         other_gateways.others.iter().filter(|other| other.configuration != configuration).cloned().collect()
     }
 
-    pub fn record(&self, event: Event) {
+    pub(crate) fn record(&self, event: Event) {
         match event {
             Event::CallEnded(called) => self.record_call(called),
             Event::BreakerOpened => {

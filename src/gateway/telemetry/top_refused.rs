@@ -24,7 +24,7 @@ const WINDOW: Micros = Micros(30_000_000);
 
 /// Counts the refusals of buckets, on all threads.
 #[derive(Debug)]
-pub struct TopRefused {
+pub(crate) struct TopRefused {
     /// The tables, by worker.
     windows: Box<[Mutex<Windows>]>,
     skipped: AtomicU64,
@@ -32,14 +32,14 @@ pub struct TopRefused {
 
 /// A limit, with the number of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitVersion {
+pub(crate) struct LimitVersion {
     pub configuration: u32,
     pub limit: LimitId,
 }
 
 /// A bucket, with the number of its refusals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RefusedBucket {
+pub(crate) struct RefusedBucket {
     pub key: BucketKey,
     pub limit_version: LimitVersion,
     pub at_least: u64,
@@ -48,18 +48,25 @@ pub struct RefusedBucket {
 
 /// The buckets with the most refusals, and the time for which refusals were counted.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Top {
+pub(crate) struct Top {
     pub span: Micros,
     pub buckets: Vec<RefusedBucket>,
 }
 
 impl TopRefused {
-    pub fn new(workers: usize) -> TopRefused {
+    pub(crate) fn new(workers: usize) -> TopRefused {
         TopRefused { windows: (0..workers).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
     /// Counts a refusal for each bucket of a refused plan that could not pay.
-    pub fn count(&self, worker: Worker, at: Timestamp, configuration: u32, plan: &Plan, settlement: &Settlement) {
+    pub(crate) fn count(
+        &self,
+        worker: Worker,
+        at: Timestamp,
+        configuration: u32,
+        plan: &Plan,
+        settlement: &Settlement,
+    ) {
         let Some(windows) = self.windows.get(worker.0) else { return };
         let Some(mut windows) = windows.try_lock() else {
             self.skipped.fetch_add(1, Ordering::Relaxed);
@@ -74,13 +81,13 @@ impl TopRefused {
     }
 
     /// The number of refusals that were not counted because a table was being read.
-    pub fn skipped(&self) -> u64 {
+    pub(crate) fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
 
     /// The `max` buckets with the most refusals, in descending order. Refusals under other configurations are left out, because
     /// their limits may have had other names.
-    pub fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
+    pub(crate) fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
         let window = now.0 / WINDOW.0;
         let mut sums: HashMap<BucketKey, RefusedBucket> = HashMap::new();
         for windows in &self.windows {

@@ -11,7 +11,7 @@ use base::endpoint_address::EndpointAddress;
 
 /// Starts the tasks that these upstreams need and do not have yet. A task ends with its upstream. A warning is logged for a
 /// name that leads to one of `listeners`. `report` is called whenever an endpoint goes down, or comes up again.
-pub fn start_background_tasks<'u>(
+pub(crate) fn start_background_tasks<'u>(
     upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
     listeners: &[SocketAddr],
     report: impl Fn(&Upstream, &EndpointAddress, HealthChange) + Clone + Send + Sync + 'static,

@@ -10,14 +10,14 @@ use base::time::Timestamp;
 
 /// Ejects the endpoints of one upstream after failures.
 #[derive(Debug, Default)]
-pub struct Ejector {
+pub(super) struct Ejector {
     /// Held while an endpoint is ejected, so that two that fail at the same time are counted one after the other.
     ejecting: Mutex<()>,
 }
 
 impl Ejector {
     /// Notes that a request has failed at an endpoint. Returns whether that ejected it.
-    pub fn failed(
+    pub(super) fn failed(
         &self,
         endpoint: &Endpoint,
         all: &[Arc<Endpoint>],
@@ -45,7 +45,7 @@ impl Ejector {
     }
 
     /// Notes that a request has succeeded at an endpoint. Returns whether it had been ejected before.
-    pub fn succeeded(endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
+    pub(super) fn succeeded(endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         let condition = &endpoint.condition;
         if condition.failures.load(Ordering::Relaxed) == 0 {
             return false;

@@ -36,7 +36,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An address to which requests may be sent, with its condition.
 #[derive(Debug)]
-pub struct Endpoint {
+pub(crate) struct Endpoint {
     pub address: EndpointAddress,
     /// The name or address in the configuration; `localhost` for a socket.
     pub host: String,
@@ -56,7 +56,7 @@ pub struct Endpoint {
 
 /// An address, with its share of the requests.
 #[derive(Clone, Debug)]
-pub struct WeightedAddress {
+pub(crate) struct WeightedAddress {
     pub address: EndpointAddress,
     pub scheme: Scheme,
     pub host: String,
@@ -65,7 +65,7 @@ pub struct WeightedAddress {
 
 /// The options that the connections to all endpoints of an upstream share.
 #[derive(Clone, Debug)]
-pub struct ConnectOptions {
+pub(crate) struct ConnectOptions {
     pub timeouts: config::UpstreamTimeouts,
     pub protocol: Protocol,
     /// The TLS settings, for endpoints that have TLS.
@@ -74,7 +74,7 @@ pub struct ConnectOptions {
 
 /// The condition of an endpoint: its requests, its failures and its checks.
 #[derive(Debug, Default)]
-pub struct EndpointCondition {
+pub(crate) struct EndpointCondition {
     /// The number of requests that it has not finished yet.
     in_flight: AtomicU32,
     /// The number of failures since the last success.
@@ -90,7 +90,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the path of a socket is invalid, which the configuration has excluded.
-    pub fn new(
+    pub(crate) fn new(
         WeightedAddress { address, scheme, host, weight }: WeightedAddress,
         connecting: &ConnectOptions,
         condition: Arc<EndpointCondition>,
@@ -117,7 +117,7 @@ impl Endpoint {
     }
 
     /// The description of the endpoint with which Pingora connects to it.
-    pub fn peer(&self, window: Window) -> Box<HttpPeer> {
+    pub(crate) fn peer(&self, window: Window) -> Box<HttpPeer> {
         Box::new(match window {
             Window::Whole => self.peer.clone(),
             Window::Narrow => self.narrow.clone(),
@@ -125,7 +125,7 @@ impl Endpoint {
     }
 
     /// The key in a pool: connections with equal keys may serve each other's requests.
-    pub fn pool_key(&self, window: Window) -> u64 {
+    pub(crate) fn pool_key(&self, window: Window) -> u64 {
         let [whole, narrow] = self.pool_keys;
         match window {
             Window::Whole => whole,
@@ -134,16 +134,16 @@ impl Endpoint {
     }
 
     /// The options of connections to the endpoint, with their timeouts.
-    pub fn options(&self) -> &PeerOptions {
+    pub(crate) fn options(&self) -> &PeerOptions {
         &self.peer.options
     }
 
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         self.condition.in_flight.load(Ordering::Relaxed)
     }
 
     /// The host, with the port unless that is the default one.
-    pub fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match self.address.inet().map(|address| address.port()) {
             Some(port) if port != self.scheme.default_port() => format!("{host}:{port}"),
@@ -152,12 +152,12 @@ impl Endpoint {
     }
 
     /// Whether the health checks have not found the endpoint down.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         !self.condition.health.is_down()
     }
 
     /// Whether the endpoint was ejected and the ejection has not ended.
-    pub fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
+    pub(crate) fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
         match self.condition.ejected_until.load(Ordering::Relaxed) {
             0 => false,
             until => until > now().0,
@@ -165,11 +165,11 @@ impl Endpoint {
     }
 
     /// Whether the endpoint is neither down nor ejected.
-    pub fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
+    pub(crate) fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
         self.is_up() && !self.is_ejected(now)
     }
 
-    pub fn availability(&self, now: impl Fn() -> Timestamp) -> Availability {
+    pub(crate) fn availability(&self, now: impl Fn() -> Timestamp) -> Availability {
         match (self.is_up(), self.is_ejected(now)) {
             (false, _) => Availability::Down,
             (true, true) => Availability::Ejected,
@@ -198,31 +198,31 @@ fn options(ConnectOptions { timeouts, protocol, .. }: &ConnectOptions) -> PeerOp
 
 /// One request at one endpoint; it counts as under way until it is dropped.
 #[derive(Debug)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     pub endpoint: Arc<Endpoint>,
 }
 
 impl Attempt {
     /// Begins an attempt, unless the endpoint already has `most` requests.
-    pub fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
+    pub(crate) fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
         let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
         endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         endpoint.condition.counts.count_request();
         Some(Attempt { endpoint })
     }
 
-    pub fn new(endpoint: Arc<Endpoint>) -> Attempt {
+    pub(crate) fn new(endpoint: Arc<Endpoint>) -> Attempt {
         endpoint.condition.in_flight.fetch_add(1, Ordering::Relaxed);
         endpoint.condition.counts.count_request();
         Attempt { endpoint }
     }
 
-    pub fn count_failure(&self, failure: EndpointFailure) {
+    pub(crate) fn count_failure(&self, failure: EndpointFailure) {
         self.endpoint.condition.counts.count_failure(failure);
     }
 
     /// Adds the duration of a response that has ended, counted from the time of connecting.
-    pub fn add_duration(&self, duration: Micros) {
+    pub(crate) fn add_duration(&self, duration: Micros) {
         self.endpoint.condition.counts.add_duration(duration);
     }
 }

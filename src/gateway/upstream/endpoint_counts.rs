@@ -9,11 +9,11 @@ use super::failure::EndpointFailure;
 use base::time::{Micros, Timestamp};
 
 /// The largest number of endpoints of an upstream that are reported individually. If there are more, none is.
-pub const MOST_REPORTED: usize = 64;
+pub(super) const MOST_REPORTED: usize = 64;
 
 /// The counts of an endpoint since its address became known.
 #[derive(Debug, Default)]
-pub struct EndpointCounts {
+pub(super) struct EndpointCounts {
     requests: AtomicU64,
     finished: AtomicU64,
     /// The sum of the durations of finished requests, in microseconds.
@@ -22,16 +22,16 @@ pub struct EndpointCounts {
 }
 
 impl EndpointCounts {
-    pub fn count_request(&self) {
+    pub(super) fn count_request(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn add_duration(&self, duration: Micros) {
+    pub(super) fn add_duration(&self, duration: Micros) {
         self.finished.fetch_add(1, Ordering::Relaxed);
         self.duration.fetch_add(duration.0, Ordering::Relaxed);
     }
 
-    pub fn count_failure(&self, failure: EndpointFailure) {
+    pub(super) fn count_failure(&self, failure: EndpointFailure) {
         if let Some(count) = self.failures.get(failure.index()) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -40,7 +40,7 @@ impl EndpointCounts {
 
 /// Whether requests are sent to an endpoint, and why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Availability {
+pub(crate) enum Availability {
     Available,
     /// Its checks have found it down.
     Down,
@@ -48,9 +48,9 @@ pub enum Availability {
 }
 
 impl Availability {
-    pub const ALL: [Availability; 3] = [Availability::Available, Availability::Down, Availability::Ejected];
+    pub(crate) const ALL: [Availability; 3] = [Availability::Available, Availability::Down, Availability::Ejected];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Availability::Available => "available",
             Availability::Down => "down",
@@ -61,7 +61,7 @@ impl Availability {
 
 /// The state and the counts of an endpoint.
 #[derive(Clone, Debug)]
-pub struct EndpointReport {
+pub(crate) struct EndpointReport {
     pub address: String,
     pub availability: Availability,
     /// The number of attempts of requests, including those that failed.
@@ -73,21 +73,21 @@ pub struct EndpointReport {
 }
 
 impl EndpointReport {
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.failures.iter().map(|(_, count)| count).sum()
     }
 }
 
 impl Upstream {
     /// The number of endpoints of each availability, in the order of [`Availability::ALL`].
-    pub fn availabilities(&self, now: Timestamp) -> [(Availability, usize); 3] {
+    pub(crate) fn availabilities(&self, now: Timestamp) -> [(Availability, usize); 3] {
         let pool = self.pool.load();
         Availability::ALL
             .map(|one| (one, pool.endpoints.iter().filter(|endpoint| endpoint.availability(|| now) == one).count()))
     }
 
     /// A report of each endpoint, if there are no more than [`MOST_REPORTED`].
-    pub fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
+    pub(crate) fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
         let pool = self.pool.load();
         if pool.endpoints.len() > MOST_REPORTED {
             return Vec::new();

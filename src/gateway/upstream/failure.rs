@@ -54,20 +54,20 @@ impl UpstreamError {
 
 /// The failure of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointFailure {
+pub(crate) enum EndpointFailure {
     Error(UpstreamError),
     /// It answered 502, 503 or 504.
     Status,
 }
 
 impl EndpointFailure {
-    pub const COUNT: usize = UpstreamError::ALL.len() + 1;
+    pub(crate) const COUNT: usize = UpstreamError::ALL.len() + 1;
 
-    pub fn all() -> impl Iterator<Item = EndpointFailure> {
+    pub(crate) fn all() -> impl Iterator<Item = EndpointFailure> {
         UpstreamError::ALL.into_iter().map(EndpointFailure::Error).chain([EndpointFailure::Status])
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             EndpointFailure::Error(error) => error.name(),
             EndpointFailure::Status => "status",
@@ -75,7 +75,7 @@ impl EndpointFailure {
     }
 
     /// The index of the failure, below [`EndpointFailure::COUNT`]; each failure has a different one.
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         match self {
             EndpointFailure::Error(error) => error as usize,
             EndpointFailure::Status => UpstreamError::ALL.len(),

@@ -18,10 +18,10 @@ const FACTOR: f64 = 1.25;
 
 /// The hash of a value, such as a user id: requests with the same value get the same endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BalanceKey(NonZeroU64);
+pub(crate) struct BalanceKey(NonZeroU64);
 
 impl BalanceKey {
-    pub fn new(value: &[u8]) -> BalanceKey {
+    pub(crate) fn new(value: &[u8]) -> BalanceKey {
         BalanceKey(NonZeroU64::MIN | stable_hash(value))
     }
 }

@@ -18,7 +18,7 @@ use config::Health;
 
 impl Upstream {
     /// Whether the caller must start the task that checks the endpoints. `true` at most once.
-    pub fn needs_checks(&self) -> bool {
+    pub(crate) fn needs_checks(&self) -> bool {
         self.settings.health.is_some() && !self.has_checks.swap(true, Ordering::Relaxed)
     }
 
@@ -47,7 +47,7 @@ impl Upstream {
 
 /// Checks the endpoints of `upstream` repeatedly, until the upstream is dropped or replaced. `report` is called whenever an
 /// endpoint goes down, or comes up again.
-pub async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &EndpointAddress, HealthChange)) {
+pub(super) async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &EndpointAddress, HealthChange)) {
     let Some(settings) = weak.upgrade().and_then(|upstream| upstream.settings.health.clone()) else { return };
     let mut interval = tokio::time::interval(settings.interval.into());
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -25,7 +25,7 @@ const LONGEST_MESSAGE: usize = 1 << 10;
 
 /// The reason why a check has failed.
 #[derive(Debug)]
-pub enum ProbeError {
+pub(super) enum ProbeError {
     Timeout,
     Connect(io::Error),
     Tls(io::Error),
@@ -57,7 +57,11 @@ impl fmt::Display for ProbeError {
 ///
 /// # Errors
 /// Returns the reason why the endpoint is not healthy.
-pub async fn probe(endpoint: &Endpoint, upstream: &config::Upstream, settings: &Health) -> Result<(), ProbeError> {
+pub(super) async fn probe(
+    endpoint: &Endpoint,
+    upstream: &config::Upstream,
+    settings: &Health,
+) -> Result<(), ProbeError> {
     let checked = time::timeout(settings.timeout.into(), check(endpoint, upstream, settings));
     checked.await.map_err(|_| ProbeError::Timeout)?
 }

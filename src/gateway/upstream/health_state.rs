@@ -8,7 +8,7 @@ use config::Health;
 
 /// The result of the checks of an endpoint. It is up until they say otherwise.
 #[derive(Debug, Default)]
-pub struct HealthState {
+pub(super) struct HealthState {
     is_down: AtomicBool,
     /// The number of checks in a row that contradict that.
     contradictions: Mutex<u32>,
@@ -16,24 +16,24 @@ pub struct HealthState {
 
 /// A change of an endpoint's state by its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HealthChange {
+pub(crate) enum HealthChange {
     Down,
     Up,
 }
 
 impl HealthState {
-    pub fn is_down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
 
     /// Resets the state, because the endpoint is no longer checked.
-    pub fn forget(&self) {
+    pub(super) fn forget(&self) {
         *self.contradictions.lock() = 0;
         self.is_down.store(false, Ordering::Relaxed);
     }
 
     /// Notes the result of a check. Returns the change of the state, if any.
-    pub fn checked<E>(&self, result: &Result<(), E>, settings: &Health) -> Option<HealthChange> {
+    pub(super) fn checked<E>(&self, result: &Result<(), E>, settings: &Health) -> Option<HealthChange> {
         let mut contradictions = self.contradictions.lock();
         let is_down = self.is_down();
         if result.is_ok() != is_down {

@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 /// Runs the futures at the same time, and returns their outputs in the same order.
-pub async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+pub(super) async fn join_all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(move |context| {
         let mut is_pending = false;

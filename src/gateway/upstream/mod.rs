@@ -5,7 +5,7 @@
 
 mod background_tasks;
 mod ejection;
-pub mod endpoint;
+pub(super) mod endpoint;
 mod endpoint_counts;
 mod failure;
 mod hashing;
@@ -20,12 +20,12 @@ mod selection;
 mod stable_hash;
 mod tls;
 
-pub use background_tasks::start_background_tasks;
-pub use endpoint_counts::Availability;
-pub use failure::{EndpointFailure, UpstreamError};
-pub use hashing::BalanceKey;
-pub use health_state::HealthChange;
-pub use selection::{Choice, Turn};
+pub(crate) use background_tasks::start_background_tasks;
+pub(crate) use endpoint_counts::Availability;
+pub(crate) use failure::{EndpointFailure, UpstreamError};
+pub(crate) use hashing::BalanceKey;
+pub(crate) use health_state::HealthChange;
+pub(crate) use selection::{Choice, Turn};
 
 #[cfg(test)]
 use std::net::SocketAddr;
@@ -48,7 +48,7 @@ use tls::PeerTls;
 
 /// The size of the receive buffer for a response that the client does not read yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub(crate) enum Window {
     /// The kernel chooses the size.
     Whole,
     /// A small size, so that little is held of a response whose client does not read it. Slow over a long distance.
@@ -56,7 +56,7 @@ pub enum Window {
 }
 
 #[derive(Debug)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     settings: config::Upstream,
     connecting: ConnectOptions,
     /// The addresses of each endpoint of the configuration.
@@ -78,7 +78,7 @@ pub struct Upstream {
 
 /// Whether a request may be sent to another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
+pub(crate) enum Retry {
     Yes,
     No,
     /// The budget of retries is used up.
@@ -93,12 +93,12 @@ struct Pool {
 }
 
 impl Upstream {
-    pub fn new(settings: &config::Upstream) -> Upstream {
+    pub(crate) fn new(settings: &config::Upstream) -> Upstream {
         Upstream::made(settings, None)
     }
 
     /// The upstream with new settings: the same one if nothing has changed. Endpoints that both have keep their condition.
-    pub fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
+    pub(crate) fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);
         }
@@ -154,23 +154,23 @@ impl Upstream {
     }
 
     /// The first endpoint of the configuration.
-    pub fn first_endpoint(&self) -> Option<&config::Endpoint> {
+    pub(crate) fn first_endpoint(&self) -> Option<&config::Endpoint> {
         self.settings.endpoints.first()
     }
 
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.settings.name
     }
 
     /// The value of `Host` for a request without one. It has no port if that is the default one.
-    pub fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if *port == scheme.default_port() { host } else { format!("{host}:{port}") }
     }
 
     /// The attribute whose value determines the endpoint.
-    pub fn balance_attribute(&self) -> Option<&Attribute> {
+    pub(crate) fn balance_attribute(&self) -> Option<&Attribute> {
         match &self.settings.balance {
             Balance::Hash(attribute) => Some(attribute),
             Balance::RoundRobin | Balance::LeastRequests => None,
@@ -178,12 +178,12 @@ impl Upstream {
     }
 
     /// The longest duration of a whole request, unless its route sets it.
-    pub fn total_timeout(&self) -> Option<Micros> {
+    pub(crate) fn total_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.total
     }
 
     /// Whether the caller must start the task that resolves the names repeatedly. `true` at most once.
-    pub fn needs_resolver(&self) -> bool {
+    pub(crate) fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
 
@@ -194,7 +194,7 @@ impl Upstream {
 
     /// Whether a request that has failed at `failed` endpoints may be sent to another one; if so, the retry is counted. `max`
     /// is the maximum number of retries. `None`: the upstream's setting.
-    pub fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
+    pub(crate) fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
         if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
             return Retry::No;
@@ -204,7 +204,7 @@ impl Upstream {
 
     /// Whether a request whose connection was closed before it was sent may be sent once more, to any endpoint; if so, the
     /// retry is counted. `max` is as in [`Upstream::retry`].
-    pub fn repeat(&self, max: Option<u32>) -> Retry {
+    pub(crate) fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }
 
@@ -213,18 +213,18 @@ impl Upstream {
     }
 
     /// Notes that a request has failed at an endpoint. Returns whether that ejected the endpoint.
-    pub fn failed(&self, endpoint: &Endpoint, now: Timestamp) -> bool {
+    pub(crate) fn failed(&self, endpoint: &Endpoint, now: Timestamp) -> bool {
         let Some(settings) = &self.settings.ejection else { return false };
         self.ejector.failed(endpoint, &self.pool.load().endpoints, settings, now)
     }
 
     /// Notes that an endpoint has answered. Returns whether this has ended an ejection.
-    pub fn succeeded(&self, endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
+    pub(crate) fn succeeded(&self, endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         Ejector::succeeded(endpoint, now)
     }
 
     /// Waits for the first look-ups of names if they have not ended yet, at most for the connection timeout.
-    pub async fn first_lookups(&self) {
+    pub(crate) async fn first_lookups(&self) {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);
         let _ = time::timeout(self.settings.timeouts.connect.into(), first).await;

@@ -33,7 +33,7 @@ struct EndpointAddresses {
 
 impl Addresses {
     /// Makes the addresses for new settings. Names that `before` has resolved keep their addresses.
-    pub fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
+    pub(super) fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
         let endpoint = |endpoint: &config::Endpoint| {
             let address = match &endpoint.socket {
                 Some(path) => Some(EndpointAddress::Unix(Arc::clone(path))),
@@ -49,7 +49,7 @@ impl Addresses {
         Addresses(settings.endpoints.iter().map(endpoint).collect())
     }
 
-    pub fn needs_no_resolver(&self) -> bool {
+    pub(super) fn needs_no_resolver(&self) -> bool {
         self.0.iter().all(|one| !one.is_name)
     }
 
@@ -62,7 +62,7 @@ impl Addresses {
 
     /// Every address, once. The addresses of one endpoint share its weight; an address of several endpoints has the sum of its
     /// shares.
-    pub fn weighted(&self) -> Vec<WeightedAddress> {
+    pub(super) fn weighted(&self) -> Vec<WeightedAddress> {
         let mut weighted: Vec<WeightedAddress> = Vec::new();
         for one in &self.0 {
             let count = u64::try_from(one.known.len()).unwrap_or(u64::MAX).max(1);
@@ -126,7 +126,7 @@ impl Upstream {
 
 /// Resolves the names of `upstream` repeatedly, until the upstream is dropped. Logs a warning for a name that leads to one of
 /// `listeners`.
-pub async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
+pub(super) async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
     keep_resolving_with(weak, &listeners, async |host, port| {
         Ok(tokio::net::lookup_host((host, port)).await?.collect())
     })

@@ -9,7 +9,7 @@ const MAX_SAVED: u32 = 10 * RETRY;
 
 /// The retries that an upstream may still make. Every request adds a part of a retry.
 #[derive(Debug)]
-pub struct RetryBudget(AtomicU32);
+pub(super) struct RetryBudget(AtomicU32);
 
 impl Default for RetryBudget {
     fn default() -> RetryBudget {
@@ -19,7 +19,7 @@ impl Default for RetryBudget {
 
 impl RetryBudget {
     /// Adds the part for a request that begins. `share` is in percent.
-    pub fn add(&self, share: u8) {
+    pub(super) fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MAX_SAVED {
             // Of several at the same time one may be lost, never counted twice.
@@ -29,7 +29,7 @@ impl RetryBudget {
     }
 
     /// Takes one retry. Returns whether there was one.
-    pub fn take(&self) -> bool {
+    pub(super) fn take(&self) -> bool {
         let take = |saved: u32| saved.checked_sub(RETRY);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }

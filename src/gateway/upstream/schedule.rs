@@ -5,12 +5,12 @@ const MAX_TURNS: u64 = 4096;
 
 /// The order in which endpoints are selected, as their indexes.
 #[derive(Clone, Debug, Default)]
-pub struct Schedule(Vec<u16>);
+pub(super) struct Schedule(Vec<u16>);
 
 impl Schedule {
     /// Makes a smooth sequence of these weights: in every part of it, the number of turns of each endpoint is as near to its
     /// share as possible.
-    pub fn new(weights: &[u64]) -> Schedule {
+    pub(super) fn new(weights: &[u64]) -> Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
         let total: u64 = weights.iter().sum();
@@ -35,12 +35,12 @@ impl Schedule {
     }
 
     /// The index of the endpoint for this turn.
-    pub fn turn(&self, number: usize) -> Option<usize> {
+    pub(super) fn turn(&self, number: usize) -> Option<usize> {
         let index = number.checked_rem(self.0.len())?;
         self.0.get(index).map(|endpoint| usize::from(*endpoint))
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 }

@@ -17,7 +17,7 @@ use config::Balance;
 
 /// What the selection of an endpoint depends on, for a first attempt or a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub(crate) struct Choice {
     pub turn: Turn,
     /// The value that determines the endpoint; `None` if the upstream does not select by a value, or the request has none.
     pub key: Option<BalanceKey>,
@@ -25,7 +25,7 @@ pub struct Choice {
 
 /// The way in which an endpoint is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub(crate) enum Turn {
     /// One after the other, for the first attempt of a request.
     Next,
     /// At random, for a retry: if a retry took the next turn, the request after it would go to the endpoint that has just
@@ -39,7 +39,7 @@ impl Upstream {
     ///
     /// # Errors
     /// When no address is known, or every endpoint has as many requests as it may.
-    pub fn select(
+    pub(crate) fn select(
         &self,
         choice: Choice,
         failed_at: impl Fn(&EndpointAddress) -> bool,

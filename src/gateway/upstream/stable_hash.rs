@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-pub fn stable_hash(bytes: &[u8]) -> u64 {
+pub(super) fn stable_hash(bytes: &[u8]) -> u64 {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     digest.first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }

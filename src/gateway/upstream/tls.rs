@@ -16,7 +16,7 @@ use base::tls::client::{Client, Verification};
 
 /// The TLS settings for the connections to an upstream.
 #[derive(Clone, Debug)]
-pub struct PeerTls {
+pub(crate) struct PeerTls {
     authorities: Arc<[WrappedX509]>,
     identity: Option<Arc<CertKey>>,
     server_name: Option<String>,
@@ -26,7 +26,7 @@ pub struct PeerTls {
 }
 
 impl PeerTls {
-    pub fn new(client: &Client) -> PeerTls {
+    pub(crate) fn new(client: &Client) -> PeerTls {
         let settings = client.settings();
         // The files were read when the configuration was loaded, and are good.
         let material = client.material().ok();
@@ -48,7 +48,7 @@ impl PeerTls {
     }
 
     /// Sets the TLS settings for connections to `host`.
-    pub fn apply(&self, peer: &mut HttpPeer, host: &str) {
+    pub(crate) fn apply(&self, peer: &mut HttpPeer, host: &str) {
         peer.sni = self.server_name.clone().unwrap_or_else(|| host.trim_end_matches('.').to_owned());
         peer.options.ca = Some(Arc::clone(&self.authorities));
         peer.client_cert_key = self.identity.clone();
@@ -60,7 +60,7 @@ impl PeerTls {
     }
 
     /// The name that the certificate of `host` must have.
-    pub fn server_name(client: &Client, host: &str) -> Option<ServerName<'static>> {
+    pub(crate) fn server_name(client: &Client, host: &str) -> Option<ServerName<'static>> {
         let named = || ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
         client.settings().server_name.clone().or_else(named)
     }

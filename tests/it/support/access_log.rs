@@ -9,18 +9,18 @@ use super::mint::Signer;
 use super::{Gateway, eventually};
 
 /// The key of tokens and of pseudonyms.
-pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
-pub const TO_FILE: &str = "access_log: {to: access.jsonl}\n";
+pub(crate) const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub(crate) const TO_FILE: &str = "access_log: {to: access.jsonl}\n";
 
 /// What is in a log: every line of it whole.
 #[track_caller]
-pub fn lines(gateway: &Gateway) -> Vec<Value> {
+pub(crate) fn lines(gateway: &Gateway) -> Vec<Value> {
     read(&gateway.file("access.jsonl"))
 }
 
 /// A reader may see the beginning of a line that is being written, up to the end of a page, and soon its end.
 #[track_caller]
-pub fn read(file: &Path) -> Vec<Value> {
+pub(crate) fn read(file: &Path) -> Vec<Value> {
     let mut text = String::new();
     eventually("the last line is whole", || {
         text = std::fs::read_to_string(file).unwrap_or_default();
@@ -30,7 +30,7 @@ pub fn read(file: &Path) -> Vec<Value> {
 }
 
 #[track_caller]
-pub fn parse(line: &str) -> Value {
+pub(crate) fn parse(line: &str) -> Value {
     if let Err(error) = Line::read(line.as_bytes()) {
         panic!("{error}: {line}");
     }
@@ -39,7 +39,7 @@ pub fn parse(line: &str) -> Value {
 
 /// The lines, once there are so many.
 #[track_caller]
-pub fn wait_for(gateway: &Gateway, count: usize) -> Vec<Value> {
+pub(crate) fn wait_for(gateway: &Gateway, count: usize) -> Vec<Value> {
     let mut found = Vec::new();
     eventually("the lines are written", || {
         found = lines(gateway);
@@ -49,13 +49,13 @@ pub fn wait_for(gateway: &Gateway, count: usize) -> Vec<Value> {
     found
 }
 
-pub fn with_id<'l>(lines: &'l [Value], id: &str) -> &'l Value {
+pub(crate) fn with_id<'l>(lines: &'l [Value], id: &str) -> &'l Value {
     let mut found = lines.iter().filter(|line| line["request_id"] == id);
     let line = found.next().unwrap_or_else(|| panic!("no line of {id}"));
     assert!(found.next().is_none(), "two lines of {id}");
     line
 }
 
-pub fn token(claims: &Value) -> String {
+pub(crate) fn token(claims: &Value) -> String {
     format!("Bearer {}", Signer::hs256(SECRET).token(&json!({"alg": "HS256"}), claims))
 }

@@ -8,21 +8,21 @@ use rcgen::{
     KeyPair, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
 };
 
-pub struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     next: AtomicU64,
 }
 
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
-pub struct IssuedCertificate {
+pub(crate) struct IssuedCertificate {
     pub certificate: String,
     pub key: String,
     serial: u64,
 }
 
 impl Authority {
-    pub fn new(name: &str) -> Authority {
+    pub(crate) fn new(name: &str) -> Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -31,27 +31,27 @@ impl Authority {
     }
 
     /// Its own certificate.
-    pub fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         self.issuer.pem()
     }
 
     /// For these names; the first one is the subject's too.
-    pub fn issue(&self, names: &[&str]) -> IssuedCertificate {
+    pub(crate) fn issue(&self, names: &[&str]) -> IssuedCertificate {
         self.issue_until(names, 2090)
     }
 
     /// For a program with a name of SPIFFE's kind.
-    pub fn issue_with_uri(&self, names: &[&str], uri: &str) -> IssuedCertificate {
+    pub(crate) fn issue_with_uri(&self, names: &[&str], uri: &str) -> IssuedCertificate {
         self.sign(names, 2090, Some(uri))
     }
 
     /// Valid until the beginning of this year.
-    pub fn issue_until(&self, names: &[&str], year: i32) -> IssuedCertificate {
+    pub(crate) fn issue_until(&self, names: &[&str], year: i32) -> IssuedCertificate {
         self.sign(names, year, None)
     }
 
     /// Valid for so long from now, to the second.
-    pub fn issue_for(&self, names: &[&str], time: Duration) -> IssuedCertificate {
+    pub(crate) fn issue_for(&self, names: &[&str], time: Duration) -> IssuedCertificate {
         self.sign_until(names, 1970, UNIX_EPOCH.elapsed().unwrap() + time, None)
     }
 
@@ -76,17 +76,17 @@ impl Authority {
     }
 
     /// A list that revokes these certificates, as PEM.
-    pub fn revoke(&self, revoked: &[&IssuedCertificate]) -> String {
+    pub(crate) fn revoke(&self, revoked: &[&IssuedCertificate]) -> String {
         self.revoke_until(revoked, 2090)
     }
 
     /// The same, up to date until the beginning of this year.
-    pub fn revoke_until(&self, revoked: &[&IssuedCertificate], year: i32) -> String {
+    pub(crate) fn revoke_until(&self, revoked: &[&IssuedCertificate], year: i32) -> String {
         self.revocation_list(revoked, year, Duration::ZERO)
     }
 
     /// A list that is up to date for so long from now, to the second.
-    pub fn revoke_for(&self, revoked: &[&IssuedCertificate], time: Duration) -> String {
+    pub(crate) fn revoke_for(&self, revoked: &[&IssuedCertificate], time: Duration) -> String {
         self.revocation_list(revoked, 1970, UNIX_EPOCH.elapsed().unwrap() + time)
     }
 

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// Everything as PEM.
-pub struct Certificates {
+pub(crate) struct Certificates {
     pub authority: String,
     /// For `localhost`: the certificate and its key.
     pub server: (String, String),
@@ -14,12 +14,12 @@ pub struct Certificates {
 
 impl Certificates {
     /// One set, shared by all tests that need none of their own.
-    pub fn shared() -> &'static Certificates {
+    pub(crate) fn shared() -> &'static Certificates {
         static SHARED: LazyLock<Certificates> = LazyLock::new(Certificates::new);
         &SHARED
     }
 
-    pub fn new() -> Certificates {
+    pub(crate) fn new() -> Certificates {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, "the authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -8,7 +8,7 @@ use ledger::charge::{Charge, ChargePurpose, LimitId, Plan};
 use ledger::cost::Cost;
 
 /// What a request spends of a bucket.
-pub fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
+pub(crate) fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
     Charge {
         key,
         algorithm,
@@ -21,24 +21,24 @@ pub fn spend(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
 }
 
 /// A token bucket of which nothing comes back while a test runs.
-pub fn unrefilled(burst: u64) -> Algorithm {
+pub(crate) fn unrefilled(burst: u64) -> Algorithm {
     let rate = Rate { amount: Cost::ONE, period: Micros(3_600_000_000) };
     Algorithm::TokenBucket(TokenBucket::new(rate, burst).unwrap())
 }
 
 /// The key of a bucket under this hash tag of a cluster.
-pub fn tagged_key(bucket: u8, tag: u8) -> BucketKey {
+pub(crate) fn tagged_key(bucket: u8, tag: u8) -> BucketKey {
     let mut key = [bucket; 16];
     key[..4].copy_from_slice(&[0, 0, 0, tag]);
     BucketKey(key)
 }
 
 /// A request with one enforced limit.
-pub fn plan_of(charge: Charge) -> Plan {
+pub(crate) fn plan_of(charge: Charge) -> Plan {
     plan([charge])
 }
 
 /// A request with these enforced limits.
-pub fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
+pub(crate) fn plan(charges: impl IntoIterator<Item = Charge>) -> Plan {
     Plan { enforced: charges.into_iter().collect(), ..Plan::default() }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 /// One connection.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     read: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Response {
+pub(crate) struct Response {
     pub status: u16,
     pub fields: Vec<(String, String)>,
     pub body: String,
@@ -22,40 +22,40 @@ pub struct Response {
 
 impl Response {
     /// The value of a field in any case; several lines joined as a list.
-    pub fn field(&self, name: &str) -> Option<String> {
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
         let values: Vec<_> = self.fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).collect();
         (!values.is_empty()).then(|| values.iter().map(|(_, value)| &**value).collect::<Vec<_>>().join(", "))
     }
 
     #[track_caller]
-    pub fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         let value = self.field(name).unwrap_or_else(|| panic!("no {name} in {self:?}"));
         value.parse().unwrap_or_else(|_| panic!("{name}: {value}"))
     }
 
     #[track_caller]
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
     /// Takes an accepted connection, in a test that is the upstream itself.
-    pub fn over(stream: TcpStream) -> Client {
+    pub(crate) fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream, read: Vec::new() }
     }
 
-    pub fn get(&mut self, target: &str, fields: &[(&str, &str)]) -> Response {
+    pub(crate) fn get(&mut self, target: &str, fields: &[(&str, &str)]) -> Response {
         self.send("GET", target, fields, "")
     }
 
-    pub fn send(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Response {
+    pub(crate) fn send(&mut self, method: &str, target: &str, fields: &[(&str, &str)], body: &str) -> Response {
         let mut text = format!("{method} {target} HTTP/1.1\r\n");
         if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             text += "Host: test\r\n";
@@ -70,30 +70,30 @@ impl Client {
         self.response(method).unwrap()
     }
 
-    pub fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.write_bytes(text.as_bytes()).unwrap();
     }
 
-    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
     /// Its stream, to write while responses are read.
-    pub fn writer(&self) -> TcpStream {
+    pub(crate) fn writer(&self) -> TcpStream {
         self.stream.try_clone().unwrap()
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.stream.local_addr().unwrap().port()
     }
 
     /// Closes its side for writing.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
     /// Reads one response to a request of this method.
-    pub fn response(&mut self, method: &str) -> io::Result<Response> {
+    pub(crate) fn response(&mut self, method: &str) -> io::Result<Response> {
         let mut response = loop {
             let response = self.head()?;
             if !(100..200).contains(&response.status) || response.status == 101 {
@@ -132,7 +132,7 @@ impl Client {
     }
 
     /// Reads the head of a response and the first part of its body.
-    pub fn first_bytes(&mut self) -> String {
+    pub(crate) fn first_bytes(&mut self) -> String {
         while !self.read.windows(4).any(|bytes| bytes == b"\r\n\r\n") || self.read.ends_with(b"\r\n\r\n") {
             self.more().unwrap();
         }
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Reads everything up to the end of this text.
-    pub fn until(&mut self, text: &str) -> String {
+    pub(crate) fn until(&mut self, text: &str) -> String {
         while !String::from_utf8_lossy(&self.read).contains(text) {
             self.more().unwrap();
         }
@@ -148,17 +148,17 @@ impl Client {
     }
 
     /// Whether the peer closes the connection before the read timeout.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0; 1]), Ok(0) | Err(_))
     }
 
     /// Whether the peer closes the connection before the read timeout, without having sent anything.
-    pub fn is_closed_without_response(&mut self) -> bool {
+    pub(crate) fn is_closed_without_response(&mut self) -> bool {
         self.read.is_empty() && matches!(self.stream.read(&mut [0; 1]), Ok(0))
     }
 
     /// Whether something is received within this time.
-    pub fn receives_within(&mut self, wait: Duration) -> bool {
+    pub(crate) fn receives_within(&mut self, wait: Duration) -> bool {
         self.stream.set_read_timeout(Some(wait)).unwrap();
         let come = self.more().is_ok();
         self.stream.set_read_timeout(Some(Duration::from_secs(15))).unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::Value;
 
 #[derive(Debug)]
-pub struct CommandOutput {
+pub(crate) struct CommandOutput {
     pub code: Option<i32>,
     pub out: String,
     pub err: String,
@@ -13,18 +13,18 @@ pub struct CommandOutput {
 
 impl CommandOutput {
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 }
 
 /// Runs `tollgate` with these arguments to its end.
-pub fn tollgate(arguments: &[&str]) -> CommandOutput {
+pub(crate) fn tollgate(arguments: &[&str]) -> CommandOutput {
     tollgate_with(arguments, &[])
 }
 
 /// The same, with these variables besides.
-pub fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
+pub(crate) fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
     let mut program = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     let output = program.args(arguments).envs(variables.iter().copied()).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -33,7 +33,7 @@ pub fn tollgate_with(arguments: &[&str], variables: &[(&str, &str)]) -> CommandO
 
 /// The commands that the `-h` of a command lists, but for `help` itself: all that clap knows.
 #[track_caller]
-pub fn subcommands(command: &[&str]) -> Vec<String> {
+pub(crate) fn subcommands(command: &[&str]) -> Vec<String> {
     let help = tollgate(&[command, &["-h"]].concat());
     assert_eq!((help.code, &*help.err), (Some(0), ""), "{command:?}");
     let lines = help.out.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());

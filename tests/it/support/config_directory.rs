@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-pub struct ConfigDirectory(TempDir);
+pub(crate) struct ConfigDirectory(TempDir);
 
 impl ConfigDirectory {
-    pub fn new() -> ConfigDirectory {
+    pub(crate) fn new() -> ConfigDirectory {
         ConfigDirectory(TempDir::new().unwrap())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 

@@ -7,7 +7,7 @@ use super::Gateway;
 
 /// What curl has printed, and its exit code: 0, or why it failed.
 #[derive(Debug)]
-pub struct CurlOutput {
+pub(crate) struct CurlOutput {
     pub code: i32,
     /// The status of the last response; 0 without one.
     pub status: u16,
@@ -16,12 +16,12 @@ pub struct CurlOutput {
 }
 
 /// Requests `https://HOST/` at the first listener, with these arguments more.
-pub fn curl(gateway: &Gateway, host: &str, arguments: &[&str]) -> CurlOutput {
+pub(crate) fn curl(gateway: &Gateway, host: &str, arguments: &[&str]) -> CurlOutput {
     curl_at(gateway, gateway.http, host, arguments)
 }
 
 /// The same at another listener.
-pub fn curl_at(gateway: &Gateway, address: SocketAddr, host: &str, arguments: &[&str]) -> CurlOutput {
+pub(crate) fn curl_at(gateway: &Gateway, address: SocketAddr, host: &str, arguments: &[&str]) -> CurlOutput {
     let resolve = format!("{host}:{}:{}", address.port(), address.ip());
     let output = Command::new("curl")
         .args(["--silent", "--show-error", "--include", "--max-time", "10", "--write-out", "\n%{http_code}"])

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 /// Answers every call of the take script with `reply`.
-pub fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
+pub(crate) fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     let mut loaded = 0;
@@ -28,7 +28,7 @@ pub fn serve_fake_redis(stream: TcpStream, reply: &[u8]) {
 }
 
 /// Names the server on this port as the master, whatever it is asked for.
-pub fn serve_fake_sentinel(stream: TcpStream, port: u16) {
+pub(crate) fn serve_fake_sentinel(stream: TcpStream, port: u16) {
     let mut writer = stream.try_clone().unwrap();
     let mut reader = BufReader::new(stream);
     while let Some(words) = read(&mut reader) {

@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::{Client, ConfigDirectory, Upstream, eventually, now};
 
 /// A file next to gateway.yaml: the certificate authorities that the gateway takes for those of the system.
-pub const SYSTEM_ROOTS: &str = "system-roots.pem";
+pub(crate) const SYSTEM_ROOTS: &str = "system-roots.pem";
 
-pub struct Gateway {
+pub(crate) struct Gateway {
     /// The first listener.
     pub http: SocketAddr,
     /// All listeners, in the order in which the gateway announces them.
@@ -26,7 +26,7 @@ pub struct Gateway {
 impl Gateway {
     /// Starts a gateway in front of `upstream`, with these lines in its gateway.yaml.
     #[track_caller]
-    pub fn start(upstream: &Upstream, config: &str) -> Gateway {
+    pub(crate) fn start(upstream: &Upstream, config: &str) -> Gateway {
         Gateway::before(upstream).with(config).start()
     }
 
@@ -57,7 +57,7 @@ impl Gateway {
 
     /// Starts it again after its exit, at the same addresses.
     #[track_caller]
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         let file = self.file("gateway.yaml");
         let text = std::fs::read_to_string(&file).unwrap();
         let text = text.replace("listen: 127.0.0.1:0", &format!("listen: {}", self.http));
@@ -67,7 +67,7 @@ impl Gateway {
     }
 
     /// The text of its gateway.yaml, with two threads unless it says otherwise; without a URL it names no upstream.
-    pub fn text(upstream: &str, rest: &str) -> String {
+    pub(crate) fn text(upstream: &str, rest: &str) -> String {
         let listen = if rest.contains("listeners:") { "" } else { "listen: 127.0.0.1:0\n" };
         let threads = if rest.lines().any(|line| line.starts_with("threads:")) { "" } else { "threads: 2\n" };
         let is_named = upstream.is_empty() || rest.contains("upstreams:");
@@ -77,13 +77,13 @@ impl Gateway {
 
     /// Replaces its gateway.yaml, sends SIGHUP, and waits until the new configuration is in force.
     #[track_caller]
-    pub fn reload(&self, upstream: &Upstream, rest: &str) {
+    pub(crate) fn reload(&self, upstream: &Upstream, rest: &str) {
         self.reload_file(&Gateway::text(&format!("http://{}", upstream.address), rest));
     }
 
     /// The same, for a file that names several upstreams.
     #[track_caller]
-    pub fn reload_text(&self, text: &str) {
+    pub(crate) fn reload_text(&self, text: &str) {
         self.reload_file(&Gateway::text("", text));
     }
 
@@ -100,24 +100,24 @@ impl Gateway {
     }
 
     /// How many changed configurations have come into force since the start.
-    pub fn successful_reloads(&self) -> usize {
+    pub(crate) fn successful_reloads(&self) -> usize {
         self.errors().matches("configuration reloaded").count()
     }
 
-    pub fn command(file: &Path) -> Command {
+    pub(crate) fn command(file: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.arg("run").arg("-c").arg(file);
         command
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.http)
     }
 
     /// Waits until it has refused a head, for which it needs no store. With one thread it has seen all that happened to its
     /// connections before.
     #[track_caller]
-    pub fn answers_without_the_store(&self) {
+    pub(crate) fn answers_without_the_store(&self) {
         let mut client = self.client();
         client.write("GET / HTTP/1.1\r\n\r\n");
         assert_eq!(client.response("GET").unwrap().status, 400);
@@ -125,7 +125,7 @@ impl Gateway {
 
     /// The sum of those series of a metric whose labels contain all of these.
     #[track_caller]
-    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         self.find_metric(name, labels).unwrap_or_else(|| panic!("there is no {name}"))
     }
 
@@ -141,7 +141,7 @@ impl Gateway {
 
     /// Waits until a metric has this value: what is counted after a response may be a moment late.
     #[track_caller]
-    pub fn expect(&self, name: &str, labels: &[&str], value: f64) {
+    pub(crate) fn expect(&self, name: &str, labels: &[&str], value: f64) {
         let deadline = now() + Duration::from_secs(20);
         loop {
             let found = self.find_metric(name, labels);
@@ -153,20 +153,20 @@ impl Gateway {
         }
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(done.success());
     }
 
     /// Tells it to leave, and waits until it drains.
     #[track_caller]
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.signal("TERM");
         self.expect_logged("draining");
     }
 
     /// The CPU time that it has used so far.
-    pub fn cpu_time(&self) -> Duration {
+    pub(crate) fn cpu_time(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         // After the name, which may contain anything: the 12th and 13th fields are user and system time in ticks.
         let fields: Vec<_> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
@@ -175,19 +175,19 @@ impl Gateway {
     }
 
     /// Its resident memory in bytes.
-    pub fn resident_bytes(&self) -> u64 {
+    pub(crate) fn resident_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
     }
 
-    pub fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits for its exit: the status, and how long that took.
     #[track_caller]
-    pub fn wait(&mut self) -> (ExitStatus, Duration) {
+    pub(crate) fn wait(&mut self) -> (ExitStatus, Duration) {
         let start = now();
         let mut status = None;
         eventually("the gateway leaves", || {
@@ -198,35 +198,35 @@ impl Gateway {
     }
 
     /// A file next to its gateway.yaml.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Puts this text in the place of a file next to its gateway.yaml, at once: it never sees a part of it.
-    pub fn replace(&self, name: &str, text: &str) {
+    pub(crate) fn replace(&self, name: &str, text: &str) {
         let new = self.file(&format!("{name}.new"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(new, self.file(name)).unwrap();
     }
 
     /// Its standard output after `ready`. Dropping it closes the pipe.
-    pub fn output(&mut self) -> BufReader<ChildStdout> {
+    pub(crate) fn output(&mut self) -> BufReader<ChildStdout> {
         self.output.take().unwrap()
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it has written this to standard error: what a test waits for. To show that something is absent, or how often
     /// it is there, it takes [`Gateway::errors`].
-    pub fn has_logged(&self, text: &str) -> bool {
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
         std::fs::read_to_string(self.directory.path().join("stderr")).unwrap().contains(text)
     }
 
     /// Waits until it has written this to standard error.
     #[track_caller]
-    pub fn expect_logged(&self, text: &str) {
+    pub(crate) fn expect_logged(&self, text: &str) {
         let deadline = now() + Duration::from_secs(20);
         while !self.has_logged(text) {
             assert!(now() < deadline, "never logged: {text}\n{}", self.errors());
@@ -236,7 +236,7 @@ impl Gateway {
 
     /// What it has written to standard error so far. It writes on a thread of its own, so a line may be a moment late: this waits
     /// until the text has stopped growing.
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         let read = || std::fs::read_to_string(self.directory.path().join("stderr")).unwrap();
         let mut errors = read();
         loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::proof::intervals_are_shortened;
 use super::{ConfigDirectory, Gateway, Upstream};
 
-pub struct GatewayBuilder {
+pub(crate) struct GatewayBuilder {
     upstream: String,
     config: String,
     files: Vec<(String, String)>,
@@ -17,17 +17,17 @@ pub struct GatewayBuilder {
 
 impl Gateway {
     /// A gateway in front of `upstream`.
-    pub fn before(upstream: &Upstream) -> GatewayBuilder {
+    pub(crate) fn before(upstream: &Upstream) -> GatewayBuilder {
         Gateway::before_url(&format!("http://{}", upstream.address))
     }
 
     /// A gateway that decides for other proxies, and proxies nothing.
-    pub fn deciding() -> GatewayBuilder {
+    pub(crate) fn deciding() -> GatewayBuilder {
         Gateway::before_url("")
     }
 
     /// A gateway in front of the upstream with this URL.
-    pub fn before_url(upstream: &str) -> GatewayBuilder {
+    pub(crate) fn before_url(upstream: &str) -> GatewayBuilder {
         GatewayBuilder {
             upstream: upstream.to_owned(),
             config: String::new(),
@@ -41,7 +41,7 @@ impl Gateway {
 
 impl GatewayBuilder {
     /// Adds lines to gateway.yaml. It names the upstream, and one listener unless these lines name others.
-    pub fn with(mut self, lines: &str) -> GatewayBuilder {
+    pub(crate) fn with(mut self, lines: &str) -> GatewayBuilder {
         if !self.config.is_empty() && !self.config.ends_with('\n') {
             self.config.push('\n');
         }
@@ -50,53 +50,53 @@ impl GatewayBuilder {
     }
 
     /// Writes a file into the directory of gateway.yaml.
-    pub fn file(mut self, name: &str, text: &str) -> GatewayBuilder {
+    pub(crate) fn file(mut self, name: &str, text: &str) -> GatewayBuilder {
         self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
     /// Writes several files, by name.
-    pub fn files(self, files: &[(&str, &str)]) -> GatewayBuilder {
+    pub(crate) fn files(self, files: &[(&str, &str)]) -> GatewayBuilder {
         files.iter().fold(self, |builder, (name, text)| builder.file(name, text))
     }
 
     /// Sets a variable in its environment.
-    pub fn variable(mut self, name: &str, value: &str) -> GatewayBuilder {
+    pub(crate) fn variable(mut self, name: &str, value: &str) -> GatewayBuilder {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Sets several variables, by name.
-    pub fn variables(self, variables: &[(&str, &str)]) -> GatewayBuilder {
+    pub(crate) fn variables(self, variables: &[(&str, &str)]) -> GatewayBuilder {
         variables.iter().fold(self, |builder, (name, value)| builder.variable(name, value))
     }
 
     /// Changes an interval that no setting changes (`crates/base/src/interval.rs`). Needs the feature `test-hooks`.
-    pub fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
+    pub(crate) fn interval(mut self, name: &str, length: Duration) -> GatewayBuilder {
         self.intervals.push(format!("{name}={}", length.as_millis()));
         self
     }
 
     /// As [`GatewayBuilder::interval`], but only in the short form of a proof: its long form takes as long as a release.
-    pub fn short_interval(self, name: &str, length: Duration) -> GatewayBuilder {
+    pub(crate) fn short_interval(self, name: &str, length: Duration) -> GatewayBuilder {
         if intervals_are_shortened() { self.interval(name, length) } else { self }
     }
 
     /// Shortens the heartbeats by which gateways on one Redis learn of each other.
-    pub fn short_heartbeats(self) -> GatewayBuilder {
+    pub(crate) fn short_heartbeats(self) -> GatewayBuilder {
         self.short_interval("heartbeat", Duration::from_millis(200))
             .short_interval("gateway_ttl", Duration::from_millis(1500))
     }
 
     /// Runs shell commands in its process before it starts.
-    pub fn shell(mut self, commands: &str) -> GatewayBuilder {
+    pub(crate) fn shell(mut self, commands: &str) -> GatewayBuilder {
         self.shell = Some(commands.to_owned());
         self
     }
 
     /// Starts it, and waits until it is ready.
     #[track_caller]
-    pub fn start(self) -> Gateway {
+    pub(crate) fn start(self) -> Gateway {
         let directory = ConfigDirectory::new();
         for (name, text) in &self.files {
             std::fs::write(directory.path().join(name), text).unwrap();

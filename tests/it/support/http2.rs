@@ -17,7 +17,7 @@ use super::tls_client::TlsSettings;
 /// The longest wait for anything.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-pub struct Http2Client {
+pub(crate) struct Http2Client {
     // In this order: the connection ends before its runtime.
     sender: SendRequest<Bytes>,
     authority: String,
@@ -27,7 +27,7 @@ pub struct Http2Client {
 
 /// A response that has been received as a whole.
 #[derive(Clone, Debug)]
-pub struct Http2Response {
+pub(crate) struct Http2Response {
     pub status: u16,
     pub head: HeaderMap,
     pub body: Vec<u8>,
@@ -36,17 +36,17 @@ pub struct Http2Response {
 
 impl Http2Response {
     #[track_caller]
-    pub fn field(&self, name: &str) -> &str {
+    pub(crate) fn field(&self, name: &str) -> &str {
         self.head.get(name).unwrap_or_else(|| panic!("no {name} in {self:?}")).to_str().unwrap()
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8(self.body.clone()).unwrap()
     }
 }
 
 /// A request that has been sent, as far as it has been.
-pub struct Http2Request {
+pub(crate) struct Http2Request {
     response: ResponseFuture,
     body: SendStream<Bytes>,
     runtime: Arc<Runtime>,
@@ -54,7 +54,7 @@ pub struct Http2Request {
 
 impl Http2Client {
     /// Over TCP.
-    pub fn connect(address: SocketAddr) -> Http2Client {
+    pub(crate) fn connect(address: SocketAddr) -> Http2Client {
         let runtime = runtime();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -62,7 +62,7 @@ impl Http2Client {
     }
 
     /// The same with room for so many bytes of all responses that are not read: more than for those of one of them.
-    pub fn connect_wide(address: SocketAddr, window: u32) -> Http2Client {
+    pub(crate) fn connect_wide(address: SocketAddr, window: u32) -> Http2Client {
         let runtime = runtime();
         let stream = runtime.block_on(tokio::net::TcpStream::connect(address)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -70,12 +70,12 @@ impl Http2Client {
     }
 
     /// Over TLS, for this name.
-    pub fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> Http2Client {
+    pub(crate) fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> Http2Client {
         Http2Client::over_tls(settings, TcpStream::connect(address).unwrap(), name)
     }
 
     /// The same over a connection on which something has been sent already.
-    pub fn over_tls(settings: &TlsSettings, stream: TcpStream, name: &str) -> Http2Client {
+    pub(crate) fn over_tls(settings: &TlsSettings, stream: TcpStream, name: &str) -> Http2Client {
         let runtime = runtime();
         let mut config = settings.config();
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -120,12 +120,12 @@ impl Http2Client {
         Http2Client { sender, authority: authority.to_owned(), closed, runtime }
     }
 
-    pub fn get(&mut self, target: &str, fields: &[(&str, &str)]) -> Http2Response {
+    pub(crate) fn get(&mut self, target: &str, fields: &[(&str, &str)]) -> Http2Response {
         self.send("GET", target, fields, &[])
     }
 
     /// The same for another host.
-    pub fn get_of(&mut self, authority: &str, target: &str) -> Http2Response {
+    pub(crate) fn get_of(&mut self, authority: &str, target: &str) -> Http2Response {
         let own = std::mem::replace(&mut self.authority, authority.to_owned());
         let response = self.get(target, &[]);
         self.authority = own;
@@ -134,7 +134,13 @@ impl Http2Client {
 
     /// Sends a request with a body of these parts, and waits for its response.
     #[track_caller]
-    pub fn send(&mut self, method: &str, target: &str, fields: &[(&str, &str)], parts: &[&[u8]]) -> Http2Response {
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        parts: &[&[u8]],
+    ) -> Http2Response {
         let mut request = self.begin(method, target, fields, parts.is_empty());
         for (index, part) in parts.iter().enumerate() {
             request.write(part, index + 1 == parts.len()).unwrap();
@@ -144,7 +150,13 @@ impl Http2Client {
 
     /// Sends the head of a request.
     #[track_caller]
-    pub fn begin(&mut self, method: &str, target: &str, fields: &[(&str, &str)], is_whole: bool) -> Http2Request {
+    pub(crate) fn begin(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+        is_whole: bool,
+    ) -> Http2Request {
         let uri = format!("http://{}{target}", self.authority);
         let request = Request::builder().method(method).uri(uri).version(http::Version::HTTP_2);
         let request = fields.iter().fold(request, |request, (name, value)| request.header(*name, *value));
@@ -155,7 +167,7 @@ impl Http2Client {
     }
 
     /// The same without a body, where the server may be leaving: `None` if it accepts no more.
-    pub fn try_begin(&mut self, method: &str, target: &str) -> Option<Http2Request> {
+    pub(crate) fn try_begin(&mut self, method: &str, target: &str) -> Option<Http2Request> {
         let uri = format!("http://{}{target}", self.authority);
         let request = Request::builder().method(method).uri(uri).version(http::Version::HTTP_2).body(()).unwrap();
         let sender = self.sender.clone();
@@ -165,13 +177,13 @@ impl Http2Client {
     }
 
     /// Whether the server closes the connection.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         let closed = self.closed.wait_for(|closed| *closed);
         self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, closed).await.is_ok() })
     }
 
     /// Whether a further request can be sent, as far as is known by now.
-    pub fn accepts_requests(&self) -> bool {
+    pub(crate) fn accepts_requests(&self) -> bool {
         let sender = self.sender.clone();
         self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, sender.ready()).await }).is_ok_and(|r| r.is_ok())
     }
@@ -182,17 +194,17 @@ impl Http2Request {
     ///
     /// # Errors
     /// If the stream is closed.
-    pub fn write(&mut self, part: &[u8], end: bool) -> Result<(), h2::Error> {
+    pub(crate) fn write(&mut self, part: &[u8], end: bool) -> Result<(), h2::Error> {
         write(&self.runtime, &mut self.body, part, end)
     }
 
     /// Hands over a part of the body, which is sent as the server takes it.
-    pub fn write_ahead(&mut self, part: &[u8], end: bool) {
+    pub(crate) fn write_ahead(&mut self, part: &[u8], end: bool) {
         self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
 
     /// Ends the body with trailers.
-    pub fn end_with(&mut self, trailers: HeaderMap) {
+    pub(crate) fn end_with(&mut self, trailers: HeaderMap) {
         self.body.send_trailers(trailers).unwrap();
     }
 
@@ -200,13 +212,13 @@ impl Http2Request {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn interim(&mut self) -> Result<Response<()>, h2::Error> {
+    pub(crate) fn interim(&mut self) -> Result<Response<()>, h2::Error> {
         let interim = std::future::poll_fn(|cx| self.response.poll_informational(cx));
         let interim = async { tokio::time::timeout(TIMEOUT, interim).await.expect("no interim response") };
         self.runtime.block_on(interim).expect("no interim response")
     }
 
-    pub fn reset(mut self) {
+    pub(crate) fn reset(mut self) {
         self.body.send_reset(h2::Reason::CANCEL);
     }
 
@@ -214,7 +226,7 @@ impl Http2Request {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn head(self) -> Result<(Response<()>, RecvStream, SendStream<Bytes>), h2::Error> {
+    pub(crate) fn head(self) -> Result<(Response<()>, RecvStream, SendStream<Bytes>), h2::Error> {
         let Http2Request { response, body, runtime } = self;
         let response = runtime.block_on(async { tokio::time::timeout(TIMEOUT, response).await.expect("no response") });
         let (head, received) = response?.into_parts();
@@ -225,7 +237,7 @@ impl Http2Request {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn streaming(self) -> Result<Http2Streaming, h2::Error> {
+    pub(crate) fn streaming(self) -> Result<Http2Streaming, h2::Error> {
         let runtime = Arc::clone(&self.runtime);
         let (_, received, body) = self.head()?;
         Ok(Http2Streaming { received, body, runtime })
@@ -235,7 +247,7 @@ impl Http2Request {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn response(self) -> Result<Http2Response, h2::Error> {
+    pub(crate) fn response(self) -> Result<Http2Response, h2::Error> {
         let runtime = Arc::clone(&self.runtime);
         let (head, mut received, _body) = self.head()?;
         let whole = async {
@@ -254,7 +266,7 @@ impl Http2Request {
 }
 
 /// A request and a response that are both under way.
-pub struct Http2Streaming {
+pub(crate) struct Http2Streaming {
     received: RecvStream,
     body: SendStream<Bytes>,
     runtime: Arc<Runtime>,
@@ -265,7 +277,7 @@ impl Http2Streaming {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn part(&mut self) -> Result<Vec<u8>, h2::Error> {
+    pub(crate) fn part(&mut self) -> Result<Vec<u8>, h2::Error> {
         let received = &mut self.received;
         let next = async { tokio::time::timeout(TIMEOUT, received.data()).await.expect("no further part") };
         let part = self.runtime.block_on(next).transpose()?.unwrap_or_default();
@@ -277,7 +289,7 @@ impl Http2Streaming {
     ///
     /// # Errors
     /// If the stream is reset, or the connection closed.
-    pub fn rest(&mut self) -> Result<Vec<u8>, h2::Error> {
+    pub(crate) fn rest(&mut self) -> Result<Vec<u8>, h2::Error> {
         let mut rest = Vec::new();
         loop {
             let part = self.part()?;
@@ -289,7 +301,7 @@ impl Http2Streaming {
     }
 
     /// Hands over a further part of the request, which is sent as the server takes it.
-    pub fn write_ahead(&mut self, part: &[u8], end: bool) {
+    pub(crate) fn write_ahead(&mut self, part: &[u8], end: bool) {
         self.body.send_data(Bytes::copy_from_slice(part), end).unwrap();
     }
 
@@ -297,7 +309,7 @@ impl Http2Streaming {
     ///
     /// # Errors
     /// If the stream is closed.
-    pub fn write(&mut self, part: &[u8], end: bool) -> Result<(), h2::Error> {
+    pub(crate) fn write(&mut self, part: &[u8], end: bool) -> Result<(), h2::Error> {
         write(&self.runtime, &mut self.body, part, end)
     }
 }

@@ -9,28 +9,28 @@ use rustls::{ClientConnection, StreamOwned};
 
 use super::tls_client::TlsSettings;
 
-pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-pub const DATA: u8 = 0;
-pub const HEADERS: u8 = 1;
-pub const PRIORITY: u8 = 2;
-pub const RST_STREAM: u8 = 3;
-pub const SETTINGS: u8 = 4;
-pub const PUSH_PROMISE: u8 = 5;
-pub const PING: u8 = 6;
-pub const GOAWAY: u8 = 7;
-pub const WINDOW_UPDATE: u8 = 8;
-pub const CONTINUATION: u8 = 9;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PUSH_PROMISE: u8 = 5;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
-pub const END_STREAM: u8 = 1;
-pub const ACK: u8 = 1;
-pub const END_HEADERS: u8 = 4;
-pub const PADDED: u8 = 8;
-pub const WITH_PRIORITY: u8 = 32;
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+pub(crate) const PADDED: u8 = 8;
+pub(crate) const WITH_PRIORITY: u8 = 32;
 
 /// One frame, as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub(crate) struct Frame {
     pub kind: u8,
     pub flags: u8,
     pub stream: u32,
@@ -39,7 +39,7 @@ pub struct Frame {
 
 impl Frame {
     /// The code of a reset or of a GOAWAY.
-    pub fn error_code(&self) -> u32 {
+    pub(crate) fn error_code(&self) -> u32 {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().unwrap())
     }
@@ -51,21 +51,21 @@ trait Transport: Read + Write + Send {}
 impl<T: Read + Write + Send> Transport for T {}
 
 /// One connection.
-pub struct FrameClient {
+pub(crate) struct FrameClient {
     transport: Box<dyn Transport>,
     tcp: TcpStream,
 }
 
 impl FrameClient {
     /// Connects, and exchanges the first settings.
-    pub fn connect(address: SocketAddr) -> FrameClient {
+    pub(crate) fn connect(address: SocketAddr) -> FrameClient {
         let mut client = FrameClient::silent(address);
         client.greet();
         client
     }
 
     /// The same over TLS, for this name.
-    pub fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> FrameClient {
+    pub(crate) fn connect_tls(settings: &TlsSettings, address: SocketAddr, name: &str) -> FrameClient {
         let FrameClient { tcp, .. } = FrameClient::silent(address);
         let mut config = settings.config();
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -86,7 +86,7 @@ impl FrameClient {
     }
 
     /// Connects, and sends nothing.
-    pub fn silent(address: SocketAddr) -> FrameClient {
+    pub(crate) fn silent(address: SocketAddr) -> FrameClient {
         FrameClient::over(TcpStream::connect(address).unwrap())
     }
 
@@ -97,7 +97,7 @@ impl FrameClient {
     }
 
     /// Of an upstream: the next frame of a stream, while settings and pings are answered. `None` once the connection is closed.
-    pub fn next_of_stream(&mut self) -> Option<Frame> {
+    pub(crate) fn next_of_stream(&mut self) -> Option<Frame> {
         loop {
             let frame = self.next()?;
             match frame.kind {
@@ -111,7 +111,7 @@ impl FrameClient {
         }
     }
 
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.try_write(bytes).unwrap();
     }
 
@@ -119,12 +119,12 @@ impl FrameClient {
     ///
     /// # Errors
     /// If it is.
-    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.transport.write_all(bytes)
     }
 
     /// The next frame; `None` once the connection is closed.
-    pub fn next(&mut self) -> Option<Frame> {
+    pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.transport.read_exact(&mut head).ok()?;
         let [high, middle, low, kind, flags, stream @ ..] = head;
@@ -135,7 +135,7 @@ impl FrameClient {
 
     /// Reads up to a frame that is wanted.
     #[track_caller]
-    pub fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
+    pub(crate) fn until(&mut self, wanted: impl Fn(&Frame) -> bool) -> Frame {
         loop {
             let frame = self.next().expect("the connection was closed before");
             if wanted(&frame) {
@@ -146,24 +146,24 @@ impl FrameClient {
 
     /// The status of the response of a stream, or the code with which the stream was reset.
     #[track_caller]
-    pub fn outcome(&mut self, stream: u32) -> Result<u16, u32> {
+    pub(crate) fn outcome(&mut self, stream: u32) -> Result<u16, u32> {
         let frame = self.until(|frame| frame.stream == stream && matches!(frame.kind, HEADERS | RST_STREAM));
         if frame.kind == RST_STREAM { Err(frame.error_code()) } else { Ok(status(&frame.payload)) }
     }
 
     /// Everything up to the end of the connection.
-    pub fn rest(&mut self) -> Vec<Frame> {
+    pub(crate) fn rest(&mut self) -> Vec<Frame> {
         std::iter::from_fn(|| self.next()).collect()
     }
 
     /// The same connection, to be read by another thread. Not over TLS.
-    pub fn reader(&self) -> FrameClient {
+    pub(crate) fn reader(&self) -> FrameClient {
         let copy = || self.tcp.try_clone().unwrap();
         FrameClient { transport: Box::new(copy()), tcp: copy() }
     }
 
     /// Closes its side for writing.
-    pub fn finish_writing(&self) {
+    pub(crate) fn finish_writing(&self) {
         // The server may have closed the connection before.
         let _ = self.tcp.shutdown(Shutdown::Write);
     }
@@ -171,7 +171,7 @@ impl FrameClient {
 
 /// Starts an upstream of HTTP/2 without TLS, which greets with these settings; `serve` gets each connection after that, with its
 /// number, counted from 0.
-pub fn upstream(
+pub(crate) fn upstream(
     settings: &'static [u8],
     serve: impl Fn(usize, &mut FrameClient) + Send + Sync + 'static,
 ) -> SocketAddr {
@@ -194,20 +194,20 @@ pub fn upstream(
 }
 
 /// A setting of the most streams that the other side may open at the same time.
-pub const NO_STREAMS: &[u8] = &[0, 3, 0, 0, 0, 0];
+pub(crate) const NO_STREAMS: &[u8] = &[0, 3, 0, 0, 0, 0];
 
 /// The head of a response: its status, one of those that HPACK has in its table, and fields.
-pub fn response(stream: u32, status: u16, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
+pub(crate) fn response(stream: u32, status: u16, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     let index = INDEXED.iter().position(|known| *known == status).unwrap();
     let block = [&[0x88 + u8::try_from(index).unwrap()], &*fields_block(fields)].concat();
     frame(HEADERS, flags | END_HEADERS, stream, &block)
 }
 
-pub fn reset(stream: u32, code: u32) -> Vec<u8> {
+pub(crate) fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = vec![length[1], length[2], length[3], kind, flags];
     frame.extend_from_slice(&stream.to_be_bytes());
@@ -216,22 +216,22 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// A GET without a body, for this path.
-pub fn get(stream: u32, path: &str) -> Vec<u8> {
+pub(crate) fn get(stream: u32, path: &str) -> Vec<u8> {
     request(stream, "GET", path, &[], END_STREAM)
 }
 
 /// The head of a request, in one frame.
-pub fn request(stream: u32, method: &str, path: &str, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
+pub(crate) fn request(stream: u32, method: &str, path: &str, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &block(method, path, fields))
 }
 
 /// A block of header fields, in which nothing is compressed.
-pub fn block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn block(method: &str, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
     let pseudo = [(":method", method), (":scheme", "http"), (":authority", "a.test"), (":path", path)];
     fields_block(&[&pseudo[..], fields].concat())
 }
 
-pub fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn fields_block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         // A literal that is not indexed, with a new name.
@@ -262,7 +262,7 @@ fn length(length: usize, block: &mut Vec<u8>) {
 const INDEXED: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
 /// The status in a block of the server's: the first field, indexed or as a literal.
-pub fn status(block: &[u8]) -> u16 {
+pub(crate) fn status(block: &[u8]) -> u16 {
     let block = match block {
         // A change of the table's size.
         [first, rest @ ..] if first & 0xe0 == 0x20 => rest,

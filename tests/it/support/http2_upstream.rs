@@ -11,14 +11,14 @@ use h2::server::SendResponse;
 use http::{Request, Response};
 
 /// A message with its length in front, as gRPC sends them.
-pub const MESSAGE: &[u8] = &[0, 0, 0, 0, 1, b'm'];
+pub(crate) const MESSAGE: &[u8] = &[0, 0, 0, 0, 1, b'm'];
 
 const PART: &[u8] = &[b'x'; 16 << 10];
 
 /// Answers `/large/N` with N bytes, `/messages/N` with N messages, each in a frame of its own, and `/stuck` never, of which it reads
 /// nothing. Of the body for `/slow` it reads a part in each millisecond. All else it answers with the length of its body.
 #[derive(Clone)]
-pub struct Http2Upstream {
+pub(crate) struct Http2Upstream {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     begun: Arc<AtomicUsize>,
@@ -27,12 +27,12 @@ pub struct Http2Upstream {
 }
 
 impl Http2Upstream {
-    pub fn start() -> Http2Upstream {
+    pub(crate) fn start() -> Http2Upstream {
         Http2Upstream::with_streams(None)
     }
 
     /// The same, with at most so many streams on each connection.
-    pub fn with_streams(most: Option<u32>) -> Http2Upstream {
+    pub(crate) fn with_streams(most: Option<u32>) -> Http2Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let upstream =
@@ -68,17 +68,17 @@ impl Http2Upstream {
     }
 
     /// How many connections there have been.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
     /// How many requests have begun.
-    pub fn begun(&self) -> usize {
+    pub(crate) fn begun(&self) -> usize {
         self.begun.load(Ordering::Relaxed)
     }
 
     /// How many bytes of long responses flow control has let it send.
-    pub fn sent(&self) -> usize {
+    pub(crate) fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
 

@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use super::Certificates;
 
 /// Uses the server's certificate, which is for `localhost`.
-pub fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
+pub(crate) fn serve(certificates: &Certificates, answer: String) -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let chain = CertificateDer::pem_slice_iter(certificates.server.0.as_bytes()).collect::<Result<_, _>>().unwrap();
     let key = PrivateKeyDer::from_pem_slice(certificates.server.1.as_bytes()).unwrap();

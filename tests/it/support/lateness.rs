@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const TURNS: u32 = 4;
 
 /// Measures until it is dropped.
-pub struct Lateness(Arc<Mutex<Wakeups>>);
+pub(crate) struct Lateness(Arc<Mutex<Wakeups>>);
 
 struct Wakeups {
     last: Instant,
@@ -19,7 +19,7 @@ struct Wakeups {
 }
 
 impl Lateness {
-    pub fn measure() -> Lateness {
+    pub(crate) fn measure() -> Lateness {
         let wakeups = Arc::new(Mutex::new(Wakeups { last: now(), worst: Duration::ZERO }));
         let watched = Arc::downgrade(&wakeups);
         std::thread::spawn(move || {
@@ -33,7 +33,7 @@ impl Lateness {
     }
 
     /// By how much any request since the beginning may have been delayed by the machine.
-    pub fn of_a_request(&self) -> Duration {
+    pub(crate) fn of_a_request(&self) -> Duration {
         let wakeups = self.0.lock().unwrap();
         // It may be late at present.
         TURNS * wakeups.worst.max(wakeups.last.elapsed().saturating_sub(PAUSE))

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use super::{Client, eventually};
 
 /// Clients that keep their connections as long as the gateway does, until the load ends.
-pub struct Load {
+pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicUsize>,
     clients: Vec<JoinHandle<()>>,
@@ -16,7 +16,7 @@ pub struct Load {
 
 impl Load {
     /// Opens each new connection to the address that `to` returns.
-    pub fn on(to: impl Fn() -> SocketAddr + Send + Sync + 'static) -> Load {
+    pub(crate) fn on(to: impl Fn() -> SocketAddr + Send + Sync + 'static) -> Load {
         let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let to = Arc::new(to);
         let client = |_| {
@@ -39,14 +39,14 @@ impl Load {
 
     /// Waits for a hundred more answers.
     #[track_caller]
-    pub fn await_answers(&self) {
+    pub(crate) fn await_answers(&self) {
         let before = self.answered.load(Ordering::Relaxed);
         eventually("a hundred more answers", || self.answered.load(Ordering::Relaxed) > before + 100);
     }
 
     /// Ends the load, and returns how many requests were answered: all that were sent. Panics if one was not.
     #[track_caller]
-    pub fn end(self) -> usize {
+    pub(crate) fn end(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         self.clients.into_iter().for_each(|client| client.join().expect("a request failed"));
         self.answered.load(Ordering::Relaxed)

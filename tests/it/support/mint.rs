@@ -12,7 +12,7 @@ use ring::signature::{self, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RsaKeyPair};
 use serde_json::{Value, json};
 
 /// A key that signs.
-pub enum Signer {
+pub(crate) enum Signer {
     Hmac(hmac::Algorithm, Vec<u8>),
     Rsa(RsaKeyPair, &'static dyn signature::RsaEncoding),
     Ec(EcdsaKeyPair),
@@ -22,28 +22,28 @@ pub enum Signer {
 }
 
 /// A key that signs tokens, with its public half as PEM and as JWK.
-pub struct SigningKey {
+pub(crate) struct SigningKey {
     pub signer: Signer,
     pub pem: String,
     pub jwk: Value,
 }
 
-pub fn encode(bytes: impl AsRef<[u8]>) -> String {
+pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 /// Seconds since the epoch.
 #[allow(clippy::disallowed_methods, reason = "a token's times are those of the wall clock")]
-pub fn epoch() -> u64 {
+pub(crate) fn epoch() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
 }
 
 impl Signer {
-    pub fn hs256(secret: &str) -> Signer {
+    pub(crate) fn hs256(secret: &str) -> Signer {
         Signer::Hmac(hmac::HMAC_SHA256, secret.as_bytes().to_vec())
     }
 
-    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
+    pub(crate) fn sign(&self, message: &[u8]) -> Vec<u8> {
         match self {
             Signer::Hmac(algorithm, secret) => {
                 hmac::sign(&hmac::Key::new(*algorithm, secret), message).as_ref().to_vec()
@@ -60,12 +60,12 @@ impl Signer {
     }
 
     /// A token of a header and claims with exactly this text.
-    pub fn token_of(&self, header: &str, claims: &str) -> String {
+    pub(crate) fn token_of(&self, header: &str, claims: &str) -> String {
         let message = format!("{}.{}", encode(header), encode(claims));
         format!("{message}.{}", encode(self.sign(message.as_bytes())))
     }
 
-    pub fn token(&self, header: &Value, claims: &Value) -> String {
+    pub(crate) fn token(&self, header: &Value, claims: &Value) -> String {
         self.token_of(&header.to_string(), &claims.to_string())
     }
 }
@@ -75,7 +75,7 @@ fn pem_file(name: &str) -> String {
 }
 
 /// The one RSA key of the tests: making one takes seconds.
-pub fn rsa(encoding: &'static dyn signature::RsaEncoding) -> SigningKey {
+pub(crate) fn rsa(encoding: &'static dyn signature::RsaEncoding) -> SigningKey {
     let private = pem_file("rsa.pem");
     let der = rcgen::KeyPair::from_pem(&private).unwrap().serialize_der();
     let key = RsaKeyPair::from_pkcs8(&der).unwrap();
@@ -84,11 +84,11 @@ pub fn rsa(encoding: &'static dyn signature::RsaEncoding) -> SigningKey {
     SigningKey { signer: Signer::Rsa(key, encoding), pem: pem_file("rsa.pub.pem"), jwk }
 }
 
-pub fn es256() -> SigningKey {
+pub(crate) fn es256() -> SigningKey {
     ec(&PKCS_ECDSA_P256_SHA256, &signature::ECDSA_P256_SHA256_FIXED_SIGNING, "P-256", 32)
 }
 
-pub fn es384() -> SigningKey {
+pub(crate) fn es384() -> SigningKey {
     ec(&PKCS_ECDSA_P384_SHA384, &signature::ECDSA_P384_SHA384_FIXED_SIGNING, "P-384", 48)
 }
 
@@ -105,7 +105,7 @@ fn ec(
     SigningKey { pem: pair.public_key_pem(), jwk, signer: Signer::Ec(key) }
 }
 
-pub fn eddsa() -> SigningKey {
+pub(crate) fn eddsa() -> SigningKey {
     let pair = rcgen::KeyPair::generate_for(&PKCS_ED25519).unwrap();
     let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&pair.serialize_der()).unwrap();
     let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": encode(key.public_key())});
@@ -114,20 +114,20 @@ pub fn eddsa() -> SigningKey {
 
 impl SigningKey {
     /// The key as a member of a set, under a name.
-    pub fn jwk_as(&self, id: &str) -> Value {
+    pub(crate) fn jwk_as(&self, id: &str) -> Value {
         with(&self.jwk, "kid", json!(id))
     }
 }
 
 /// An object with one member set.
-pub fn with(object: &Value, name: &str, value: Value) -> Value {
+pub(crate) fn with(object: &Value, name: &str, value: Value) -> Value {
     let mut object = object.clone();
     object[name] = value;
     object
 }
 
 /// An object with one member taken out.
-pub fn without(object: &Value, name: &str) -> Value {
+pub(crate) fn without(object: &Value, name: &str) -> Value {
     let mut object = object.clone();
     object.as_object_mut().unwrap().remove(name);
     object

@@ -1,25 +1,25 @@
 //! Helpers that keep a test short: a gateway, an upstream, a client, a redis-server and others.
 
-pub mod access_log;
-pub mod authority;
+pub(crate) mod access_log;
+pub(crate) mod authority;
 mod certificates;
-pub mod charge;
+pub(crate) mod charge;
 mod client;
 #[cfg(feature = "opentelemetry")]
 pub mod collector;
 mod command;
 mod config_directory;
-pub mod curl;
+pub(crate) mod curl;
 mod fake_redis;
 mod gateway;
 mod gateway_builder;
-pub mod http2;
-pub mod http2_frames;
-pub mod http2_upstream;
-pub mod https;
+pub(crate) mod http2;
+pub(crate) mod http2_frames;
+pub(crate) mod http2_upstream;
+pub(crate) mod https;
 mod lateness;
 mod load;
-pub mod mint;
+pub(crate) mod mint;
 mod movable_name;
 mod orphan;
 mod pgbouncer;
@@ -29,36 +29,36 @@ mod redis;
 mod redis_cluster;
 mod relay;
 mod secure_upstream;
-pub mod sentinel;
+pub(crate) mod sentinel;
 mod server_process;
 #[cfg(feature = "test-hooks")]
 mod take_script;
-pub mod tls_client;
+pub(crate) mod tls_client;
 mod upstream;
-pub mod websocket;
+pub(crate) mod websocket;
 
-pub use certificates::Certificates;
-pub use client::{Client, Response};
-pub use command::{CommandOutput, subcommands, tollgate, tollgate_with};
-pub use config_directory::ConfigDirectory;
-pub use fake_redis::{serve_fake_redis, serve_fake_sentinel};
-pub use gateway::{Gateway, SYSTEM_ROOTS};
-pub use gateway_builder::GatewayBuilder;
-pub use lateness::Lateness;
-pub use load::Load;
-pub use movable_name::MovableName;
-pub use orphan::{Orphan, await_more, hand_over};
-pub use pgbouncer::PgBouncer;
-pub use postgres::Postgres;
-pub use proof::{short_or_long, shortened_or_real};
-pub use redis::{Redis, free_port, node_list};
-pub use redis_cluster::{RedisCluster, Replicas};
-pub use relay::{Answers, Relay};
-pub use secure_upstream::SecureUpstream;
-pub use server_process::ServerProcess;
+pub(crate) use certificates::Certificates;
+pub(crate) use client::{Client, Response};
+pub(crate) use command::{CommandOutput, subcommands, tollgate, tollgate_with};
+pub(crate) use config_directory::ConfigDirectory;
+pub(crate) use fake_redis::{serve_fake_redis, serve_fake_sentinel};
+pub(crate) use gateway::{Gateway, SYSTEM_ROOTS};
+pub(crate) use gateway_builder::GatewayBuilder;
+pub(crate) use lateness::Lateness;
+pub(crate) use load::Load;
+pub(crate) use movable_name::MovableName;
+pub(crate) use orphan::{Orphan, await_more, hand_over};
+pub(crate) use pgbouncer::PgBouncer;
+pub(crate) use postgres::Postgres;
+pub(crate) use proof::{short_or_long, shortened_or_real};
+pub(crate) use redis::{Redis, free_port, node_list};
+pub(crate) use redis_cluster::{RedisCluster, Replicas};
+pub(crate) use relay::{Answers, Relay};
+pub(crate) use secure_upstream::SecureUpstream;
+pub(crate) use server_process::ServerProcess;
 #[cfg(feature = "test-hooks")]
 pub use take_script::{CompleteReply, TakeScript};
-pub use upstream::{Upstream, continue_upload};
+pub(crate) use upstream::{Upstream, continue_upload};
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -66,7 +66,7 @@ use std::time::{Duration, Instant};
 /// Waits until `holds`, for twenty seconds at most: a machine that is busy with other tests may need most of them. What must
 /// happen sooner is measured by its test.
 #[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = now() + Duration::from_secs(20);
     while !holds() {
         assert!(now() < deadline, "never happened: {what}");
@@ -76,25 +76,25 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// Waits for as long as what must not happen would take. It costs its whole time in every run, so that a tidy test counts its
 /// uses: prefer an injected clock, or an event after which it could no longer happen.
-pub fn wait_for_nothing(time: Duration) {
+pub(crate) fn wait_for_nothing(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Prints what a test has measured. `cargo test -- --nocapture` shows it, and the documentation cites it.
 #[allow(clippy::print_stdout, reason = "a test's standard output is kept by cargo unless it is asked for")]
-pub fn print_measured(line: &str) {
+pub(crate) fn print_measured(line: &str) {
     println!("{line}");
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test measures real time")]
-pub fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// Reports what could not be tested on this machine. It writes to the terminal: cargo hides the output of a test that passes.
 /// Where `CI` is set, the test fails: nobody reads the output there.
 #[track_caller]
-pub fn not_checked(why: &str) {
+pub(crate) fn not_checked(why: &str) {
     assert!(!is_continuous_integration(std::env::var("CI").ok().as_deref()), "NOT CHECKED: {why}, and CI is set");
     #[expect(clippy::disallowed_methods, reason = "the tests write for who runs them")]
     let _ = writeln!(std::io::stderr(), "NOT CHECKED: {why}");

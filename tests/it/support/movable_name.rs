@@ -5,26 +5,26 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-pub struct MovableName {
+pub(crate) struct MovableName {
     name: &'static str,
     folder: TempDir,
 }
 
 impl MovableName {
     /// A name that leads to 127.0.0.1 at first.
-    pub fn new(name: &'static str) -> MovableName {
+    pub(crate) fn new(name: &'static str) -> MovableName {
         let movable = MovableName { name, folder: TempDir::new().unwrap() };
         movable.point("127.0.0.1");
         movable
     }
 
     /// Makes the name lead to this address.
-    pub fn point(&self, address: &str) {
+    pub(crate) fn point(&self, address: &str) {
         self.write(&format!("{address} {}\n127.0.0.1 localhost\n", self.name));
     }
 
     /// Makes the name unknown.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         self.write("127.0.0.1 localhost\n");
     }
 
@@ -39,7 +39,7 @@ impl MovableName {
     }
 
     /// The environment of a process that is to know the name.
-    pub fn variables(&self) -> [(&'static str, String); 2] {
+    pub(crate) fn variables(&self) -> [(&'static str, String); 2] {
         [("LD_PRELOAD", "libnss_wrapper.so".to_owned()), ("NSS_WRAPPER_HOSTS", self.hosts().display().to_string())]
     }
 }

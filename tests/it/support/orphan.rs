@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Gateway, eventually};
 
-pub struct Orphan(String);
+pub(crate) struct Orphan(String);
 
 impl Orphan {
     /// The process with this id.
-    pub fn new(id: String) -> Orphan {
+    pub(crate) fn new(id: String) -> Orphan {
         Orphan(id)
     }
 
     /// The process to which `gateway` has handed over, by the gateway's log.
     #[track_caller]
-    pub fn of(gateway: &Gateway, handovers: usize) -> Orphan {
+    pub(crate) fn of(gateway: &Gateway, handovers: usize) -> Orphan {
         eventually("it hands over", || gateway.errors().matches("handed over").count() == handovers);
         let errors = gateway.errors();
         let line = errors.lines().rfind(|line| line.contains("handed over")).unwrap();
@@ -23,16 +23,16 @@ impl Orphan {
         Orphan(pid.chars().take_while(char::is_ascii_digit).collect())
     }
 
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.0
     }
 
     #[track_caller]
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         assert!(Command::new("kill").arg(format!("-{name}")).arg(&self.0).status().unwrap().success());
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
         !status.is_empty() && !status.contains(") Z")
     }
@@ -41,7 +41,7 @@ impl Orphan {
 /// Upgrades a gateway so many times, and what it has been handed over to. After each handover the previous process ends, without an error,
 /// and `clients_go_on` waits until clients have been answered by the next one.
 #[track_caller]
-pub fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl Fn()) {
+pub(crate) fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl Fn()) {
     let mut current: Option<Orphan> = None;
     for handovers in 1..=times {
         match &current {
@@ -60,7 +60,7 @@ pub fn hand_over(gateway: &mut Gateway, times: usize, clients_go_on: impl Fn()) 
 
 /// Waits until each of these counts of answers has risen by more than twenty.
 #[track_caller]
-pub fn await_more(served: &[AtomicUsize]) {
+pub(crate) fn await_more(served: &[AtomicUsize]) {
     let before: Vec<_> = served.iter().map(|served| served.load(Ordering::Relaxed)).collect();
     let is_more = |(served, before): (&AtomicUsize, &usize)| served.load(Ordering::Relaxed) > before + 20;
     eventually("clients go on", || served.iter().zip(&before).all(is_more));

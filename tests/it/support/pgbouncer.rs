@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::redis::free_port;
 use super::{Postgres, eventually};
 
-pub struct PgBouncer {
+pub(crate) struct PgBouncer {
     pub port: u16,
     child: Child,
     _directory: TempDir,
@@ -17,7 +17,7 @@ pub struct PgBouncer {
 impl PgBouncer {
     /// With so many connections to the server, which its clients share.
     #[track_caller]
-    pub fn before(postgres: &Postgres, connections: usize) -> PgBouncer {
+    pub(crate) fn before(postgres: &Postgres, connections: usize) -> PgBouncer {
         let (port, directory) = (free_port(), TempDir::new().unwrap());
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let (settings, users) = (directory.path().join("pgbouncer.ini"), directory.path().join("users.txt"));

@@ -31,7 +31,7 @@ autovacuum_naptime = 1s
 /// The superuser, who needs no password from this machine.
 const ADMIN: &str = "admin";
 
-pub struct Postgres {
+pub(crate) struct Postgres {
     pub port: u16,
     directory: TempDir,
     programs: PathBuf,
@@ -42,13 +42,13 @@ pub struct Postgres {
 
 impl Postgres {
     #[track_caller]
-    pub fn start() -> Postgres {
+    pub(crate) fn start() -> Postgres {
         Postgres::start_with("")
     }
 
     /// With TLS, also for clients that do not ask for it.
     #[track_caller]
-    pub fn start_tls(certificates: &Certificates) -> Postgres {
+    pub(crate) fn start_tls(certificates: &Certificates) -> Postgres {
         let folder = TempDir::new().unwrap();
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut settings = "ssl = on\n".to_owned();
@@ -66,7 +66,7 @@ impl Postgres {
 
     /// With further lines of postgresql.conf.
     #[track_caller]
-    pub fn start_with(settings: &str) -> Postgres {
+    pub(crate) fn start_with(settings: &str) -> Postgres {
         let directory = TempDir::new().unwrap();
         // The user that the server runs as must reach its folder.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -91,12 +91,12 @@ impl Postgres {
     }
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure`. Its timeout is long, for a busy machine.
-    pub fn store(&self, on_store_failure: &str) -> String {
+    pub(crate) fn store(&self, on_store_failure: &str) -> String {
         self.store_with(", timeout: 2s", on_store_failure)
     }
 
     /// As [`Postgres::store`], with further keys of `postgres`.
-    pub fn store_with(&self, keys: &str, on_store_failure: &str) -> String {
+    pub(crate) fn store_with(&self, keys: &str, on_store_failure: &str) -> String {
         format!(
             "store: {{postgres: {{url: \"postgres://tollgate@127.0.0.1:{}/limits\"{keys}}}}}\n\
              on_store_failure: {on_store_failure}\n",
@@ -106,7 +106,7 @@ impl Postgres {
 
     /// The same as settings, with the tables created. For a test that loads the machine: nothing depends on how busy it is.
     #[track_caller]
-    pub fn settings(&self) -> Settings {
+    pub(crate) fn settings(&self) -> Settings {
         let settings = Settings {
             hosts: vec![HostPort::new("127.0.0.1", self.port)],
             database: "limits".to_owned(),
@@ -123,12 +123,12 @@ impl Postgres {
 
     /// Creates the tables that a file wants, as an administrator does.
     #[track_caller]
-    pub fn init(&self, file: &Path) {
+    pub(crate) fn init(&self, file: &Path) {
         let output = self.try_init(file);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    pub fn try_init(&self, file: &Path) -> std::process::Output {
+    pub(crate) fn try_init(&self, file: &Path) -> std::process::Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(["store", "init", "--user", ADMIN, "-c"]).arg(file);
         command.output().unwrap()
@@ -136,7 +136,7 @@ impl Postgres {
 
     /// Runs statements as the administrator, and returns the rows, their columns separated by `|`.
     #[track_caller]
-    pub fn sql(&self, text: &str) -> String {
+    pub(crate) fn sql(&self, text: &str) -> String {
         self.sql_as(ADMIN, text).unwrap()
     }
 
@@ -144,7 +144,7 @@ impl Postgres {
     ///
     /// # Errors
     /// What the server says.
-    pub fn sql_as(&self, user: &str, text: &str) -> Result<String, String> {
+    pub(crate) fn sql_as(&self, user: &str, text: &str) -> Result<String, String> {
         self.psql(user, "limits", &["-c", text])
     }
 
@@ -152,7 +152,7 @@ impl Postgres {
     ///
     /// # Errors
     /// What the server says.
-    pub fn run_script(&self, text: &str) -> Result<String, String> {
+    pub(crate) fn run_script(&self, text: &str) -> Result<String, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         self.psql(ADMIN, "limits", &["-f", file.path().to_str().unwrap()])
@@ -174,7 +174,7 @@ impl Postgres {
     }
 
     /// Runs statements in a session that goes on after this call, and waits until it sleeps in one of them.
-    pub fn hold(&self, text: &str) {
+    pub(crate) fn hold(&self, text: &str) {
         let url = format!("postgres://{ADMIN}@127.0.0.1:{}/limits", self.port);
         let mut command = Command::new(self.programs.join("psql"));
         command.args(["-Xq", "-c", text, &url]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -193,7 +193,7 @@ impl Postgres {
     }
 
     /// Sends a signal to the server and to all processes that serve connections.
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let processes = [self.children(), vec![self.process().to_string()]].concat();
         let done = Command::new("kill").arg(format!("-{name}")).args(&processes).status().unwrap();
         assert!(done.success());
@@ -201,7 +201,7 @@ impl Postgres {
 
     /// Starts a replica of it.
     #[track_caller]
-    pub fn replica(&self) -> Postgres {
+    pub(crate) fn replica(&self) -> Postgres {
         let directory = TempDir::new().unwrap();
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut replica =
@@ -219,7 +219,7 @@ impl Postgres {
 
     /// Makes a replica a primary, and waits until it is one.
     #[track_caller]
-    pub fn promote(&self) {
+    pub(crate) fn promote(&self) {
         let done = self.program("pg_ctl").args(["promote", "-W", "-D"]).arg(self.data()).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         eventually("the replica is a primary", || self.sql("SELECT pg_is_in_recovery()") == "f");
@@ -227,14 +227,14 @@ impl Postgres {
 
     /// Changes a setting of the server.
     #[track_caller]
-    pub fn set(&self, name: &str, value: &str) {
+    pub(crate) fn set(&self, name: &str, value: &str) {
         self.sql(&format!("ALTER SYSTEM SET {name} = {value}"));
         self.signal_server("HUP");
     }
 
     /// Ends the server as `kill -9` does. The processes that it has started end by themselves.
     #[track_caller]
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let children = self.children();
         self.signal_server("KILL");
         self.child.take().unwrap().wait().unwrap();
@@ -246,13 +246,13 @@ impl Postgres {
     }
 
     /// What it has logged since it was started.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     /// Ends it as `pg_ctl stop` does, in this mode: `immediate` is a crash.
     #[track_caller]
-    pub fn stop(&mut self, mode: &str) {
+    pub(crate) fn stop(&mut self, mode: &str) {
         let data = self.data();
         let done = self.program("pg_ctl").args(["stop", "-s", "-w", "-m", mode, "-D"]).arg(data).output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -261,7 +261,7 @@ impl Postgres {
 
     /// Starts it on the same port, with the data that it had.
     #[track_caller]
-    pub fn launch(&mut self) {
+    pub(crate) fn launch(&mut self) {
         let log = File::create(self.directory.path().join("log")).unwrap();
         let mut command = self.program("postgres");
         command.args(["-p", &self.port.to_string(), "-D"]).arg(self.data()).stdin(Stdio::null());
@@ -270,12 +270,12 @@ impl Postgres {
     }
 
     /// Replaces who may log in, and how.
-    pub fn set_hba(&self, text: &str) {
+    pub(crate) fn set_hba(&self, text: &str) {
         std::fs::write(self.data().join("pg_hba.conf"), text).unwrap();
         self.signal_server("HUP");
     }
 
-    pub fn signal_server(&self, name: &str) {
+    pub(crate) fn signal_server(&self, name: &str) {
         let done = Command::new("kill").arg(format!("-{name}")).arg(self.process().to_string()).status().unwrap();
         assert!(done.success());
     }
@@ -284,7 +284,7 @@ impl Postgres {
         self.child.as_ref().unwrap().id()
     }
 
-    pub fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
 

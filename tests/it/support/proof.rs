@@ -1,17 +1,17 @@
 //! Chooses how long a proof runs: its short form is part of `scripts/test`, its long form of `scripts/prove`.
 
 /// Returns `short`, or `long` if `scripts/prove` has set `TOLLGATE_PROOF=long`.
-pub fn short_or_long<T>(short: T, long: T) -> T {
+pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
     if is_long() { long } else { short }
 }
 
 /// Returns `shortened` if [`super::GatewayBuilder::short_interval`] has an effect: in the short form of a proof, with the
 /// feature `test-hooks`.
-pub fn shortened_or_real<T>(shortened: T, real: T) -> T {
+pub(crate) fn shortened_or_real<T>(shortened: T, real: T) -> T {
     if intervals_are_shortened() { shortened } else { real }
 }
 
-pub fn intervals_are_shortened() -> bool {
+pub(super) fn intervals_are_shortened() -> bool {
     cfg!(feature = "test-hooks") && !is_long()
 }
 

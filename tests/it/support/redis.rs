@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 use super::{Certificates, eventually};
 
-pub const REDIS_SERVER: &str = "redis-server";
+pub(super) const REDIS_SERVER: &str = "redis-server";
 
-pub struct Redis {
+pub(crate) struct Redis {
     pub port: u16,
     child: Child,
     server: OsString,
@@ -25,13 +25,13 @@ pub struct Redis {
 
 impl Redis {
     #[track_caller]
-    pub fn start() -> Redis {
+    pub(crate) fn start() -> Redis {
         Redis::start_with(&[])
     }
 
     /// With settings of redis.conf as arguments.
     #[track_caller]
-    pub fn start_with(arguments: &[&str]) -> Redis {
+    pub(crate) fn start_with(arguments: &[&str]) -> Redis {
         let port = free_port();
         let directory = TempDir::new().unwrap();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
@@ -45,13 +45,13 @@ impl Redis {
     /// Also listens with TLS, on the second port, and asks clients for a certificate of the authority. It is always
     /// redis-server: other servers may be built without TLS.
     #[track_caller]
-    pub fn start_tls(certificates: &Certificates) -> (Redis, u16) {
+    pub(crate) fn start_tls(certificates: &Certificates) -> (Redis, u16) {
         Redis::start_tls_with(certificates, &[])
     }
 
     /// The same with settings of redis.conf as arguments.
     #[track_caller]
-    pub fn start_tls_with(certificates: &Certificates, more: &[&str]) -> (Redis, u16) {
+    pub(crate) fn start_tls_with(certificates: &Certificates, more: &[&str]) -> (Redis, u16) {
         let directory = TempDir::new().unwrap();
         let mut arguments: Vec<String> = more.iter().map(|argument| (*argument).to_owned()).collect();
         for (option, text) in [
@@ -73,7 +73,7 @@ impl Redis {
     }
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure`.
-    pub fn store(&self, on_store_failure: &str) -> String {
+    pub(crate) fn store(&self, on_store_failure: &str) -> String {
         format!(
             "store: {{redis: {{url: \"redis://127.0.0.1:{}\"}}}}\non_store_failure: {on_store_failure}\n",
             self.port
@@ -81,18 +81,18 @@ impl Redis {
     }
 
     /// As [`Redis::store`], with a longer timeout, for a test that loads the machine.
-    pub fn patient_store(&self) -> String {
+    pub(crate) fn patient_store(&self) -> String {
         let url = format!("redis://127.0.0.1:{}", self.port);
         format!("store: {{redis: {{url: \"{url}\", timeout: 10s}}}}\non_store_failure: deny\n")
     }
 
     /// Whether a call has arrived that it has not read, since it is stopped.
-    pub fn has_unread_calls(&self) -> bool {
+    pub(crate) fn has_unread_calls(&self) -> bool {
         self.unread_bytes() > 0
     }
 
     /// How many bytes have arrived that it has not read, since it is stopped.
-    pub fn unread_bytes(&self) -> u64 {
+    pub(crate) fn unread_bytes(&self) -> u64 {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let at = format!(":{:04X}", self.port);
         let unread = |line: &str| {
@@ -104,14 +104,14 @@ impl Redis {
         table.lines().filter_map(unread).sum()
     }
 
-    pub fn connection(&self) -> Connection {
+    pub(crate) fn connection(&self) -> Connection {
         let url = format!("redis://127.0.0.1:{}/", self.port);
         redis::Client::open(url).unwrap().get_connection_with_timeout(Duration::from_secs(5)).unwrap()
     }
 
     /// Runs any command.
     #[track_caller]
-    pub fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
+    pub(crate) fn command<T: FromRedisValue>(&self, words: &[&str]) -> T {
         let mut command = Cmd::new();
         for word in words {
             command.arg(*word);
@@ -119,7 +119,7 @@ impl Redis {
         command.query(&mut self.connection()).unwrap()
     }
 
-    pub fn keys(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = self.command(&["KEYS", "*"]);
         // The heartbeats of gateways are no buckets.
         keys.retain(|key| !key.ends_with(b":gateways") && !key.ends_with(b":running"));
@@ -127,20 +127,20 @@ impl Redis {
         keys
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(done.success());
     }
 
     /// Kills it, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again on the same port, empty.
     #[track_caller]
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.child = launch(&self.server, self.port, self.directory.path(), &self.arguments);
         self.wait_for_it();
     }
@@ -167,7 +167,7 @@ impl Drop for Redis {
 }
 
 /// The program that the tests take for Redis.
-pub fn server() -> OsString {
+pub(super) fn server() -> OsString {
     std::env::var_os("TOLLGATE_REDIS_SERVER").unwrap_or_else(|| REDIS_SERVER.into())
 }
 
@@ -182,14 +182,14 @@ fn launch(server: &OsStr, port: u16, directory: &Path, arguments: &[String]) -> 
 }
 
 /// `nodes` of a cluster or of sentinels, with the servers on these ports of this machine.
-pub fn node_list(ports: impl IntoIterator<Item = u16>) -> String {
+pub(crate) fn node_list(ports: impl IntoIterator<Item = u16>) -> String {
     let nodes: Vec<String> = ports.into_iter().map(|port| format!("\"127.0.0.1:{port}\"")).collect();
     format!("[{}]", nodes.join(", "))
 }
 
 /// A port that was free a moment ago: redis-server cannot choose one itself. It is below those that the system gives to
 /// connections, of which tests make thousands, and no other call returns it.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     loop {
         let number = std::process::id().wrapping_mul(331).wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));

@@ -10,12 +10,12 @@ const SLOTS: u16 = 16_384;
 
 /// What has replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replicas {
+pub(crate) enum Replicas {
     None,
     OneEach,
 }
 
-pub struct RedisCluster {
+pub(crate) struct RedisCluster {
     /// Each has a third of the slots.
     pub masters: Vec<Redis>,
     /// In the order of their masters.
@@ -24,13 +24,13 @@ pub struct RedisCluster {
 
 impl RedisCluster {
     #[track_caller]
-    pub fn start(replicas: Replicas) -> RedisCluster {
+    pub(crate) fn start(replicas: Replicas) -> RedisCluster {
         RedisCluster::start_with(replicas, &[])
     }
 
     /// With settings of redis.conf as arguments of each node.
     #[track_caller]
-    pub fn start_with(replicas: Replicas, settings: &[&str]) -> RedisCluster {
+    pub(crate) fn start_with(replicas: Replicas, settings: &[&str]) -> RedisCluster {
         let masters = (0..3).map(|_| node(settings)).collect();
         let replicas = match replicas {
             Replicas::None => Vec::new(),
@@ -41,7 +41,7 @@ impl RedisCluster {
 
     /// Of masters alone, which listen with TLS as well. Returns the port of the first.
     #[track_caller]
-    pub fn start_tls(certificates: &Certificates) -> (RedisCluster, u16) {
+    pub(crate) fn start_tls(certificates: &Certificates) -> (RedisCluster, u16) {
         let node = |_| {
             let arguments = arguments();
             // So that nodes name the ports for TLS.
@@ -77,7 +77,7 @@ impl RedisCluster {
     }
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure` and these keys in `redis`. It names one node.
-    pub fn store(&self, on_store_failure: &str, rest: &str) -> String {
+    pub(crate) fn store(&self, on_store_failure: &str, rest: &str) -> String {
         let nodes = node_list([self.masters[2].port]);
         format!(
             "store: {{redis: {{cluster: {{nodes: {nodes}}}, timeout: 10s{rest}}}}}\n\
@@ -86,7 +86,7 @@ impl RedisCluster {
     }
 
     /// Of the masters.
-    pub fn addresses(&self) -> Vec<HostPort> {
+    pub(crate) fn addresses(&self) -> Vec<HostPort> {
         self.masters.iter().map(|master| HostPort::new("127.0.0.1", master.port)).collect()
     }
 
@@ -96,7 +96,7 @@ impl RedisCluster {
 
     /// Waits until all nodes serve, and all replicas are in step.
     #[track_caller]
-    pub fn wait_until_it_serves(&self) {
+    pub(crate) fn wait_until_it_serves(&self) {
         eventually("the cluster serves all slots", || {
             self.nodes().all(|node| info(node, "cluster_state:") == "ok")
                 && self.replicas.iter().all(|replica| {
@@ -108,14 +108,14 @@ impl RedisCluster {
 
     /// A node of no cluster, which has no slots.
     #[track_caller]
-    pub fn lone_node() -> Redis {
+    pub(crate) fn lone_node() -> Redis {
         node(&[])
     }
 
     /// Cuts a master off from all others, which goes on to serve its clients: it answers that the cluster is down. Its replica
     /// takes its place.
     #[track_caller]
-    pub fn cut_off(&self, master: usize) {
+    pub(crate) fn cut_off(&self, master: usize) {
         let (cut_off, replica) = (&self.masters[master], &self.replicas[master]);
         let () = cut_off.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]);
         for other in self.nodes().filter(|node| node.port != cut_off.port) {
@@ -133,7 +133,7 @@ impl RedisCluster {
 
     /// Adds a master without slots.
     #[track_caller]
-    pub fn add_master(&mut self) {
+    pub(crate) fn add_master(&mut self) {
         let node = node(&[]);
         self.meet(&node);
         self.masters.push(node);
@@ -145,7 +145,7 @@ impl RedisCluster {
     }
 
     /// Moves slots from one master to another, key by key, as `redis-cli --cluster reshard` does.
-    pub fn reshard(&self, slots: impl Iterator<Item = u16>, from: usize, to: usize) {
+    pub(crate) fn reshard(&self, slots: impl Iterator<Item = u16>, from: usize, to: usize) {
         let [source, target] = [from, to].map(|index| &self.masters[index]);
         let [source_id, target_id]: [String; 2] = [source, target].map(|node| node.command(&["CLUSTER", "MYID"]));
         for slot in slots.map(|slot| slot.to_string()) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::now;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answers {
+pub(crate) enum Answers {
     Pass,
     /// Each is delayed by this much; they stay in order.
     Late(Duration),
@@ -18,19 +18,19 @@ pub enum Answers {
     EverySecond(&'static str),
 }
 
-pub struct Relay {
+pub(crate) struct Relay {
     pub port: u16,
     answers: Arc<Mutex<Answers>>,
 }
 
 impl Relay {
     /// In front of this port.
-    pub fn start(redis: u16) -> Relay {
+    pub(crate) fn start(redis: u16) -> Relay {
         Relay::start_at(("127.0.0.1", 0), redis)
     }
 
     /// The same, listening at an address of this machine.
-    pub fn start_at(address: (&str, u16), redis: u16) -> Relay {
+    pub(crate) fn start_at(address: (&str, u16), redis: u16) -> Relay {
         let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         let answers = Arc::new(Mutex::new(Answers::Pass));
@@ -46,7 +46,7 @@ impl Relay {
         Relay { port, answers }
     }
 
-    pub fn set(&self, answers: Answers) {
+    pub(crate) fn set(&self, answers: Answers) {
         *self.answers.lock().unwrap() = answers;
     }
 }

@@ -16,7 +16,7 @@ use super::Certificates;
 
 /// One request, as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecureRequest {
+pub(crate) struct SecureRequest {
     /// The number of its connection, counted from 0.
     pub connection: usize,
     pub is_h2: bool,
@@ -29,7 +29,7 @@ pub struct SecureRequest {
 }
 
 #[derive(Clone)]
-pub struct SecureUpstream {
+pub(crate) struct SecureUpstream {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<SecureRequest>>>,
     /// Whether the health of gRPC is `SERVING`.
@@ -45,17 +45,17 @@ struct Connection {
 
 impl SecureUpstream {
     /// With HTTP/2 and without TLS.
-    pub fn h2c() -> SecureUpstream {
+    pub(crate) fn h2c() -> SecureUpstream {
         SecureUpstream::start(None, true)
     }
 
     /// With TLS, by the server's certificate, and with HTTP/2 for clients that ask for it if `protocols` has `h2`.
-    pub fn tls(certificates: &Certificates, protocols: &[&str]) -> SecureUpstream {
+    pub(crate) fn tls(certificates: &Certificates, protocols: &[&str]) -> SecureUpstream {
         SecureUpstream::start(Some(config(certificates, protocols, false)), false)
     }
 
     /// The same, for clients with a certificate of the same authority.
-    pub fn mutual_tls(certificates: &Certificates) -> SecureUpstream {
+    pub(crate) fn mutual_tls(certificates: &Certificates) -> SecureUpstream {
         SecureUpstream::start(Some(config(certificates, &["http/1.1"], true)), false)
     }
 
@@ -88,11 +88,11 @@ impl SecureUpstream {
         upstream
     }
 
-    pub fn seen(&self) -> Vec<SecureRequest> {
+    pub(crate) fn seen(&self) -> Vec<SecureRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn set_serving(&self, serving: bool) {
+    pub(crate) fn set_serving(&self, serving: bool) {
         self.serving.store(serving, Ordering::Relaxed);
     }
 

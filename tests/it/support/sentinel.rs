@@ -11,13 +11,13 @@ use super::redis::{REDIS_SERVER, free_port, node_list, server};
 use super::{Redis, eventually};
 
 /// The name of the master.
-pub const MASTER: &str = "mymaster";
+pub(crate) const MASTER: &str = "mymaster";
 
 /// A command after which a sentinel decides as ever, and sooner: intervals in milliseconds. A replica becomes the master only if
 /// its state is known from the time of the last five pings, and that is asked for once in a second. A former master becomes a
 /// replica only while the state of the new one is known from the time of the last two INFO.
 /// One that has stood still for two seconds trusts nothing for another half minute, which is shortened too.
-pub const fn sooner(info_period: &str) -> [&str; 12] {
+pub(crate) const fn sooner(info_period: &str) -> [&str; 12] {
     [
         "SENTINEL",
         "DEBUG",
@@ -35,7 +35,7 @@ pub const fn sooner(info_period: &str) -> [&str; 12] {
 }
 
 /// A command after which a sentinel has the intervals with which it is shipped.
-pub const AS_SHIPPED: [&str; 10] = [
+pub(crate) const AS_SHIPPED: [&str; 10] = [
     "SENTINEL",
     "DEBUG",
     "info-period",
@@ -49,13 +49,13 @@ pub const AS_SHIPPED: [&str; 10] = [
 ];
 
 /// Servers, of which one is the master, and sentinels.
-pub struct SentinelGroup {
+pub(crate) struct SentinelGroup {
     pub servers: Vec<Redis>,
     pub sentinels: Vec<Sentinel>,
 }
 
 /// How a group is set up.
-pub struct SentinelSetup<'s> {
+pub(crate) struct SentinelSetup<'s> {
     pub replicas: usize,
     pub sentinels: usize,
     /// How long a server may be silent before it is considered down, in milliseconds.
@@ -66,7 +66,7 @@ pub struct SentinelSetup<'s> {
     pub sentinel: &'s [&'s str],
 }
 
-pub struct Sentinel {
+pub(crate) struct Sentinel {
     pub port: u16,
     child: Child,
     /// With its configuration, which it rewrites.
@@ -84,7 +84,7 @@ impl Default for SentinelSetup<'_> {
 impl SentinelGroup {
     /// Returns when the replicas have caught up and the sentinels know each other.
     #[track_caller]
-    pub fn with(setup: &SentinelSetup<'_>) -> SentinelGroup {
+    pub(crate) fn with(setup: &SentinelSetup<'_>) -> SentinelGroup {
         // A replica that asks for everything gets it at once.
         let common = [&["--repl-diskless-sync-delay", "0"], setup.server].concat();
         let mut servers = vec![Redis::start_with(&common)];
@@ -104,24 +104,24 @@ impl SentinelGroup {
     }
 
     /// `sentinel: {…}` with these keys besides the master and the sentinels.
-    pub fn section(&self, more: &str) -> String {
+    pub(crate) fn section(&self, more: &str) -> String {
         let nodes = node_list(self.sentinels.iter().map(|sentinel| sentinel.port));
         format!("sentinel: {{master: {MASTER}, nodes: {nodes}{more}}}")
     }
 
     /// The `store` section of a gateway.yaml, with an `on_store_failure`.
-    pub fn store(&self, on_store_failure: &str) -> String {
+    pub(crate) fn store(&self, on_store_failure: &str) -> String {
         format!("store: {{redis: {{{}}}}}\non_store_failure: {on_store_failure}\n", self.section(""))
     }
 
     /// Whether any sentinel names this server as the master.
-    pub fn is_named(&self, server: usize) -> bool {
+    pub(crate) fn is_named(&self, server: usize) -> bool {
         self.sentinels.iter().any(|sentinel| sentinel.names() == Some(self.servers[server].port))
     }
 
     /// Makes this server the master without the sentinels, and then has them watch over it.
     #[track_caller]
-    pub fn promote_by_hand(&self, server: usize) {
+    pub(crate) fn promote_by_hand(&self, server: usize) {
         let promoted = &self.servers[server];
         promoted.command::<()>(&["REPLICAOF", "NO", "ONE"]);
         for sentinel in &self.sentinels {
@@ -149,14 +149,14 @@ impl SentinelGroup {
 impl Redis {
     /// `master`, or `slave` and the state of its link to the master. Empty if it does not say: one whose role changes closes
     /// its connections.
-    pub fn role(&self) -> String {
+    pub(crate) fn role(&self) -> String {
         role_at(self.port, None)
     }
 }
 
 impl Redis {
     /// Whether it is a master, with the replicas that it needs. Of a cluster, only the master of the last third of the slots is.
-    pub fn accepts_writes(&self) -> bool {
+    pub(crate) fn accepts_writes(&self) -> bool {
         let client = redis::Client::open(format!("redis://127.0.0.1:{}/", self.port)).unwrap();
         let Ok(mut connection) = client.get_connection_with_timeout(Duration::from_secs(1)) else { return false };
         redis::cmd("SET").arg("foo").arg("").arg("PX").arg(1).exec(&mut connection).is_ok()
@@ -164,7 +164,7 @@ impl Redis {
 }
 
 /// [`Redis::role`] of the server on this port, with a name and a password if it wants them.
-pub fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
+pub(crate) fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
     let ask = || {
         let client = redis::Client::open(format!("redis://127.0.0.1:{port}/")).ok()?;
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(1)).ok()?;
@@ -182,7 +182,7 @@ pub fn role_at(port: u16, login: Option<(&str, &str)>) -> String {
 impl Sentinel {
     /// A sentinel that watches over the server on this port.
     #[track_caller]
-    pub fn start(master: u16, setup: &SentinelSetup<'_>) -> Sentinel {
+    pub(crate) fn start(master: u16, setup: &SentinelSetup<'_>) -> Sentinel {
         let (port, directory) = (free_port(), TempDir::new().unwrap());
         let file: PathBuf = directory.path().join("sentinel.conf");
         let quorum = setup.sentinels / 2 + 1;
@@ -209,7 +209,7 @@ impl Sentinel {
     }
 
     /// The port of the server that it names.
-    pub fn names(&self) -> Option<u16> {
+    pub(crate) fn names(&self) -> Option<u16> {
         match self.try_command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER])? {
             Value::Array(address) => redis::from_redis_value(address.into_iter().nth(1)?).ok(),
             _ => None,
@@ -218,13 +218,13 @@ impl Sentinel {
 
     /// Runs any command.
     #[track_caller]
-    pub fn command(&self, words: &[&str]) -> Value {
+    pub(crate) fn command(&self, words: &[&str]) -> Value {
         let answer = self.ask(words, Duration::from_secs(5));
         answer.unwrap_or_else(|| panic!("the sentinel refuses {words:?}"))
     }
 
     /// The same; `None` if it refuses.
-    pub fn try_command(&self, words: &[&str]) -> Option<Value> {
+    pub(crate) fn try_command(&self, words: &[&str]) -> Option<Value> {
         self.ask(words, Duration::from_secs(1))
     }
 
@@ -242,13 +242,13 @@ impl Sentinel {
         command.query(&mut connection).ok()
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status().unwrap();
         assert!(done.success());
     }
 
     /// Kills it, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-pub struct ServerProcess {
+pub(crate) struct ServerProcess {
     pub address: SocketAddr,
     child: Child,
 }
 
 impl ServerProcess {
-    pub fn start() -> ServerProcess {
+    pub(crate) fn start() -> ServerProcess {
         ServerProcess::listening("127.0.0.1:0")
     }
 
@@ -24,18 +24,18 @@ impl ServerProcess {
     }
 
     /// Kills it (SIGKILL).
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Starts it again after it was killed, at the same address.
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         *self = ServerProcess::listening(&self.address.to_string());
     }
 
     #[track_caller]
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(sent.unwrap().success());
     }

@@ -13,11 +13,11 @@ use super::authority::IssuedCertificate;
 
 /// What clients have in common; sessions are resumed among the clients of one.
 #[derive(Clone, Debug)]
-pub struct TlsSettings(Arc<ClientConfig>);
+pub(crate) struct TlsSettings(Arc<ClientConfig>);
 
 impl TlsSettings {
     /// Trusts this authority, and shows this certificate.
-    pub fn new(
+    pub(crate) fn new(
         authority: &str,
         shows: Option<&IssuedCertificate>,
         versions: &[&'static SupportedProtocolVersion],
@@ -38,7 +38,7 @@ impl TlsSettings {
     }
 
     /// For another client.
-    pub fn config(&self) -> ClientConfig {
+    pub(crate) fn config(&self) -> ClientConfig {
         ClientConfig::clone(&self.0)
     }
 
@@ -46,12 +46,12 @@ impl TlsSettings {
     ///
     /// # Errors
     /// If the handshake fails.
-    pub fn connect(&self, address: SocketAddr, name: &str) -> io::Result<TlsClient> {
+    pub(crate) fn connect(&self, address: SocketAddr, name: &str) -> io::Result<TlsClient> {
         self.over(TcpStream::connect(address)?, name)
     }
 
     /// The same over a connection on which something has been sent already.
-    pub fn over(&self, mut stream: TcpStream, name: &str) -> io::Result<TlsClient> {
+    pub(crate) fn over(&self, mut stream: TcpStream, name: &str) -> io::Result<TlsClient> {
         stream.set_read_timeout(Some(Duration::from_secs(15)))?;
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -64,14 +64,14 @@ impl TlsSettings {
 }
 
 #[derive(Debug)]
-pub struct TlsClient {
+pub(crate) struct TlsClient {
     stream: StreamOwned<ClientConnection, TcpStream>,
     read: Vec<u8>,
 }
 
 impl TlsClient {
     /// Sends a request without a body, and returns the status of its response.
-    pub fn get(&mut self, host: &str, target: &str) -> u16 {
+    pub(crate) fn get(&mut self, host: &str, target: &str) -> u16 {
         self.write(&format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         self.response().0
     }
@@ -80,7 +80,7 @@ impl TlsClient {
     ///
     /// # Errors
     /// If it is.
-    pub fn try_get(&mut self, host: &str, target: &str) -> io::Result<u16> {
+    pub(crate) fn try_get(&mut self, host: &str, target: &str) -> io::Result<u16> {
         write!(self.stream, "GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")?;
         self.stream.flush()?;
         let mut first = [0; 12];
@@ -89,13 +89,13 @@ impl TlsClient {
         Ok(self.response().0)
     }
 
-    pub fn write(&mut self, text: &str) {
+    pub(crate) fn write(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).unwrap();
         self.stream.flush().unwrap();
     }
 
     /// Reads one response that says how long it is: its status, its head and its body.
-    pub fn response(&mut self) -> (u16, String, String) {
+    pub(crate) fn response(&mut self) -> (u16, String, String) {
         let head = self.until("\r\n\r\n");
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         let length = head.lines().find_map(|line| {
@@ -110,7 +110,7 @@ impl TlsClient {
     }
 
     /// Reads up to the end of this text.
-    pub fn until(&mut self, text: &str) -> String {
+    pub(crate) fn until(&mut self, text: &str) -> String {
         loop {
             if let Some(at) = self.read.windows(text.len()).position(|bytes| bytes == text.as_bytes()) {
                 return String::from_utf8(self.read.drain(..at + text.len()).collect()).unwrap();
@@ -120,27 +120,27 @@ impl TlsClient {
     }
 
     /// Reads to the end, which must be announced.
-    pub fn is_closed_cleanly(&mut self) -> bool {
+    pub(crate) fn is_closed_cleanly(&mut self) -> bool {
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).is_ok()
     }
 
     /// Whether the connection is not closed, in whatever way: waits until it is, or something is sent.
-    pub fn is_open(&mut self) -> bool {
+    pub(crate) fn is_open(&mut self) -> bool {
         self.stream.read(&mut [0; 1]).is_ok_and(|length| length > 0)
     }
 
-    pub fn is_resumed(&self) -> bool {
+    pub(crate) fn is_resumed(&self) -> bool {
         self.stream.conn.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// The certificate that the gateway has presented.
-    pub fn certificate(&self) -> Vec<u8> {
+    pub(crate) fn certificate(&self) -> Vec<u8> {
         self.stream.conn.peer_certificates().unwrap()[0].to_vec()
     }
 
     /// Says that nothing more will be sent.
-    pub fn announce_end(&mut self) {
+    pub(crate) fn announce_end(&mut self) {
         self.stream.conn.send_close_notify();
         self.stream.flush().unwrap();
     }

@@ -9,7 +9,7 @@ use super::Client;
 
 /// One request, as it was received.
 #[derive(Clone, Debug)]
-pub struct ReceivedRequest {
+pub(crate) struct ReceivedRequest {
     pub line: String,
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct ReceivedRequest {
 }
 
 impl ReceivedRequest {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| &**value)
     }
 }
@@ -27,26 +27,26 @@ impl ReceivedRequest {
 type Answer = dyn Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync;
 
 #[derive(Clone)]
-pub struct Upstream {
+pub(crate) struct Upstream {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Upstream {
     /// Answers everything with 200 `ok`.
-    pub fn start() -> Upstream {
+    pub(crate) fn start() -> Upstream {
         Upstream::answering(|_, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         })
     }
 
     /// `answer` is called with each request, and writes to its connection.
-    pub fn answering(answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
+    pub(crate) fn answering(answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Upstream {
         Upstream::listening(TcpListener::bind("127.0.0.1:0").unwrap(), answer)
     }
 
     /// Answers with 200 `ok`: what begins with `/slow` once the test has sent a message for it, all else at once.
-    pub fn answering_when_told() -> (Upstream, mpsc::Sender<()>) {
+    pub(crate) fn answering_when_told() -> (Upstream, mpsc::Sender<()>) {
         let (answer, told) = mpsc::channel();
         let told = Mutex::new(told);
         let upstream = Upstream::answering(move |request, stream| {
@@ -59,7 +59,7 @@ impl Upstream {
     }
 
     /// As [`Upstream::answering`], on a listener of the test.
-    pub fn listening(
+    pub(crate) fn listening(
         listener: TcpListener,
         answer: impl Fn(&ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
     ) -> Upstream {
@@ -74,23 +74,23 @@ impl Upstream {
         upstream
     }
 
-    pub fn seen(&self) -> Vec<ReceivedRequest> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
 
     #[track_caller]
-    pub fn last(&self) -> ReceivedRequest {
+    pub(crate) fn last(&self) -> ReceivedRequest {
         self.seen().pop().expect("the upstream saw no request")
     }
 }
 
 /// Is the upstream of one upload that waits for `100 Continue`: answers it, has `upload` send `hello`, and answers that.
 #[track_caller]
-pub fn continue_upload(listener: &TcpListener, upload: impl FnOnce()) {
+pub(crate) fn continue_upload(listener: &TcpListener, upload: impl FnOnce()) {
     let mut upstream = Client::over(listener.accept().unwrap().0);
     assert!(upstream.until("\r\n\r\n").to_lowercase().contains("expect: 100-continue"));
     upstream.write("HTTP/1.1 100 Continue\r\n\r\n");

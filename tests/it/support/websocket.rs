@@ -1,7 +1,7 @@
 //! The handshake of a WebSocket, as RFC 6455 has it in section 1.3.
 
 /// What a client sends to open one.
-pub const UPGRADE: [(&str, &str); 4] = [
+pub(crate) const UPGRADE: [(&str, &str); 4] = [
     ("Upgrade", "websocket"),
     ("Connection", "Upgrade"),
     ("Sec-WebSocket-Version", "13"),
@@ -9,11 +9,11 @@ pub const UPGRADE: [(&str, &str); 4] = [
 ];
 
 /// The whole response of an upstream that accepts it.
-pub const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+pub(crate) const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
 /// The head of a request that opens one.
-pub fn upgrade(target: &str) -> String {
+pub(crate) fn upgrade(target: &str) -> String {
     let fields: String = UPGRADE.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{fields}\r\n")
 }

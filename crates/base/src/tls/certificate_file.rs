@@ -23,7 +23,7 @@ pub(crate) enum PairFault {
 ///
 /// # Errors
 /// Says which one cannot be used, and why.
-pub fn chain(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn chain(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = pem::certificates(file)?;
     for (index, certificate) in chain.iter().enumerate() {
         ParsedCertificate::try_from(certificate).map_err(|error| unreadable(index, certificate, &error))?;
@@ -35,7 +35,7 @@ pub fn chain(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
 ///
 /// # Errors
 /// Says which one cannot be used, and why.
-pub fn authorities(file: &[u8]) -> Result<RootCertStore, String> {
+pub(super) fn authorities(file: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for (index, certificate) in pem::certificates(file)?.into_iter().enumerate() {
         store.add(certificate.clone()).map_err(|error| unreadable(index, &certificate, &error))?;
@@ -47,7 +47,7 @@ pub fn authorities(file: &[u8]) -> Result<RootCertStore, String> {
 ///
 /// # Errors
 /// Says what cannot be used, and why.
-pub fn pair(
+pub(super) fn pair(
     chain: Vec<CertificateDer<'static>>,
     key: &[u8],
     provider: &CryptoProvider,
@@ -101,7 +101,7 @@ fn title(certificate: &[u8]) -> Option<String> {
 }
 
 /// The message for the certificate with this index in its file, which cannot be used.
-pub fn unreadable(index: usize, certificate: &[u8], error: &Error) -> String {
+pub(super) fn unreadable(index: usize, certificate: &[u8], error: &Error) -> String {
     let which = match index {
         0 => "its first certificate".to_owned(),
         index => format!("its certificate number {}", index + 1),

@@ -20,7 +20,7 @@ pub(crate) struct CertificateNames {
 
 impl CertificateNames {
     /// The names of a certificate. Names of other kinds, and names that cannot be read, are left out.
-    pub fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
+    pub(super) fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
         let mut names = CertificateNames::default();
         let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
         for name in &extension.value.general_names {
@@ -33,12 +33,12 @@ impl CertificateNames {
         names
     }
 
-    pub fn dns(&self) -> &[String] {
+    pub(super) fn dns(&self) -> &[String] {
         &self.dns
     }
 
     /// Whether the certificate is valid for this host: a name in lower case, or an IP address, which may be in brackets.
-    pub fn cover(&self, host: &str) -> bool {
+    pub(super) fn cover(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return self.addresses.contains(&address);
         }
@@ -51,7 +51,7 @@ impl CertificateNames {
 }
 
 /// The words that follow “the certificate” in a report: the hosts for which it is valid, or else its subject.
-pub fn title(certificate: &X509Certificate<'_>) -> String {
+pub(super) fn title(certificate: &X509Certificate<'_>) -> String {
     let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
     let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
     if hosts.is_empty() {
@@ -66,7 +66,7 @@ pub fn title(certificate: &X509Certificate<'_>) -> String {
 }
 
 /// The part of a name after its first label; `None` if the first label is empty.
-pub fn parent(name: &str) -> Option<&str> {
+pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
 }
 

@@ -7,7 +7,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 ///
 /// # Errors
 /// Says why the file contains no such certificates.
-pub fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     several(file, CertificateDer::pem_slice_iter(file), "certificate")
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationL
 ///
 /// # Errors
 /// If the file has no private key that can be read.
-pub fn private_key(file: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+pub(super) fn private_key(file: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(file).map_err(|error| {
         let has = |text: &[u8]| file.windows(text.len()).any(|part| part == text);
         match error {

@@ -247,7 +247,10 @@ mod map {
     ///
     /// # Errors
     /// When the serializer fails.
-    pub fn serialize<S: Serializer, V: Serialize>(pairs: &Pairs<'_, V>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer, V: Serialize>(
+        pairs: &Pairs<'_, V>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
     }
 
@@ -255,7 +258,7 @@ mod map {
     ///
     /// # Errors
     /// When it is not an object of such values, or repeats a name.
-    pub fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
+    pub(super) fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
         deserializer: D,
     ) -> Result<Pairs<'a, V>, D::Error> {
         deserializer.deserialize_map(Visitor(PhantomData))

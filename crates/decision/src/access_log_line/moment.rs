@@ -14,7 +14,7 @@ const LAST: u64 = 253_402_300_799_999_999;
 ///
 /// # Errors
 /// When the serializer fails.
-pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&rfc3339::format_micros(*moment))
 }
 
@@ -22,7 +22,7 @@ pub fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Result<S::
 ///
 /// # Errors
 /// When the text is not a moment of RFC 3339 between 1970 and 9999.
-pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
     let text = Cow::<str>::deserialize(deserializer)?;
     let moment = rfc3339::parse(&text).ok_or_else(|| de::Error::custom("not a date and time of RFC 3339"))?;
     let micros = u64::try_from(moment).ok().filter(|micros| *micros <= LAST);

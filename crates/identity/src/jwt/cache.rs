@@ -29,7 +29,7 @@ pub(crate) struct CachedToken {
 type Name = [u8; 32];
 
 #[derive(Debug)]
-pub struct Cache {
+pub(super) struct Cache {
     seed: Sha256,
     entries: quick_cache::sync::Cache<Name, CachedToken, BySize>,
 }
@@ -45,7 +45,7 @@ impl Weighter<Name, CachedToken> for BySize {
 }
 
 impl Cache {
-    pub fn new() -> Cache {
+    pub(super) fn new() -> Cache {
         let mut secret = [0; 32];
         // Without randomness the hashes are not secret, but still identify the tokens.
         let _ = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret);
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    pub fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
+    pub(super) fn get(&self, token: &[u8], now: Timestamp) -> Option<Arc<Claims>> {
         // Longer ones are invalid and not worth hashing.
         if token.len() > MAX_TOKEN_BYTES {
             return None;
@@ -70,7 +70,7 @@ impl Cache {
         counts.then_some(claims)
     }
 
-    pub fn insert(&self, token: &[u8], verified: CachedToken) {
+    pub(super) fn insert(&self, token: &[u8], verified: CachedToken) {
         self.entries.insert(self.name(token), verified);
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct TrustedIssuer {
 
 /// The validity of a token: including `from`, excluding `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
+pub(super) struct Validity {
     pub from: Timestamp,
     pub until: Timestamp,
 }
@@ -32,7 +32,7 @@ impl TrustedIssuer {
     /// # Errors
     ///
     /// The first requirement that the token does not meet.
-    pub fn check(&self, unverified: &UnverifiedToken<'_>, now: Timestamp) -> Result<Validity, Invalid> {
+    pub(super) fn check(&self, unverified: &UnverifiedToken<'_>, now: Timestamp) -> Result<Validity, Invalid> {
         let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
         if !algorithms.contains(&unverified.algorithm) {
             return Err(Invalid::Algorithm);

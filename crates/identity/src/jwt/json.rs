@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Parses a JSON object; `None` for anything else, or if more text follows.
-pub fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
+pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict.deserialize(&mut reader).ok()?;
     reader.end().ok()?;

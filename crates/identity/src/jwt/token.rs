@@ -34,7 +34,7 @@ impl<'t> UnverifiedToken<'t> {
     ///
     /// # Errors
     /// When it is too long or malformed, has a critical extension, or names an unknown algorithm.
-    pub fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
+    pub(crate) fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Invalid::Malformed);
         }

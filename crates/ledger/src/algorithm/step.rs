@@ -8,7 +8,7 @@ use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
 /// The largest number up to which a double represents every integer exactly.
-pub const EXACT: u64 = (1 << 53) - 1;
+pub(super) const EXACT: u64 = (1 << 53) - 1;
 
 /// The longest time by which the last moment of a state may be ahead of the store's clock, which NTP or a failover to another
 /// server may set back. Until the clock has caught up, nothing is refilled, so a clock that moves back and forth gives nothing

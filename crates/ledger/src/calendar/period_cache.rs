@@ -19,7 +19,7 @@ pub(crate) struct PeriodCache {
 impl PeriodCache {
     /// The periods that were set last, if the first of them contains `now`.
     #[inline]
-    pub fn get(&self, now: Timestamp) -> Option<Periods> {
+    pub(super) fn get(&self, now: Timestamp) -> Option<Periods> {
         let version = self.version.load(Ordering::Acquire);
         let periods = Periods {
             begin: Timestamp(self.begin.load(Ordering::Relaxed)),
@@ -33,7 +33,7 @@ impl PeriodCache {
     }
 
     /// Replaces the periods, unless another thread is doing so.
-    pub fn set(&self, periods: Periods) {
+    pub(super) fn set(&self, periods: Periods) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version.wrapping_add(1);
         if !version.is_multiple_of(2)

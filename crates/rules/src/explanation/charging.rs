@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 
 /// Collects the charges of one rule for an explanation.
 #[derive(Default)]
-pub struct ChargeNotes<'a> {
+pub(super) struct ChargeNotes<'a> {
     pub charges: RuleCharges<'a>,
     /// The numbers of the next charge.
     numbers: Vec<ExplainedNumber<'a>>,

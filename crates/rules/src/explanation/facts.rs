@@ -14,7 +14,7 @@ use request::attribute::Attribute;
 use request::matcher::Expectation;
 
 /// What is known about the attributes of a request.
-pub struct PartialFacts<'a, 'w> {
+pub(super) struct PartialFacts<'a, 'w> {
     pub rules: &'a RuleSet,
     /// Returns what is known about an attribute's value.
     pub see: &'w mut dyn FnMut(&'a Attribute) -> Observation<'a>,
@@ -23,7 +23,7 @@ pub struct PartialFacts<'a, 'w> {
 
 /// The values that the limit keys of a rule have picked.
 #[derive(Default)]
-pub struct PickedKeys<'a> {
+pub(super) struct PickedKeys<'a> {
     /// The picked values, in the order of the limit keys in a bucket's identity.
     pub keys: Vec<PickedKey<'a>>,
     descriptor: Descriptor,
@@ -32,7 +32,7 @@ pub struct PickedKeys<'a> {
 impl<'a> PickedKeys<'a> {
     /// Adds a value. A pseudonym stands in for an unknown value: the bucket then is not that of the gateway, but it still
     /// distinguishes clients.
-    pub fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
+    pub(super) fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
         let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
         match value {
@@ -46,7 +46,7 @@ impl<'a> PickedKeys<'a> {
 
 impl<'a> PartialFacts<'a, '_> {
     /// What is known about the attribute of a slot; `Missing` for a slot of another rule set.
-    pub fn look(&mut self, slot: Slot) -> Observation<'a> {
+    pub(super) fn look(&mut self, slot: Slot) -> Observation<'a> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }
 

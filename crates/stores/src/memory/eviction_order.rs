@@ -93,17 +93,17 @@ impl LimitQueues {
 impl EvictionOrder {
     /// How many limits have a bucket.
     #[cfg(test)]
-    pub fn limits(&self) -> usize {
+    pub(super) fn limits(&self) -> usize {
         self.limits.len()
     }
 
     /// The item at this position of a queue.
-    pub fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
+    pub(super) fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }
 
     /// Adds a bucket. As in the other operations, `moved` is called with each slot whose position in its queue has changed.
-    pub fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
+    pub(super) fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
         self.change(queue.limit(), |limit| {
             limit.none_full_before = limit.none_full_before.min(item.full_at);
             limit.class_mut(queue.class()).push(item, moved);
@@ -111,7 +111,13 @@ impl EvictionOrder {
     }
 
     /// Changes the moment at which the bucket at this position is full.
-    pub fn update(&mut self, queue: QueueId, position: usize, full_at: Timestamp, moved: impl FnMut(u32, usize)) {
+    pub(super) fn update(
+        &mut self,
+        queue: QueueId,
+        position: usize,
+        full_at: Timestamp,
+        moved: impl FnMut(u32, usize),
+    ) {
         let Some(limit) = self.limits.get_mut(&queue.limit()) else { return };
         limit.class_mut(queue.class()).update(position, full_at, moved);
         if full_at < limit.none_full_before {
@@ -119,7 +125,7 @@ impl EvictionOrder {
         }
     }
 
-    pub fn leave(&mut self, queue: QueueId, position: usize, moved: impl FnMut(u32, usize)) {
+    pub(super) fn leave(&mut self, queue: QueueId, position: usize, moved: impl FnMut(u32, usize)) {
         if self.limits.contains_key(&queue.limit()) {
             self.change(queue.limit(), |limit| limit.class_mut(queue.class()).remove(position, moved));
         }
@@ -133,7 +139,7 @@ impl EvictionOrder {
     }
 
     /// The slot of a bucket that is full at `now`.
-    pub fn full(&mut self, now: Timestamp) -> Option<u32> {
+    pub(super) fn full(&mut self, now: Timestamp) -> Option<u32> {
         while let Some((_, tag)) = self.soonest.first().copied().filter(|(before, _)| *before <= now) {
             let soonest = self.limits.get(&tag).and_then(LimitQueues::soonest_full)?;
             if soonest.full_at <= now {
@@ -145,7 +151,7 @@ impl EvictionOrder {
     }
 
     /// The slot of the bucket whose loss matters least, of so many of which none is full.
-    pub fn least(&mut self, buckets: usize) -> Option<u32> {
+    pub(super) fn least(&mut self, buckets: usize) -> Option<u32> {
         self.adapt_spared(buckets);
         let classes = SpentClass::ALL.into_iter().zip(&self.largest);
         let (class, tag) = classes.filter_map(|(class, limits)| Some((class, limits.last()?.1))).next()?;

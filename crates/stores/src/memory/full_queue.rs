@@ -17,7 +17,7 @@ pub(crate) struct FullQueue(SegmentedVec<PackedItem, 256>);
 
 /// A bucket in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Item {
+pub(super) struct Item {
     pub full_at: Timestamp,
     pub slot: u32,
 }
@@ -43,32 +43,32 @@ impl From<PackedItem> for Item {
 }
 
 impl FullQueue {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn first(&self) -> Option<Item> {
+    pub(super) fn first(&self) -> Option<Item> {
         self.get(0)
     }
 
-    pub fn get(&self, position: usize) -> Option<Item> {
+    pub(super) fn get(&self, position: usize) -> Option<Item> {
         self.0.get(position).map(|item| (*item).into())
     }
 
-    pub fn push(&mut self, item: Item, moved: impl FnMut(u32, usize)) {
+    pub(super) fn push(&mut self, item: Item, moved: impl FnMut(u32, usize)) {
         self.0.push(item.into());
         self.rise(self.0.len() - 1, item, moved);
     }
 
     /// Changes the moment of the item at this position.
-    pub fn update(&mut self, position: usize, full_at: Timestamp, moved: impl FnMut(u32, usize)) {
+    pub(super) fn update(&mut self, position: usize, full_at: Timestamp, moved: impl FnMut(u32, usize)) {
         if let Some(before) = self.get(position) {
             self.place(position, Item { full_at, ..before }, before.full_at, moved);
         }
     }
 
     /// Removes the item at this position, which is one of the queue.
-    pub fn remove(&mut self, position: usize, moved: impl FnMut(u32, usize)) {
+    pub(super) fn remove(&mut self, position: usize, moved: impl FnMut(u32, usize)) {
         let removed = self.0.swap_remove(position).map(Item::from);
         if let Some((removed, item)) = removed.zip(self.get(position)) {
             self.place(position, item, removed.full_at, moved);

@@ -4,7 +4,7 @@ use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
 
 /// The number of classes.
-pub const CLASSES: usize = 4;
+pub(super) const CLASSES: usize = 4;
 
 /// The part of a limit that is spent in a bucket, as a class. The lowest class is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,11 +20,11 @@ pub(crate) enum SpentClass {
 }
 
 impl SpentClass {
-    pub const ALL: [SpentClass; CLASSES] =
+    pub(super) const ALL: [SpentClass; CLASSES] =
         [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 
     /// The class of a bucket that holds `remaining` of `ceiling` after it has paid `cost`.
-    pub fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
+    pub(super) fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
         let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
         // Without overflow: a ceiling is below 2^53.
         let spent = ceiling.saturating_sub(remaining);
@@ -46,7 +46,7 @@ impl SpentClass {
 pub(crate) struct QueueId(pub u32);
 
 impl QueueId {
-    pub fn new(limit: LimitTag, class: SpentClass) -> QueueId {
+    pub(super) fn new(limit: LimitTag, class: SpentClass) -> QueueId {
         let class = match class {
             SpentClass::Little => 0,
             SpentClass::Some => 1,
@@ -56,11 +56,11 @@ impl QueueId {
         QueueId(limit.0 << 2 | class)
     }
 
-    pub fn limit(self) -> LimitTag {
+    pub(super) fn limit(self) -> LimitTag {
         LimitTag(self.0 >> 2)
     }
 
-    pub fn class(self) -> SpentClass {
+    pub(super) fn class(self) -> SpentClass {
         match self.0 & 3 {
             0 => SpentClass::Little,
             1 => SpentClass::Some,

@@ -18,19 +18,19 @@ impl<T, const SEGMENT: usize> Default for SegmentedVec<T, SEGMENT> {
 }
 
 impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub fn get(&self, index: usize) -> Option<&T> {
+    pub(super) fn get(&self, index: usize) -> Option<&T> {
         self.segments.get(index / SEGMENT)?.get(index % SEGMENT)
     }
 
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.segments.get_mut(index / SEGMENT)?.get_mut(index % SEGMENT)
     }
 
-    pub fn push(&mut self, value: T) {
+    pub(super) fn push(&mut self, value: T) {
         if self.len.is_multiple_of(SEGMENT) {
             // The first one grows: there may be many short vectors.
             let reserved = if self.segments.is_empty() { 0 } else { SEGMENT };
@@ -46,7 +46,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
     }
 
     /// Removes the element at `index`, and puts the last one there.
-    pub fn swap_remove(&mut self, index: usize) -> Option<T> {
+    pub(super) fn swap_remove(&mut self, index: usize) -> Option<T> {
         if index >= self.len {
             return None;
         }
@@ -63,7 +63,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
         })
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &T> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.segments.iter().flatten()
     }
 }

@@ -76,23 +76,23 @@ impl Shard {
         self.buckets.get(to_index(self.slot(key)?))
     }
 
-    pub fn get(&self, key: &BucketKey) -> Option<&State> {
+    pub(super) fn get(&self, key: &BucketKey) -> Option<&State> {
         self.bucket(key).map(|bucket| &bucket.state)
     }
 
-    pub fn get_mut(&mut self, key: &BucketKey) -> Option<&mut State> {
+    pub(super) fn get_mut(&mut self, key: &BucketKey) -> Option<&mut State> {
         let slot = self.slot(key)?;
         self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
     /// The whole entry of a bucket: its queue, the moment at which it is full, and its state.
-    pub fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
+    pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
         Some((bucket.queue, item.full_at, &bucket.state))
     }
 
-    pub fn put(&mut self, key: BucketKey, queue: QueueId, full_at: Timestamp, state: State) -> Put {
+    pub(super) fn put(&mut self, key: BucketKey, queue: QueueId, full_at: Timestamp, state: State) -> Put {
         let kept = self.slot(&key);
         if let Some(slot) = kept
             && let Some(bucket) = self.buckets.get_mut(to_index(slot))
@@ -116,17 +116,17 @@ impl Shard {
         Put::Added
     }
 
-    pub fn remove(&mut self, key: &BucketKey) -> Option<State> {
+    pub(super) fn remove(&mut self, key: &BucketKey) -> Option<State> {
         let slot = self.slot(key)?;
         self.remove_slot(slot)
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = &BucketKey> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &BucketKey> {
         self.buckets.iter().map(|bucket| &bucket.key)
     }
 
     /// Evicts the bucket whose loss matters least at `now`; `None` when there is no bucket.
-    pub fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
+    pub(super) fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
         if let Some(slot) = self.order.full(now) {
             self.remove_slot(slot);
             return Some(Eviction::Full);
@@ -149,7 +149,7 @@ impl Shard {
     }
 
     #[cfg(test)]
-    pub fn order(&self) -> &EvictionOrder {
+    pub(super) fn order(&self) -> &EvictionOrder {
         &self.order
     }
 

@@ -19,7 +19,7 @@ pub(crate) struct Batch<'p> {
 
 /// A row as it was locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredBucket {
+pub(super) struct StoredBucket {
     pub key: BucketKey,
     /// The state, packed; `None` for a full bucket.
     pub packed: Option<Vec<u8>>,
@@ -34,7 +34,7 @@ pub(crate) struct BatchDecision {
 
 /// The rows that change, in three columns.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Writes {
+pub(super) struct Writes {
     pub keys: Vec<Vec<u8>>,
     pub states: Vec<Vec<u8>>,
     pub until: Vec<i64>,
@@ -60,7 +60,7 @@ struct Last<'p> {
 }
 
 impl<'p> Batch<'p> {
-    pub fn new(plans: &'p [&'p Plan]) -> Batch<'p> {
+    pub(super) fn new(plans: &'p [&'p Plan]) -> Batch<'p> {
         let mut keys: Vec<BucketKey> = plans.iter().flat_map(|plan| plan.charges().map(|charge| charge.key)).collect();
         keys.sort_unstable();
         keys.dedup();
@@ -68,11 +68,11 @@ impl<'p> Batch<'p> {
     }
 
     /// The keys in the order in which they are locked.
-    pub fn keys(&self) -> Vec<&[u8]> {
+    pub(super) fn keys(&self) -> Vec<&[u8]> {
         self.keys.iter().map(|key| &key.0[..]).collect()
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
 
@@ -81,7 +81,7 @@ impl<'p> Batch<'p> {
     /// # Errors
     ///
     /// When the rows are not those of the batch.
-    pub fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
+    pub(super) fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
         if !rows.iter().map(|row| &row.key).eq(&self.keys) {
             return Err(unexpected_reply("the lock of the buckets"));
         }
@@ -144,12 +144,12 @@ impl<'p> Batch<'p> {
 }
 
 /// Packs a state into integers of eight bytes, little-endian, as in Redis.
-pub fn pack(state: &[u64]) -> Vec<u8> {
+pub(super) fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// Unpacks a state; `None` for bytes that are not a list of integers. The algorithm checks whether these are a valid state.
-pub fn unpack(packed: &[u8]) -> Option<State> {
+pub(super) fn unpack(packed: &[u8]) -> Option<State> {
     let (words, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }

@@ -46,13 +46,13 @@ struct OpenUntilCancelled {
 }
 
 impl Cancellation {
-    pub fn new(token: CancelToken, server: SocketAddr, tls: Option<Handshake>) -> Cancellation {
+    pub(super) fn new(token: CancelToken, server: SocketAddr, tls: Option<Handshake>) -> Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
     /// Asks the server to cancel, over a separate connection. Nothing waits for this, and the server does not report the
     /// result.
-    pub fn send(&self) {
+    pub(super) fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();
         let cancelling = async move {

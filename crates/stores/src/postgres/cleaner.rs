@@ -59,7 +59,7 @@ enum Piece {
 
 /// Removes old rows at intervals, forever, and reports the size of the table. After a failure it tries again at the next
 /// interval; it does not report the failure, because requests report the same causes.
-pub async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
+pub(super) async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {
         // Jittered, so that gateways that started together do not all try at the same time.

@@ -28,7 +28,7 @@ use base::interval::fixed_interval;
 use base::secret::Secret;
 
 /// The longest duration of one step: the server starts a process, and a distant server needs several round trips.
-pub const STEP: Duration = Duration::from_secs(2);
+pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub(crate) struct ReadyConnection {
 
 /// The checks of a server before it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checks {
+pub(super) enum Checks {
     /// It must accept writes and have the tables, which the user may use.
     Schema,
     /// The user must be able to log in.
@@ -56,7 +56,7 @@ pub enum Checks {
 
 /// A server: its host, and the address to which the name was resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub(super) struct Endpoint {
     pub host: HostPort,
     pub address: SocketAddr,
 }
@@ -66,7 +66,7 @@ pub struct Endpoint {
 /// # Errors
 ///
 /// When it has none, or is not resolved in time.
-pub async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
+pub(super) async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
     let found = step("resolving the name", lookup_host((&*host.host, host.port))).await?;
     let addresses: Vec<SocketAddr> = found.map_err(unreachable)?.collect();
     if addresses.is_empty() {
@@ -81,7 +81,7 @@ pub async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
 /// # Errors
 ///
 /// Says why the server cannot be used.
-pub async fn connect(
+pub(super) async fn connect(
     settings: &Settings,
     Endpoint { host, address }: &Endpoint,
     credentials: &Credentials,
@@ -143,7 +143,7 @@ fn unreachable(error: io::Error) -> Fault {
 /// # Errors
 ///
 /// When the step takes longer.
-pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
+pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }

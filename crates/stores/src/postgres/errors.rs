@@ -58,7 +58,7 @@ fn kind(code: &SqlState) -> StoreError {
 }
 
 /// The server's message with its code, for searching the manual of the server.
-pub fn text(answer: &DbError) -> String {
+pub(super) fn text(answer: &DbError) -> String {
     let message = answer.message();
     let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())

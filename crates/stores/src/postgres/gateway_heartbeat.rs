@@ -18,7 +18,7 @@ const MAX_LENGTH: usize = 64;
 
 /// The statement of a heartbeat. It sees the table as it was before, so it returns the other gateways. A heartbeat from the
 /// future was written before the clock was set back.
-pub fn statement(table: &TableName) -> String {
+pub(super) fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
         "\
@@ -50,7 +50,7 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
 
 /// The statement that begins the transaction of a heartbeat. Takes wait for that transaction, so it waits only briefly for a
 /// lock on the table.
-pub fn begin(settings: &Settings) -> String {
+pub(super) fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);
     format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)

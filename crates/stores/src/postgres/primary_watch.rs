@@ -28,14 +28,14 @@ struct Search {
 }
 
 impl PrimaryWatch {
-    pub fn new() -> PrimaryWatch {
+    pub(super) fn new() -> PrimaryWatch {
         let nothing = Fault::new(StoreError::Unreachable, "no server was asked");
         let search = Search { ended: 0, under_way: false, found: Err(nothing) };
         PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
     }
 
     /// Searches for the primary whenever a connection needs it, until the primary is found; repeats this forever.
-    pub async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
+    pub(super) async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
         loop {
             self.wanted.notified().await;
             loop {
@@ -58,7 +58,7 @@ impl PrimaryWatch {
     /// # Errors
     ///
     /// Says why no server can be used.
-    pub async fn primary(&self) -> Result<Endpoint, Fault> {
+    pub(super) async fn primary(&self) -> Result<Endpoint, Fault> {
         let mut searches = self.search.subscribe();
         let (ended, under_way) = {
             let search = searches.borrow_and_update();

@@ -50,7 +50,7 @@ pub(crate) struct Statement {
     pub types: &'static [Type],
 }
 
-pub struct Session {
+pub(super) struct Session {
     pub client: Client,
     statements: Arc<CallStatements<Statement>>,
     /// The prepared statements; `None` if there is or may be a pooler in between.
@@ -81,7 +81,7 @@ impl Session {
     /// # Errors
     ///
     /// When the connection ends, or the server refuses a statement.
-    pub async fn begin(
+    pub(super) async fn begin(
         client: Client,
         ends: SocketAddresses,
         statements: Arc<CallStatements<Statement>>,
@@ -103,7 +103,11 @@ impl Session {
     /// # Errors
     ///
     /// When the connection ends, or the server refuses the statement.
-    pub async fn query(&self, statement: CallStatement, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    pub(super) async fn query(
+        &self,
+        statement: CallStatement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
         match &self.prepared {
             Some(prepared) => self.client.query(prepared.of(statement), parameters).await,
             None => {
@@ -119,7 +123,11 @@ impl Session {
     /// # Errors
     ///
     /// When the connection ends, or the server refuses the statement.
-    pub async fn execute(&self, statement: CallStatement, parameters: &[&(dyn ToSql + Sync)]) -> Result<u64, Error> {
+    pub(super) async fn execute(
+        &self,
+        statement: CallStatement,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Error> {
         match &self.prepared {
             Some(prepared) => self.client.execute(prepared.of(statement), parameters).await,
             None => {

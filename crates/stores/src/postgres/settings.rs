@@ -5,7 +5,7 @@ use crate::remote::login::Login;
 use base::host_port::HostPort;
 use base::time::Micros;
 
-pub const DEFAULT_PORT: u16 = 5432;
+pub(super) const DEFAULT_PORT: u16 = 5432;
 
 /// The longest name of an object in PostgreSQL, in bytes.
 const LONGEST_NAME: usize = 63;
@@ -18,7 +18,7 @@ const GATEWAYS: &str = "_gateway";
 const MOST_CONNECTIONS: usize = 2;
 
 /// The number of connections of a gateway with this many workers.
-pub fn connections(workers: usize) -> usize {
+pub(crate) fn connections(workers: usize) -> usize {
     workers.min(MOST_CONNECTIONS)
 }
 

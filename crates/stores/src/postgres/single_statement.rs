@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Error, Row};
 use super::errors::is_serialization_failure;
 
 /// A value of a parameter, with its type.
-pub type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
+pub(super) type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 
 /// Runs one statement in a transaction that the statement `begin` begins, and returns the rows. All settings and locks end with
 /// the transaction, also through a pooler. After a serialization failure it is tried once more.

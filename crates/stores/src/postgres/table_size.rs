@@ -18,7 +18,7 @@ const STATEMENT: &str = "SELECT pg_table_size(relid), pg_indexes_size(relid), n_
 /// # Errors
 ///
 /// When the connection ends, or the server refuses the statement or answers with something else.
-pub async fn measure(client: &Client, table: &TableName) -> Result<TableSize, Fault> {
+pub(super) async fn measure(client: &Client, table: &TableName) -> Result<TableSize, Fault> {
     let name = table.quoted();
     let parameters: [Parameter<'_>; 1] = [(&name, Type::TEXT)];
     let rows = client.query_typed(STATEMENT, &parameters).await?;

@@ -24,7 +24,7 @@ pub(crate) struct Handshake {
 /// The encrypted connection. The server's certificate is verified, so the login is not bound to the certificate (SCRAM channel
 /// binding) as well.
 #[derive(Debug)]
-pub struct EncryptedStream<S>(client::TlsStream<S>);
+pub(crate) struct EncryptedStream<S>(client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Handshake {
     type Stream = EncryptedStream<S>;

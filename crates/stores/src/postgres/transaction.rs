@@ -109,7 +109,7 @@ impl From<Fault> for TransactionError {
 }
 
 impl Statements {
-    pub fn new(settings: &Settings) -> Statements {
+    pub(super) fn new(settings: &Settings) -> Statements {
         let table = settings.table.quoted();
         let insert = format!(
             "INSERT INTO {table} (key) SELECT key FROM unnest($1::bytea[]) AS key ORDER BY key ON CONFLICT DO NOTHING"
@@ -138,7 +138,7 @@ impl Statements {
     /// # Errors
     ///
     /// Says why nothing was decided, or that the connection ended and the result is unknown.
-    pub async fn take(
+    pub(super) async fn take(
         &self,
         session: &Session,
         new_rows: &mut NewRows,
@@ -320,7 +320,7 @@ fn lock_wait(timeout: Micros) -> Micros {
 /// `lock_timeout` bounds the wait for each row, `statement_timeout` the wait for all rows: rows that are already locked must not
 /// be held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of
 /// its log, and only a cancel request, which is sent when the call is given up, interrupts the wait for a synchronous replica.
-pub fn begin(settings: &Settings) -> String {
+pub(super) fn begin(settings: &Settings) -> String {
     begin_until_committed(settings, Commit::Durable)
 }
 
@@ -338,12 +338,12 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
 }
 
 /// Locks the rows with these keys, in the order of the keys.
-pub fn lock(table: &TableName) -> String {
+pub(super) fn lock(table: &TableName) -> String {
     format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
 }
 
 /// Writes locked rows.
-pub fn write(table: &TableName) -> String {
+pub(super) fn write(table: &TableName) -> String {
     format!(
         "UPDATE {} AS bucket SET state = new.state, until = new.until \
          FROM unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS new (key, state, until) WHERE bucket.key = new.key",
@@ -355,7 +355,7 @@ pub fn write(table: &TableName) -> String {
 ///
 /// # Errors
 /// When the row has other columns.
-pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
+pub(super) fn stored(row: &Row) -> Result<StoredBucket, Fault> {
     let read = || {
         let key: &[u8] = row.try_get(0).ok()?;
         Some(StoredBucket { key: BucketKey(key.try_into().ok()?), packed: row.try_get(1).ok()? })
@@ -367,7 +367,7 @@ pub fn stored(row: &Row) -> Result<StoredBucket, Fault> {
 ///
 /// # Errors
 /// When the answer is not a moment.
-pub fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
+pub(super) fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
     let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
     let micros = micros.and_then(|micros| u64::try_from(micros).ok());
     micros.map(Timestamp).ok_or_else(|| unexpected_reply("the clock"))

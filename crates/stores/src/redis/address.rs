@@ -26,7 +26,7 @@ pub(crate) enum Resolver {
 
 impl Resolver {
     /// Makes the resolver of these settings. `login` is the login of the server.
-    pub fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
+    pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
             // Its nodes are found by `cluster::Nodes`.
@@ -38,14 +38,14 @@ impl Resolver {
     }
 
     /// Applies the settings that can change without a restart.
-    pub fn replace(&self, settings: &Settings) {
+    pub(super) fn replace(&self, settings: &Settings) {
         if let (Resolver::Sentinel(watch), Target::Sentinel(sentinels)) = (self, &settings.target) {
             watch.replace(sentinels);
         }
     }
 
     /// Keeps up to date what [`Resolver::resolve`] and [`Resolver::moved`] return, forever.
-    pub async fn run(&self) {
+    pub(super) async fn run(&self) {
         match self {
             Resolver::Fixed(_) => {}
             Resolver::Sentinel(watch) => watch.run().await,
@@ -57,7 +57,7 @@ impl Resolver {
     /// # Errors
     ///
     /// When no address can be determined.
-    pub async fn resolve(&self) -> Result<HostPort, Fault> {
+    pub(super) async fn resolve(&self) -> Result<HostPort, Fault> {
         match self {
             Resolver::Fixed(address) => Ok(address.clone()),
             Resolver::Sentinel(watch) => watch.master().await,
@@ -65,7 +65,7 @@ impl Resolver {
     }
 
     /// Waits until the connection to `address`, whose other end is `peer`, leads to the wrong server.
-    pub async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
+    pub(super) async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
         tokio::select! {
             fault = self.replaced(address) => fault,
             fault = name_moved(address, peer.ip()) => fault,
@@ -73,7 +73,7 @@ impl Resolver {
     }
 
     /// Waits until the sentinels name another server than the one at `address`.
-    pub async fn replaced(&self, address: &HostPort) -> Fault {
+    pub(super) async fn replaced(&self, address: &HostPort) -> Fault {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
             Resolver::Sentinel(watch) => {
@@ -84,7 +84,7 @@ impl Resolver {
     }
 
     /// Whether [`Resolver::moved`] can ever return for this address.
-    pub fn follows(&self, address: &HostPort) -> bool {
+    pub(super) fn follows(&self, address: &HostPort) -> bool {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 

@@ -22,7 +22,7 @@ use base::tls::certificate_error;
 
 /// The longest duration of one step: many times the timeout of a decision, because a step needs up to three round trips, and no
 /// request waits for it.
-pub const STEP: Duration = Duration::from_secs(2);
+pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
@@ -106,7 +106,7 @@ async fn log_in(
 /// # Errors
 ///
 /// When it takes longer than [`STEP`].
-pub async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
+pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }

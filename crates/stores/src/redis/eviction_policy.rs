@@ -19,7 +19,7 @@ const LONGEST: usize = 32;
 
 /// Reports the eviction policy of the server for as long as the connection lasts. If the user may use neither of two commands,
 /// it is not asked for again, so that Redis' log of refused commands gets at most two entries for each connection.
-pub async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
+pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
             Ok(Ok(Some(policy))) => events.send(Event::EvictionPolicy(policy)),

@@ -26,7 +26,7 @@ impl From<RedisError> for Fault {
 /// # Errors
 ///
 /// When a step is refused or takes too long, the server is a replica, or the user lacks a permission.
-pub async fn connect(
+pub(super) async fn connect(
     settings: &Settings,
     address: &HostPort,
     login: &CurrentLogin,
@@ -48,7 +48,11 @@ pub async fn connect(
 ///
 /// # Errors
 /// As for [`connect`].
-pub async fn reach(settings: &Settings, address: &HostPort, login: &CurrentLogin) -> Result<OpenConnection, Fault> {
+pub(super) async fn reach(
+    settings: &Settings,
+    address: &HostPort,
+    login: &CurrentLogin,
+) -> Result<OpenConnection, Fault> {
     open(address, login, settings.target.database()).await
 }
 
@@ -122,7 +126,7 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.
-pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
+pub(super) async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<String, Fault> {
     let sha = send(connection, Cmd::new().arg("SCRIPT").arg("LOAD").arg(text)).await?;
     word(&sha).ok_or_else(|| unexpected_reply("SCRIPT LOAD"))
 }
@@ -132,7 +136,7 @@ pub async fn load(connection: &mut MultiplexedConnection, text: &str) -> Result<
 /// # Errors
 ///
 /// When the connection ends, and when the reply is an error of the server.
-pub async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
+pub(super) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
     connection.send_packed_command(command).await?.extract_error()
 }
 

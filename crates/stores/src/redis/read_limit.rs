@@ -13,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
-pub struct ReadLimit<S> {
+pub(super) struct ReadLimit<S> {
     stream: S,
     read: usize,
 }
 
 impl<S> ReadLimit<S> {
-    pub fn new(stream: S) -> ReadLimit<S> {
+    pub(super) fn new(stream: S) -> ReadLimit<S> {
         ReadLimit { stream, read: 0 }
     }
 }

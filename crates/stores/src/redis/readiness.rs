@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates the attempts of all threads to connect to a server that is not ready.
 #[derive(Debug)]
-pub struct Readiness {
+pub(super) struct Readiness {
     /// Whether the last attempt was answered by a server that is not ready.
     not_ready: AtomicBool,
     /// Counts the attempts that succeeded.
@@ -23,12 +23,12 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    pub fn new() -> Readiness {
+    pub(super) fn new() -> Readiness {
         Readiness { not_ready: AtomicBool::new(false), connected: watch::Sender::new(0), turn: Mutex::new(()) }
     }
 
     /// Notes the result of an attempt to connect.
-    pub fn attempted<T>(&self, attempt: &Result<T, Fault>) {
+    pub(super) fn attempted<T>(&self, attempt: &Result<T, Fault>) {
         let not_ready = attempt.as_ref().is_err_and(|fault| is_state_of_server(fault.error));
         self.not_ready.store(not_ready, Ordering::Relaxed);
         if attempt.is_ok() {
@@ -37,7 +37,7 @@ impl Readiness {
     }
 
     /// Waits for a reason to connect: it is this thread's turn to try, or another thread has connected.
-    pub async fn retry(&self) {
+    pub(super) async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {
             // The sender is here.

@@ -16,12 +16,12 @@ pub(crate) struct CallTimer {
 }
 
 impl CallTimer {
-    pub fn new(started: Timestamp, timeout: Micros) -> CallTimer {
+    pub(super) fn new(started: Timestamp, timeout: Micros) -> CallTimer {
         CallTimer { started, timeout, failures: AtomicU64::new(0) }
     }
 
     /// Records the failures that are due at `now` at the breaker.
-    pub fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
+    pub(super) fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
         let timeout = self.timeout.0.max(1);
         let due = now.since(self.started).0 / timeout;
         let reported = self.failures.fetch_max(due, Ordering::Relaxed);
@@ -38,7 +38,7 @@ impl CallTimer {
     }
 
     /// Records the result of the call. A call whose reply came too late has failed, which was recorded before.
-    pub fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
+    pub(super) fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,
             (0, result) => breaker.record(Permit::Granted, result, now),

@@ -163,7 +163,7 @@ mod flaw {
 
     /// Combines the requests that have the same buckets as the first one into a single request, whose answer is sent to all of
     /// them.
-    pub fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
+    pub(super) fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();
         let first = batch.first().map(keys).unwrap_or_default();
         let (alike, mut rest): (Vec<_>, Vec<_>) = batch.into_iter().partition(|waiting| keys(waiting) == first);

@@ -47,7 +47,7 @@ impl Drop for ConnectedWorker<'_> {
 }
 
 impl Heartbeat {
-    pub fn new(
+    pub(super) fn new(
         worker: Worker,
         connected: Arc<ConnectedWorkers>,
         name: [u8; 8],
@@ -58,13 +58,13 @@ impl Heartbeat {
         Heartbeat { worker, connected, name, this_gateway, fallback, events }
     }
 
-    pub fn connected(&self) -> ConnectedWorker<'_> {
+    pub(super) fn connected(&self) -> ConnectedWorker<'_> {
         self.connected.0.lock().insert(self.worker.0);
         ConnectedWorker(self)
     }
 
     /// Waits until no worker with a lower index is connected.
-    pub async fn turn(&self) {
+    pub(super) async fn turn(&self) {
         while self.connected.0.lock().first() != Some(&self.worker.0) {
             time::sleep(interval()).await;
         }
@@ -73,7 +73,7 @@ impl Heartbeat {
     /// Sends heartbeats for as long as the connection lasts and no worker with a lower index is connected. Returns when the
     /// server no longer accepts writes, which calls that refuse would not notice. A timeout is not reported, because takes on
     /// the same connection report it.
-    pub async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
+    pub(super) async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;
             let this_gateway = self.this_gateway.lock().clone();

@@ -38,7 +38,7 @@ impl PendingReply<'_> {
     ///
     /// # Errors
     /// Says why the store has not decided.
-    pub async fn wait(mut self, until: Option<Timestamp>) -> TakeResult {
+    pub(super) async fn wait(mut self, until: Option<Timestamp>) -> TakeResult {
         let Some(result) = &mut self.result else { return Err(StoreError::Closed) };
         let received = match until {
             None => result.await,

@@ -30,7 +30,7 @@ pub(crate) struct PendingTake {
 
 /// The number of times that a request has been sent. Only a request that a call left out, without charging it, is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
+pub(crate) enum Attempt {
     First,
     Second,
 }
@@ -41,7 +41,7 @@ pub(crate) struct ReplySender(Option<oneshot::Sender<TakeResult>>);
 
 /// The requests that are not part of a call yet, in the order of arrival.
 #[derive(Debug)]
-pub struct Queue {
+pub(super) struct Queue {
     receiver: mpsc::Receiver<PendingTake>,
     /// Requests that were received and put back, in the order of arrival.
     put_back: VecDeque<PendingTake>,
@@ -68,12 +68,12 @@ impl PendingTake {
 }
 
 impl ReplySender {
-    pub fn new() -> (ReplySender, oneshot::Receiver<TakeResult>) {
+    pub(crate) fn new() -> (ReplySender, oneshot::Receiver<TakeResult>) {
         let (sender, receiver) = oneshot::channel();
         (ReplySender(Some(sender)), receiver)
     }
 
-    pub fn send(&mut self, result: TakeResult) {
+    pub(crate) fn send(&mut self, result: TakeResult) {
         if let Some(sender) = self.0.take() {
             // A client that disconnected meanwhile has been charged: the call was already under way.
             let _ = sender.send(result);
@@ -86,16 +86,16 @@ impl ReplySender {
 }
 
 impl Queue {
-    pub fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
+    pub(super) fn new(receiver: mpsc::Receiver<PendingTake>) -> Queue {
         Queue { receiver, put_back: VecDeque::new() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.receiver.len() + self.put_back.len()
     }
 
     /// Waits until the queue has a request.
-    pub async fn arrival(&mut self) {
+    pub(super) async fn arrival(&mut self) {
         if self.put_back.is_empty() {
             match self.receiver.recv().await {
                 Some(first) => self.put_back.push_back(first),

@@ -30,7 +30,7 @@ struct LastUndone {
 }
 
 impl UndoneCharges {
-    pub fn add(&self, key: BucketKey, now: Timestamp) {
+    pub(super) fn add(&self, key: BucketKey, now: Timestamp) {
         self.any.store(true, Ordering::Release);
         let mut last = self.last.lock();
         if last.by_bucket.len() >= MANY.max(2 * last.left) {
@@ -41,7 +41,7 @@ impl UndoneCharges {
     }
 
     /// Whether a charge to this bucket was undone after the time `sent` of a call.
-    pub fn contain(&self, key: &BucketKey, sent: Timestamp) -> bool {
+    pub(super) fn contain(&self, key: &BucketKey, sent: Timestamp) -> bool {
         self.any.load(Ordering::Acquire) && self.last.lock().by_bucket.get(key).is_some_and(|undone| *undone >= sent)
     }
 }

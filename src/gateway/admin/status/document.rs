@@ -32,7 +32,7 @@ const MAX_NODES: usize = 5;
 
 /// Facts about this process, for the status page.
 #[derive(Debug)]
-pub struct Instance {
+pub(super) struct Instance {
     /// The name of this machine.
     pub host: String,
     pub started: Timestamp,
@@ -138,7 +138,7 @@ struct Issuer {
 }
 
 /// Makes the whole document, as JSON.
-pub fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
+pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());
     let readings = Readings(&gateway.metrics.registry);

@@ -7,7 +7,7 @@ use base::time::Timestamp;
 
 /// An endpoint of an upstream.
 #[derive(Debug, Serialize)]
-pub struct EndpointRow {
+pub(super) struct EndpointRow {
     upstream: String,
     endpoint: String,
     state: &'static str,
@@ -19,7 +19,7 @@ pub struct EndpointRow {
 }
 
 /// The first `most` endpoints, in the order of the file, and the number of those left out.
-pub fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
+pub(super) fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
     let of_upstreams = snapshot.destinations.upstreams().flat_map(|upstream| {
         upstream.endpoint_reports(now).into_iter().map(|report| EndpointRow {
             upstream: upstream.name().to_owned(),

@@ -14,7 +14,7 @@ use rules::rule::{Mode, OnStoreFailure};
 use rules::rule_set::RuleSet;
 
 /// The interval at which the counters are read.
-pub const INTERVAL: Micros = Micros(30_000_000);
+pub(super) const INTERVAL: Micros = Micros(30_000_000);
 /// One hour of points.
 const POINTS: usize = 120;
 /// The most limits with a ring, which takes 8 bytes for each point.
@@ -23,7 +23,7 @@ const MAX_RINGS: usize = 1000;
 const MAX_LIMITS: usize = 200;
 
 #[derive(Debug)]
-pub struct History(Mutex<HistoryState>);
+pub(super) struct History(Mutex<HistoryState>);
 
 #[derive(Debug)]
 struct HistoryState {
@@ -69,7 +69,7 @@ struct Point {
 
 /// The data of the last hour, the oldest point first; the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct HourDocument {
+pub(super) struct HourDocument {
     /// In seconds since the start of the gateway: the end of each point, and its length.
     end: Vec<f64>,
     seconds: Vec<f64>,
@@ -86,13 +86,13 @@ pub struct HourDocument {
 }
 
 impl History {
-    pub fn new(started: Timestamp) -> History {
+    pub(super) fn new(started: Timestamp) -> History {
         let (before, points) = (Totals::default(), VecDeque::with_capacity(POINTS));
         History(Mutex::new(HistoryState { started, read: started, before, points, limits: HashMap::new() }))
     }
 
     /// Adds a point to the history.
-    pub fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
+    pub(super) fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
         let mut recorded = self.0.lock();
         let totals = Totals::of(readings);
         let point = recorded.point(now, &totals);
@@ -105,7 +105,7 @@ impl History {
     }
 
     /// Makes the document about the last hour.
-    pub fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
+    pub(super) fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
         let recorded = self.0.lock();
         let unfinished = recorded.point(now, &Totals::of(readings));
         let points: Vec<Point> = recorded.points.iter().copied().chain([unfinished]).collect();

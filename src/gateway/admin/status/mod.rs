@@ -47,7 +47,7 @@ const MAX_AGE: Micros = Micros(500_000);
 
 /// The data of the status page that no metric has.
 #[derive(Debug)]
-pub struct Status {
+pub(crate) struct Status {
     instance: Instance,
     history: History,
     now: Mutex<Option<CachedDocument>>,
@@ -56,7 +56,7 @@ pub struct Status {
 
 /// The documents that the status page loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Document {
+pub(crate) enum Document {
     /// The current numbers.
     Status,
     /// The numbers of the last hour.
@@ -71,7 +71,7 @@ struct CachedDocument {
 
 impl Status {
     /// Makes the status. `admin` is the address of the admin listener.
-    pub fn new(clock: &Clock, admin: Option<SocketAddr>) -> Status {
+    pub(crate) fn new(clock: &Clock, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
             instance: Instance { host: host_name(), started, started_at: clock.wall(), admin },
@@ -82,12 +82,12 @@ impl Status {
     }
 
     /// The name of this machine.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         &self.instance.host
     }
 
     /// Adds the counters' values to the history every half minute, for as long as the process runs.
-    pub async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
+    pub(crate) async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(history::INTERVAL.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first tick is now.
@@ -115,7 +115,7 @@ impl Status {
     }
 
     /// Makes a document; `None` if it could not be made.
-    pub async fn document(
+    pub(crate) async fn document(
         self: &Arc<Status>,
         gateway: &Arc<GatewayState>,
         kind: Document,
@@ -147,7 +147,7 @@ impl Status {
 }
 
 /// Whether a client accepts HTML; other clients get a list of paths.
-pub fn is_browser(fields: &HeaderMap) -> bool {
+pub(crate) fn is_browser(fields: &HeaderMap) -> bool {
     let wanted = fields.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     wanted.flat_map(|value| value.split(',')).any(|range| {
         let kind = range.split(';').next().unwrap_or_default().trim();
@@ -155,7 +155,7 @@ pub fn is_browser(fields: &HeaderMap) -> bool {
     })
 }
 
-pub fn page() -> Response<Vec<u8>> {
+pub(crate) fn page() -> Response<Vec<u8>> {
     answer("text/html; charset=utf-8", PAGE.as_bytes().to_vec())
 }
 

@@ -11,22 +11,22 @@ use rules::rule_set::CompiledLimit;
 
 /// The present values of all metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct Readings<'r>(pub &'r Registry);
+pub(super) struct Readings<'r>(pub &'r Registry);
 
 /// The limit or the denier of a series. The mode is empty if the metric has no such label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct LimitName {
+pub(super) struct LimitName {
     pub policy: String,
     pub rule: String,
     pub mode: String,
 }
 
 impl LimitName {
-    pub fn of(limit: &CompiledLimit) -> LimitName {
+    pub(super) fn of(limit: &CompiledLimit) -> LimitName {
         LimitName { policy: limit.policy.to_string(), rule: limit.name.to_string(), mode: limit.mode.name().to_owned() }
     }
 
-    pub fn of_denier(denier: &Denier) -> LimitName {
+    pub(super) fn of_denier(denier: &Denier) -> LimitName {
         let [policy, rule] = [&denier.policy, denier.rule_name()].map(str::to_owned);
         LimitName { policy, rule, mode: denier.mode.name().to_owned() }
     }
@@ -34,30 +34,30 @@ impl LimitName {
 
 /// The samples of all series of a metric, by size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Histogram {
+pub(super) struct Histogram {
     pub bounds: &'static [f64],
     /// The number of samples within each bound, and then the number of all samples.
     pub counts: Vec<u64>,
 }
 
 /// Converts a moment to seconds since the Unix epoch.
-pub fn date(moment: Timestamp) -> f64 {
+pub(super) fn date(moment: Timestamp) -> f64 {
     moment.since(Timestamp(0)).seconds()
 }
 
 impl Readings<'_> {
     /// The sum of a counter over all series, including those that were removed.
-    pub fn total(self, name: &str) -> u64 {
+    pub(super) fn total(self, name: &str) -> u64 {
         self.0.total(name)
     }
 
     /// The sum of a gauge over all its series.
-    pub fn level(self, name: &str) -> f64 {
+    pub(super) fn level(self, name: &str) -> f64 {
         self.0.gauges(name).iter().map(|reading| reading.value).sum()
     }
 
     /// The values of a counter, by one of its labels.
-    pub fn by(self, name: &str, label: &str) -> BTreeMap<String, u64> {
+    pub(super) fn by(self, name: &str, label: &str) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for reading in self.0.counters(name) {
             *sums.entry(reading.label(label).to_owned()).or_default() += reading.value;
@@ -66,20 +66,20 @@ impl Readings<'_> {
     }
 
     /// The values of a gauge, by one of its labels.
-    pub fn levels(self, name: &str, label: &str) -> HashMap<String, f64> {
+    pub(super) fn levels(self, name: &str, label: &str) -> HashMap<String, f64> {
         let by_label = |reading: &Reading<f64>| (reading.label(label).to_owned(), reading.value);
         self.0.gauges(name).iter().map(by_label).collect()
     }
 
     /// The sum of a counter over the series in which two labels have these prefixes.
-    pub fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
+    pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));
         self.0.counters(name).iter().filter(has).map(|reading| reading.value).sum()
     }
 
     /// The values of a counter, by limit.
-    pub fn by_limit(self, name: &str) -> HashMap<LimitName, u64> {
+    pub(super) fn by_limit(self, name: &str) -> HashMap<LimitName, u64> {
         let mut sums = HashMap::new();
         for reading in self.0.counters(name) {
             let [policy, rule, mode] = ["policy", "rule", "mode"].map(|label| reading.label(label).to_owned());
@@ -89,7 +89,7 @@ impl Readings<'_> {
     }
 
     /// The values of a counter without a mode, by limit and one more label. Series that are 0 are left out.
-    pub fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
+    pub(super) fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
         let mut sums: HashMap<_, BTreeMap<_, _>> = HashMap::new();
         for reading in self.0.counters(name).into_iter().filter(|reading| reading.value > 0) {
             let [policy, rule] = ["policy", "rule"].map(|label| reading.label(label).to_owned());
@@ -99,7 +99,7 @@ impl Readings<'_> {
         sums
     }
 
-    pub fn histogram(self, name: &str) -> Histogram {
+    pub(super) fn histogram(self, name: &str) -> Histogram {
         let mut sum = Histogram::default();
         for reading in self.0.histograms(name) {
             let samples = reading.value;
@@ -115,7 +115,7 @@ impl Readings<'_> {
 
 impl Histogram {
     /// The smallest bound below which 99 of 100 samples since `before` were, at most the last bound; `None` without samples.
-    pub fn p99_since(&self, before: &Histogram) -> Option<f64> {
+    pub(super) fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));
         let all = since(self.counts.len().checked_sub(1)?);

@@ -16,7 +16,7 @@ const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 
 /// A row of the table: one limit, a rule without limits, or the `otherwise: deny` of a policy, which has no name of a rule.
 #[derive(Debug, Serialize)]
-pub struct Row<'d> {
+pub(super) struct Row<'d> {
     policy: &'d str,
     rule: &'d str,
     line: usize,
@@ -79,7 +79,7 @@ type Counts = HashMap<LimitName, u64>;
 
 /// The rows with the most requests, in the order of the file, and the number of rows left out. `now` is the time by the clock
 /// of the store.
-pub fn busiest<'d>(
+pub(super) fn busiest<'d>(
     snapshot: &'d Snapshot,
     readings: Readings<'_>,
     now: Timestamp,

@@ -13,7 +13,7 @@ use base::time::{Micros, Timestamp};
 const MAX_ROWS: usize = 10;
 
 #[derive(Debug, Serialize)]
-pub struct TopRefusedDocument {
+pub(super) struct TopRefusedDocument {
     /// The number of seconds over which refusals were counted.
     seconds: f64,
     buckets: Vec<RefusedRow>,
@@ -40,7 +40,7 @@ fn command(admin: Option<SocketAddr>, limit: &str, bucket: &str) -> String {
 }
 
 impl TopRefusedDocument {
-    pub fn of(
+    pub(super) fn of(
         gateway: &GatewayState,
         admin: Option<SocketAddr>,
         snapshot: &Snapshot,

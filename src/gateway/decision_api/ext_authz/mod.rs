@@ -30,7 +30,7 @@ use request::scheme::{Scheme, SchemeSource};
 ///
 /// # Errors
 /// When the other proxy has disconnected.
-pub async fn answer(
+pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,
     body: Result<Bytes, FrameError>,

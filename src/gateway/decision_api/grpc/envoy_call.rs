@@ -28,7 +28,7 @@ const ANSWER_WITHIN: Micros = Micros(15_000);
 
 /// A call, without its message.
 #[derive(Clone, Copy, Debug)]
-pub struct EnvoyCall<'c> {
+pub(crate) struct EnvoyCall<'c> {
     pub api: &'c DecisionApi,
     pub snapshot: &'c Arc<Snapshot>,
     pub settings: &'c Decide,
@@ -36,7 +36,7 @@ pub struct EnvoyCall<'c> {
 
 impl EnvoyCall<'_> {
     /// Records the refusal of a call whose request could not be read.
-    pub fn refuse_unread(&self, call: &mut Call<'_>, door: Door, refusal: &Refusal) {
+    pub(crate) fn refuse_unread(&self, call: &mut Call<'_>, door: Door, refusal: &Refusal) {
         call.record_at_least(self.snapshot, call.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
         if let Some(record) = &mut call.record {
             record.refuse(refusal, None);
@@ -44,7 +44,7 @@ impl EnvoyCall<'_> {
     }
 
     /// Counts a refusal, and returns the response that a client would get.
-    pub fn refuse(
+    pub(crate) fn refuse(
         &self,
         call: &mut Call<'_>,
         refused: &RefusalResponse,
@@ -63,14 +63,14 @@ impl EnvoyCall<'_> {
     }
 
     /// Logs the fault of a call, which an operator of the other proxy has to correct.
-    pub fn report_unusable(&self, call: &Call<'_>, what: &str) {
+    pub(crate) fn report_unusable(&self, call: &Call<'_>, what: &str) {
         let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();
         log::warn!(what, calls, request_id; "call of a door of Envoy answered with an error: it cannot be read");
     }
 
     /// How a request or its descriptors arrive at the rules: no limit lets them wait.
-    pub fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
+    pub(crate) fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
         let caller = call.caller();
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
         let (worker, at, direction) = (self.api.worker, call.started, Direction::Right);
@@ -78,7 +78,7 @@ impl EnvoyCall<'_> {
     }
 
     /// The descriptors of a call, as far as the access log may contain them.
-    pub fn logged<'d, 'm: 'd>(
+    pub(crate) fn logged<'d, 'm: 'd>(
         &self,
         sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
     ) -> Vec<SentDescriptor<'static>> {
@@ -89,14 +89,14 @@ impl EnvoyCall<'_> {
     }
 
     /// Whether the call is logged or traced.
-    pub fn records(&self, call: &Call<'_>) -> bool {
+    pub(crate) fn records(&self, call: &Call<'_>) -> bool {
         call.is_recorded(self.snapshot)
     }
 }
 
 /// The fields for the response to a request that passes, but for its id: the other proxy, which sends the response, has one of its
 /// own.
-pub fn fields(passed: &Decision) -> FieldLines {
+pub(crate) fn fields(passed: &Decision) -> FieldLines {
     let rate_limits: Option<&RateLimitFields> = match passed {
         Decision::Pass(fields) => fields.as_deref(),
         Decision::Delay(delayed) => Some(&delayed.fields),
@@ -110,7 +110,7 @@ pub fn fields(passed: &Decision) -> FieldLines {
 }
 
 /// The fields of a response as messages, without the length, which the other proxy writes itself.
-pub fn values(fields: &FieldLines) -> Vec<HeaderValue> {
+pub(crate) fn values(fields: &FieldLines) -> Vec<HeaderValue> {
     let sent = fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
     sent.map(|(name, value)| {
         let key = String::from_utf8_lossy(name).to_ascii_lowercase();
@@ -123,11 +123,11 @@ pub fn values(fields: &FieldLines) -> Vec<HeaderValue> {
 }
 
 /// The fields of a response as options of `CheckResponse`; `append` tells whether they are added to fields of their names.
-pub fn options(fields: &FieldLines, append: Option<bool>) -> Vec<HeaderValueOption> {
+pub(crate) fn options(fields: &FieldLines, append: Option<bool>) -> Vec<HeaderValueOption> {
     values(fields).into_iter().map(|header| HeaderValueOption { header: Some(header), append }).collect()
 }
 
 /// The number of items.
-pub fn count(items: impl Iterator) -> u64 {
+pub(crate) fn count(items: impl Iterator) -> u64 {
     u64::try_from(items.count()).unwrap_or(u64::MAX)
 }

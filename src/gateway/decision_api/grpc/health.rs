@@ -9,7 +9,7 @@ use super::{Reply, Status, message};
 use crate::gateway::decision_api::doors;
 
 /// Answers a call of `Check`.
-pub fn answer(envoy: EnvoyCall<'_>, body: Result<Bytes, FrameError>) -> Reply {
+pub(crate) fn answer(envoy: EnvoyCall<'_>, body: Result<Bytes, FrameError>) -> Reply {
     match message(body) {
         Ok(message) => status(envoy, &message),
         Err(error) => error.into(),

@@ -28,7 +28,7 @@ const MOST_ENTRIES: usize = 64;
 ///
 /// # Errors
 /// When the other proxy has disconnected.
-pub async fn answer(
+pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,
     body: Result<Bytes, FrameError>,

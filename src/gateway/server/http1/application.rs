@@ -8,7 +8,7 @@ use super::request_head::Head;
 
 /// A request with a valid head, which is at the beginning of the unparsed bytes of its connection.
 #[derive(Clone, Copy, Debug)]
-pub struct ReceivedRequest {
+pub(crate) struct ReceivedRequest {
     pub head: Head,
     pub framing: BodyFraming,
     /// The longest time in which the client neither sends nor reads anything.
@@ -16,7 +16,7 @@ pub struct ReceivedRequest {
 }
 
 /// Answers requests of HTTP/1.0 and HTTP/1.1.
-pub trait Http1Application: Send + Sync + 'static {
+pub(crate) trait Http1Application: Send + Sync + 'static {
     /// Answers a request. Returns its connection if another may follow on it.
     fn serve(
         &self,

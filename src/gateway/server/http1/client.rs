@@ -21,14 +21,14 @@ use crate::gateway::state::lifecycle::Lifecycle;
 use base::time;
 
 /// The bytes of a body that are held at once.
-pub const BUFFER: usize = 64 << 10;
+pub(crate) const BUFFER: usize = 64 << 10;
 
 /// The longest time for which the rest of a body is read, before the connection is closed.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// A client that has sent a request.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     pub stream: Box<DownstreamStream>,
     /// Whether the connection can be kept, and the client wants that.
     pub reuse: Reuse,
@@ -38,7 +38,7 @@ pub struct Client {
 
 /// A client, with the head of the request that it has sent.
 #[derive(Debug)]
-pub struct ClientRequest {
+pub(crate) struct ClientRequest {
     pub client: Client,
     /// The head as it came.
     pub bytes: Bytes,
@@ -47,7 +47,7 @@ pub struct ClientRequest {
 
 impl Client {
     /// Begins a request, which is cut when the process exits.
-    pub fn begin(
+    pub(crate) fn begin(
         mut stream: Box<DownstreamStream>,
         ReceivedRequest { head, framing, client_timeout }: ReceivedRequest,
         lifecycle: &Lifecycle,
@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Ends a request. Returns its connection if another may follow on it.
-    pub fn end(self, reuse: Reuse) -> Option<Box<DownstreamStream>> {
+    pub(crate) fn end(self, reuse: Reuse) -> Option<Box<DownstreamStream>> {
         (reuse == Reuse::Kept && self.stream.is_between_requests()).then_some(self.stream)
     }
 
@@ -70,7 +70,11 @@ impl Client {
     ///
     /// # Errors
     /// If the client sends no more of the body, or the body is invalid.
-    pub async fn read_body(&mut self, data: &mut Vec<u8>, trailers: &mut Vec<u8>) -> Result<BodyRead, ClientFault> {
+    pub(crate) async fn read_body(
+        &mut self,
+        data: &mut Vec<u8>,
+        trailers: &mut Vec<u8>,
+    ) -> Result<BodyRead, ClientFault> {
         poll_fn(|cx| self.stream.poll_body_part(data, BUFFER, trailers, cx)).await
     }
 

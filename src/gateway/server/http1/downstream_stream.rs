@@ -33,7 +33,7 @@ const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A client connection, from its first byte to its last.
 #[derive(Debug)]
-pub struct DownstreamStream {
+pub(crate) struct DownstreamStream {
     pub(super) inner: Stream,
     /// Whether there may be something to read. Requires a stream that reads only when it is polled for reading, as sockets
     /// and [`crate::gateway::server::tls::EncryptedStream`] do.
@@ -87,7 +87,7 @@ pub(super) enum BodyTimeout {
 }
 
 impl DownstreamStream {
-    pub fn new(
+    pub(crate) fn new(
         stream: Stream,
         slot: ConnectionSlot,
         write_backpressure: WriteBackpressure,
@@ -114,12 +114,12 @@ impl DownstreamStream {
     }
 
     /// The bytes that have been read and belong to no request yet.
-    pub fn unparsed(&mut self) -> &mut BytesMut {
+    pub(crate) fn unparsed(&mut self) -> &mut BytesMut {
         &mut self.unparsed
     }
 
     /// The handle of the connection, for the application.
-    pub fn handle(&self) -> ConnectionHandle {
+    pub(crate) fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
     }
 
@@ -127,7 +127,7 @@ impl DownstreamStream {
     ///
     /// # Errors
     /// When the connection fails.
-    pub fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * READ_AHEAD];
         let mut part = ReadBuf::uninit(&mut space);
         let stream = Pin::new(&mut self.inner);
@@ -137,7 +137,7 @@ impl DownstreamStream {
     }
 
     /// Begins a request. Returns its head, the first `head` of the unparsed bytes; `framing` is that of its body.
-    pub fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
+    pub(crate) fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
         self.set_body_timeout(BodyTimeout::Enforced);
@@ -148,17 +148,17 @@ impl DownstreamStream {
     }
 
     /// Has the requests of the connection cut when the value of the channel becomes true, which `receiver` subscribes to.
-    pub fn cut_at_exit(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
+    pub(crate) fn cut_at_exit(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.cut.begin(receiver);
     }
 
     /// Sets the moment by which the request must have ended.
-    pub fn set_deadline(&mut self, deadline: Timestamp) {
+    pub(crate) fn set_deadline(&mut self, deadline: Timestamp) {
         self.deadline = Some(deadline);
     }
 
     /// Removes the deadline of the request.
-    pub fn clear_deadline(&mut self) {
+    pub(crate) fn clear_deadline(&mut self) {
         self.deadline = None;
     }
 
@@ -189,12 +189,12 @@ impl DownstreamStream {
     }
 
     /// Marks the connection as one on which the client may still be sending, so that its close lingers.
-    pub fn interrupt(&mut self) {
+    pub(crate) fn interrupt(&mut self) {
         self.framing = BodyFraming::Length(1);
     }
 
     /// Whether the next byte is the first of another request.
-    pub fn is_between_requests(&self) -> bool {
+    pub(crate) fn is_between_requests(&self) -> bool {
         self.end.is_none() && matches!(self.framing, BodyFraming::Nothing | BodyFraming::Tunnel)
     }
 

@@ -90,7 +90,7 @@ pub(super) async fn reject_head(
 }
 
 /// Answers 503 on a connection that exceeds a limit.
-pub async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
+pub(crate) async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
     // Nothing asks for its listener: there is no request.
     let handle = ConnectionHandle::http1(0, &stream, None);
     let mut stream = Box::new(DownstreamStream::new(
@@ -149,7 +149,7 @@ async fn respond(
 
 /// Counts and logs a response that no application has written. `duration` is the time for which the gateway waited for the
 /// request.
-pub fn count(
+pub(crate) fn count(
     state: &ServerState,
     response: &ProblemResponse<'_>,
     code: u16,

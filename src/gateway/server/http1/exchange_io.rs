@@ -21,7 +21,7 @@ const CHUNKED_READ: usize = 16 << 10;
 
 /// The reason why a request cannot be read, or its response cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientFault {
+pub(crate) enum ClientFault {
     /// The client has closed the connection, or its side of it.
     Gone,
     /// It does not read its response.
@@ -37,7 +37,7 @@ pub enum ClientFault {
 
 impl ClientFault {
     /// For the log: without bytes of the client's.
-    pub fn detail(self) -> &'static str {
+    pub(crate) fn detail(self) -> &'static str {
         match self {
             ClientFault::Gone => "client closed the connection",
             ClientFault::Stalled => "client does not read",
@@ -51,7 +51,7 @@ impl ClientFault {
 
 /// The result of reading a part of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyRead {
+pub(crate) enum BodyRead {
     Data,
     /// The body is complete.
     End,
@@ -59,13 +59,13 @@ pub enum BodyRead {
 
 impl DownstreamStream {
     /// Whether the whole request has been read.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         matches!(self.framing, BodyFraming::Nothing)
     }
 
     /// Ends a request for a tunnel that is not granted. Returns whether another request may follow, which is so if no byte of the
     /// tunnel has arrived.
-    pub fn refuse_tunnel(&mut self) -> bool {
+    pub(crate) fn refuse_tunnel(&mut self) -> bool {
         if self.framing == BodyFraming::Tunnel {
             self.framing = BodyFraming::Nothing;
             return self.unparsed().is_empty();
@@ -77,7 +77,7 @@ impl DownstreamStream {
     ///
     /// # Errors
     /// If the client sends no more of the body, or the body is invalid.
-    pub fn poll_body_part(
+    pub(crate) fn poll_body_part(
         &mut self,
         data: &mut Vec<u8>,
         most: usize,
@@ -181,7 +181,7 @@ impl DownstreamStream {
     }
 
     /// Ready when the client has closed the connection. Bytes that arrive are kept.
-    pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+    pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         // Once bytes have arrived, no more are read: this bounds how far a client sends ahead. The upstream then wakes the task.
         if self.unparsed().is_empty()
             && let Poll::Ready(Ok(0) | Err(_)) = self.poll_read_ahead(cx)
@@ -193,7 +193,7 @@ impl DownstreamStream {
     }
 
     /// Ready once the client of a waiting request has left, or the process exits.
-    pub fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+    pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if self.poll_cut(cx).is_ready() {
             return Poll::Ready(ClientFault::Cut);
         }
@@ -201,28 +201,28 @@ impl DownstreamStream {
     }
 
     /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
-    pub fn expect_body_later(&mut self) {
+    pub(crate) fn expect_body_later(&mut self) {
         self.set_body_timeout(BodyTimeout::AfterFirstByte);
     }
 
     /// Enforces the timeout of the body from now on.
-    pub fn expect_body(&mut self) {
+    pub(crate) fn expect_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Enforced);
     }
 
     /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
-    pub fn expect_no_body(&mut self) {
+    pub(crate) fn expect_no_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Lifted);
     }
 
     /// Reads no more of an invalid or late body, and lets the response be written. The connection closes after that.
-    pub fn give_up_body(&mut self) {
+    pub(crate) fn give_up_body(&mut self) {
         self.end = None;
     }
 
     /// Makes the close of the connection a reset, without the `close_notify` of TLS: a client that reads to the end of the connection
     /// would otherwise count the response as complete.
-    pub fn reset_at_close(&mut self) {
+    pub(crate) fn reset_at_close(&mut self) {
         if let Some(encrypted) = (*self.inner).as_any().downcast_ref::<EncryptedStream>() {
             encrypted.end_without_notice();
         }
@@ -233,7 +233,7 @@ impl DownstreamStream {
     }
 
     /// Ready once the deadline of the request has passed, or the process exits.
-    pub fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+    pub(crate) fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if self.poll_request_deadline(cx).is_ready() {
             return Poll::Ready(ClientFault::Expired);
         }
@@ -247,7 +247,7 @@ impl DownstreamStream {
     ///
     /// # Errors
     /// If the client has left or does not read.
-    pub fn poll_write_response(
+    pub(crate) fn poll_write_response(
         &mut self,
         bytes: &[u8],
         held: usize,
@@ -264,7 +264,7 @@ impl DownstreamStream {
     ///
     /// # Errors
     /// If the client has left or does not read.
-    pub fn poll_flush_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
+    pub(crate) fn poll_flush_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>> {
         let flushed = Pin::new(&mut self.inner).poll_flush(cx);
         self.poll_backpressure(flushed, 0, cx)
     }
@@ -273,7 +273,7 @@ impl DownstreamStream {
     ///
     /// # Errors
     /// If the client has left or does not read.
-    pub async fn write_response(&mut self, bytes: &[u8]) -> Result<(), ClientFault> {
+    pub(crate) async fn write_response(&mut self, bytes: &[u8]) -> Result<(), ClientFault> {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
             written += poll_fn(|cx| self.poll_write_response(rest, bytes.len(), cx)).await?;
@@ -322,16 +322,16 @@ impl DownstreamStream {
     }
 
     /// Ready when the wait for the upstream has taken `timeout`, counted from [`DownstreamStream::restart_upstream_wait`].
-    pub fn poll_upstream_wait(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_upstream_wait(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(timeout, cx)
     }
 
     /// Restarts the wait, because the upstream has sent or accepted bytes.
-    pub fn restart_upstream_wait(&mut self) {
+    pub(crate) fn restart_upstream_wait(&mut self) {
         self.timer.restart();
     }
 
-    pub fn set_client_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_client_timeout(&mut self, timeout: Duration) {
         self.client_timeout = timeout;
     }
 }
@@ -340,7 +340,7 @@ impl DownstreamStream {
 ///
 /// # Errors
 /// If the connection has failed.
-pub fn poll_read_some(
+pub(crate) fn poll_read_some(
     stream: &mut (impl AsyncReadExt + Unpin),
     buffer: &mut impl BufMut,
     cx: &mut Context<'_>,

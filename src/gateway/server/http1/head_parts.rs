@@ -9,13 +9,13 @@ use base::split::split_once;
 
 /// A head that the `http` crate cannot hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidHead;
+pub(crate) struct InvalidHead;
 
 /// Parses a head, which is valid.
 ///
 /// # Errors
 /// If the `http` crate cannot hold it.
-pub fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
+pub(crate) fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     let (line, mut rest) = split_once(head, b'\n').unwrap_or_default();
     let line = line.trim_ascii_end();
@@ -37,12 +37,12 @@ pub fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
 }
 
 /// The target in the request line of a valid head.
-pub fn target(head: &[u8]) -> &[u8] {
+pub(crate) fn target(head: &[u8]) -> &[u8] {
     head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
 }
 
 /// HTTP/1.1 keeps a connection unless its client says otherwise, HTTP/1.0 only if it asks for that.
-pub fn wants_connection_kept(head: &Parts) -> bool {
+pub(crate) fn wants_connection_kept(head: &Parts) -> bool {
     let has = |wanted: &[u8]| {
         let values = head.headers.get_all(CONNECTION).iter();
         let mut options = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

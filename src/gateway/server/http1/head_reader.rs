@@ -12,7 +12,7 @@ use base::time::Micros;
 use config::Bounds;
 
 /// The result of waiting for a head.
-pub enum NextHead {
+pub(super) enum NextHead {
     Valid(Head),
     Rejected {
         rejection: HeadRejection,
@@ -24,7 +24,7 @@ pub enum NextHead {
 }
 
 /// Reads the rest of a head and checks it.
-pub async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
+pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::over(stream.handle.scheme());
     let is_extra = |method: &[u8]| state.snapshot.load().config.has_extra_method(method);

@@ -20,7 +20,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// The most bytes that are discarded: what a client with a fast connection sends in that time.
 const MAX_BYTES: usize = 64 << 20;
 
-pub async fn linger(mut stream: Stream) {
+pub(super) async fn linger(mut stream: Stream) {
     let closing = async {
         stream.shutdown().await?;
         let mut left = MAX_BYTES;
@@ -39,7 +39,7 @@ pub async fn linger(mut stream: Stream) {
 ///
 /// # Errors
 /// If it is not one of TCP.
-pub fn reset_at_close(stream: &Stream) -> io::Result<()> {
+pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }
 

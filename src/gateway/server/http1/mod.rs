@@ -3,24 +3,24 @@
 //! The application, which is a type parameter, gets a request whose head is valid, over a stream that ends where the request
 //! does. An invalid head is answered before anything is charged.
 
-pub mod application;
-pub mod client;
-pub mod downstream_stream;
-pub mod early_response;
-pub mod exchange_io;
-pub mod head_parts;
+pub(crate) mod application;
+pub(crate) mod client;
+pub(crate) mod downstream_stream;
+pub(crate) mod early_response;
+pub(crate) mod exchange_io;
+pub(crate) mod head_parts;
 mod head_reader;
 mod lingering_close;
 #[cfg(test)]
 mod parser_parity;
 pub mod request_body;
 pub mod request_head;
-pub mod response_head;
-pub mod syntax;
+pub(crate) mod response_head;
+pub(crate) mod syntax;
 pub(super) mod timers;
 
-pub use request_body::BodyError;
-pub use timers::{grace_turns, poll_on_wake, reusable_timer};
+pub(crate) use request_body::BodyError;
+pub(crate) use timers::{grace_turns, poll_on_wake, reusable_timer};
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -42,8 +42,7 @@ use request_body::BodyFraming;
 use timers::idle_timeout::{IdleTimeout, wait_for_first_byte};
 
 /// Serves requests of HTTP/1.0 and HTTP/1.1 with the application `A`.
-#[expect(missing_debug_implementations, reason = "applications have none")]
-pub struct Http1Server<A> {
+pub(crate) struct Http1Server<A> {
     pub app: Arc<A>,
     pub state: ServerState,
     pub write_backpressure: WriteBackpressure,
@@ -51,7 +50,7 @@ pub struct Http1Server<A> {
 
 impl<A: Http1Application> Http1Server<A> {
     /// Serves the requests of a connection, until it is closed. `prefix` are the bytes that have been read of it already.
-    pub async fn serve(
+    pub(crate) async fn serve(
         &self,
         stream: Stream,
         prefix: BytesMut,

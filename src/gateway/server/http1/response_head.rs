@@ -7,7 +7,7 @@ use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::server::request_client::Reuse;
 
 /// Writes the head of a response of the gateway itself.
-pub fn write_own(response: &OwnResponse, reuse: Reuse, out: &mut Vec<u8>) {
+pub(crate) fn write_own(response: &OwnResponse, reuse: Reuse, out: &mut Vec<u8>) {
     status_line(response.status, b"", out);
     out.extend_from_slice(response.fields.as_bytes());
     for (name, value) in [(&b"Date"[..], get_cached_date().as_bytes()), (b"Connection", connection(reuse))] {
@@ -19,7 +19,7 @@ pub fn write_own(response: &OwnResponse, reuse: Reuse, out: &mut Vec<u8>) {
 }
 
 /// The value of `Connection`.
-pub fn connection(reuse: Reuse) -> &'static [u8] {
+pub(crate) fn connection(reuse: Reuse) -> &'static [u8] {
     match reuse {
         Reuse::Kept => b"keep-alive",
         Reuse::Closed => b"close",
@@ -27,7 +27,7 @@ pub fn connection(reuse: Reuse) -> &'static [u8] {
 }
 
 /// Writes a status line; a reason that is missing is the usual one.
-pub fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use base::byte_set::ByteSet;
-pub use base::http_method::is_token;
+pub(crate) use base::http_method::is_token;
 use base::split::around;
 
 /// The bytes of a target: those of RFC 3986 and others that browsers send, without those that the `http` crate rejects in a
@@ -13,17 +13,17 @@ const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
 
 /// Whether a byte may occur in the value of a field: no control byte but the tab (RFC 9110, section 5.5).
-pub fn is_value(byte: u8) -> bool {
+pub(crate) fn is_value(byte: u8) -> bool {
     (byte >= 0x20 || byte == b'\t') && byte != 0x7f
 }
 
 /// Whether a byte may occur in a target, in its path and in its query.
-pub fn is_target(byte: u8) -> bool {
+pub(crate) fn is_target(byte: u8) -> bool {
     TARGET.has(byte)
 }
 
 /// Whether these bytes are a host, with or without a port after a colon. A user or an empty host is invalid.
-pub fn is_authority(bytes: &[u8]) -> bool {
+pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
     let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
     let host = match host.strip_prefix(b"[") {
@@ -38,7 +38,7 @@ pub fn is_authority(bytes: &[u8]) -> bool {
 
 /// Whether a server that reads `_` or `.` as `-` would take this name for `Content-Length` or `Transfer-Encoding`. Servers that
 /// make variables of names do so: behind uWSGI, `Content_Length` is a second length.
-pub fn is_disguised_framing(name: &[u8]) -> bool {
+pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     let is_like = |framing: &[u8]| {
         let reads_as = |byte: u8, wanted: u8| match wanted {
             b'-' => matches!(byte, b'-' | b'_' | b'.'),
@@ -51,7 +51,7 @@ pub fn is_disguised_framing(name: &[u8]) -> bool {
 
 /// Parses the value of `Content-Length`. `None` if it contains other bytes than digits, or more digits than every parser can
 /// read.
-pub fn content_length(digits: &[u8]) -> Option<u64> {
+pub(crate) fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))
 }

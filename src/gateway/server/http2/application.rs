@@ -11,8 +11,7 @@ use super::streams::StreamGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 
 /// A request on one HTTP/2 stream, whose head is valid, in the form of HTTP/1.1.
-#[expect(missing_debug_implementations, reason = "a stream of the h2 crate has nothing that is short")]
-pub struct Http2Request {
+pub(crate) struct Http2Request {
     pub head: Parts,
     /// The length of the body, if the head states it.
     pub length: Option<u64>,
@@ -21,8 +20,7 @@ pub struct Http2Request {
 }
 
 /// The body and the connection of a request, without its head.
-#[expect(missing_debug_implementations, reason = "a stream of the h2 crate has nothing that is short")]
-pub struct ClientStream {
+pub(crate) struct ClientStream {
     /// The body; `None` for a request without one.
     pub body: Option<ReceivedBody>,
     pub respond: SendResponse<Bytes>,
@@ -34,7 +32,7 @@ pub struct ClientStream {
 }
 
 /// Answers HTTP/2 requests.
-pub trait Http2Application: Send + Sync + 'static {
+pub(crate) trait Http2Application: Send + Sync + 'static {
     /// Answers a request.
     fn serve(&self, request: Http2Request) -> impl Future<Output = ()> + Send;
 }

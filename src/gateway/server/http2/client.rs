@@ -32,7 +32,7 @@ use crate::gateway::state::lifecycle::Lifecycle;
 use base::time::Timestamp;
 
 /// A client that has sent a request on a stream.
-pub struct Http2Client {
+pub(crate) struct Http2Client {
     /// The rest of the body; `None` once it has been read completely.
     body: Option<ReceivedBody>,
     /// The most bytes of the body that may still arrive.
@@ -77,7 +77,7 @@ enum Deadline {
 
 impl Http2Client {
     /// The client of a request, which is cut when the process exits.
-    pub fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
+    pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
         Http2Client {
@@ -96,28 +96,28 @@ impl Http2Client {
     }
 
     /// Whether all of the request has been read.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.body.is_none()
     }
 
     /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
-    pub fn expect_body_later(&mut self) {
+    pub(crate) fn expect_body_later(&mut self) {
         self.body_timeout = BodyTimeout::AfterFirstByte;
     }
 
     /// Enforces the timeout of the body from now on.
-    pub fn expect_body(&mut self) {
+    pub(crate) fn expect_body(&mut self) {
         self.body_timeout = BodyTimeout::Enforced;
     }
 
     /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
-    pub fn expect_no_body(&mut self) {
+    pub(crate) fn expect_no_body(&mut self) {
         self.body_timeout = BodyTimeout::Lifted;
         self.body_deadline = None;
     }
 
     /// Sets the moment by which the request must have ended.
-    pub fn set_deadline(&mut self, deadline: Timestamp) {
+    pub(crate) fn set_deadline(&mut self, deadline: Timestamp) {
         if matches!(self.deadline, Deadline::None)
             && let Some(guard) = &self.guard
         {
@@ -127,7 +127,7 @@ impl Http2Client {
     }
 
     /// Sets the longest time in which the client neither sends nor reads anything.
-    pub fn set_client_timeout(&mut self, timeout: Duration) {
+    pub(crate) fn set_client_timeout(&mut self, timeout: Duration) {
         self.client_timeout = timeout;
         self.body_deadline = None;
     }
@@ -136,7 +136,7 @@ impl Http2Client {
     ///
     /// # Errors
     /// If the client sends no more of it, or too much.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
+    pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
         let Some(body) = &self.body else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
         match poll_part(body, cx) {
             Poll::Ready(Ok(part)) => {
@@ -168,18 +168,18 @@ impl Http2Client {
     }
 
     /// Ready once the upstream has been waited for as long as `timeout`, since [`Http2Client::restart_upstream_wait`].
-    pub fn poll_upstream_wait(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_upstream_wait(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(guard) = &self.guard else { return Poll::Pending };
         self.upstream_wait.poll(timeout.into(), guard, cx)
     }
 
     /// Restarts the wait, because the upstream has sent or accepted bytes.
-    pub fn restart_upstream_wait(&mut self) {
+    pub(crate) fn restart_upstream_wait(&mut self) {
         self.upstream_wait.restart();
     }
 
     /// Ready once the client has reset the stream.
-    pub fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
+    pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         match &mut self.responder {
             Responder::Waiting(respond) => respond.poll_reset(cx).map(|_| ClientFault::Gone),
             Responder::Streaming(stream) => stream.poll_reset(cx).map(|_| ClientFault::Gone),
@@ -191,7 +191,7 @@ impl Http2Client {
     ///
     /// # Errors
     /// If the client has left.
-    pub fn write_interim(&mut self, head: Response<()>) -> Result<(), ClientFault> {
+    pub(crate) fn write_interim(&mut self, head: Response<()>) -> Result<(), ClientFault> {
         let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
         respond.send_informational(head).map_err(|_| ClientFault::Gone)
     }
@@ -200,7 +200,7 @@ impl Http2Client {
     ///
     /// # Errors
     /// If the client has left.
-    pub fn write_head(&mut self, head: Response<()>, body: HasBody) -> Result<(), ClientFault> {
+    pub(crate) fn write_head(&mut self, head: Response<()>, body: HasBody) -> Result<(), ClientFault> {
         let Responder::Waiting(respond) = &mut self.responder else { return Ok(()) };
         let stream = respond.send_response(head, body == HasBody::No).map_err(|_| ClientFault::Gone)?;
         self.responder = match body {
@@ -214,7 +214,7 @@ impl Http2Client {
     ///
     /// # Errors
     /// If the client has left or does not read.
-    pub fn poll_send(
+    pub(crate) fn poll_send(
         &mut self,
         part: &mut BodyPart,
         held: usize,
@@ -250,7 +250,7 @@ impl Http2Client {
     }
 
     /// Resets the stream, which is no end of a response to the client.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         match &mut self.responder {
             Responder::Waiting(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
             Responder::Streaming(stream) => stream.send_reset(Reason::INTERNAL_ERROR),
@@ -272,7 +272,7 @@ impl Http2Client {
 }
 
 /// The head of a response of the gateway itself.
-pub fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Response<()> {
+pub(crate) fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Response<()> {
     let mut head = Response::new(());
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut fields = response.fields.to_map();

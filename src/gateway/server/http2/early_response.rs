@@ -18,13 +18,13 @@ use decision::refusal::Refusal;
 
 /// The connection of a request.
 #[derive(Clone, Copy)]
-pub struct Connection<'c> {
+pub(super) struct Connection<'c> {
     pub state: &'c ServerState,
     pub handle: &'c ConnectionHandle,
 }
 
 /// Answers a request with an invalid head.
-pub fn reject_head(
+pub(super) fn reject_head(
     connection: Connection<'_>,
     respond: &mut SendResponse<Bytes>,
     head: &Parts,
@@ -38,7 +38,7 @@ pub fn reject_head(
 }
 
 /// Answers 503 to a request whose client has too many requests under way.
-pub fn reject_stream(connection: Connection<'_>, respond: &mut SendResponse<Bytes>, head: &Parts) {
+pub(super) fn reject_stream(connection: Connection<'_>, respond: &mut SendResponse<Bytes>, head: &Parts) {
     let request_id = request_id::keep_or_make(head.headers.get(request_id::NAME));
     answer(connection, respond, head, &ProblemResponse::fault(503), &request_id);
 }

@@ -13,7 +13,7 @@ const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// Counts the frames of the current period, to detect a flood.
 #[derive(Debug)]
-pub struct FloodLimit {
+pub(super) struct FloodLimit {
     began: Timestamp,
     /// The counts at the beginning of the period.
     resets: u32,
@@ -22,12 +22,12 @@ pub struct FloodLimit {
 }
 
 impl FloodLimit {
-    pub fn new(now: Timestamp) -> FloodLimit {
+    pub(super) fn new(now: Timestamp) -> FloodLimit {
         FloodLimit { began: now, resets: 0, opened: 0, idle_frames: 0 }
     }
 
     /// Whether the client has exceeded a limit.
-    pub fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
+    pub(super) fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
         let (resets, opened, idle_frames) = (counts.resets(), counts.opened(), counts.idle_frames());
         let reset = resets.wrapping_sub(self.resets);
         let streams = opened.wrapping_sub(self.opened);

@@ -18,7 +18,7 @@ const FRAMES_PER_TURN: u32 = 256;
 
 /// The stream of an HTTP/2 connection, whose frames are counted.
 #[derive(Debug)]
-pub struct FrameWatch {
+pub(super) struct FrameWatch {
     inner: Stream,
     /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as sockets
     /// and our TLS stream do.
@@ -30,7 +30,7 @@ pub struct FrameWatch {
 
 impl FrameWatch {
     /// Makes a stream of `inner`, of which `prefix` has already been read.
-    pub fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
+    pub(super) fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
         let counter = FrameCounter::default();
         let counts = Arc::clone(counter.counts());
         (FrameWatch { inner, readable: PollOnWake::default(), prefix, counter }, counts)

@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 const MAX_BYTES: usize = 64 << 20;
 
 /// Discards the rest of this body for a while, and holds `guard` for that time.
-pub fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
+pub(super) fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         let discarding = async {

@@ -14,7 +14,7 @@ use base::split::split_once;
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.
-pub fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, h2::Error>> {
+pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, h2::Error>> {
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
@@ -39,7 +39,7 @@ fn poll_end(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, 
 
 /// The reason why nothing more is sent on a stream.
 #[derive(Debug)]
-pub enum SendEnd {
+pub(crate) enum SendEnd {
     /// The peer has reset it, or the connection has failed.
     Failed(h2::Error),
     Closed,
@@ -49,7 +49,7 @@ pub enum SendEnd {
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.
-pub fn poll_send(
+pub(crate) fn poll_send(
     stream: &mut SendStream<Bytes>,
     part: &mut BodyPart,
     cx: &mut Context<'_>,

@@ -5,18 +5,18 @@
 //! except while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. The
 //! bounds of a connection are here; those of a request are in its [`client`].
 
-pub mod application;
-pub mod client;
+pub(crate) mod application;
+pub(crate) mod client;
 mod early_response;
 mod flood_limit;
 pub mod frame_counts;
 mod frame_watch;
 mod lingering_stream;
-pub mod message_body;
-pub mod preface;
-pub mod received_body;
+pub(crate) mod message_body;
+pub(crate) mod preface;
+pub(crate) mod received_body;
 mod request_head;
-pub mod streams;
+pub(crate) mod streams;
 mod upstream_wait;
 
 use std::future::poll_fn;
@@ -74,14 +74,13 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 const PARTS_PER_SWEEP: u32 = 64;
 
 /// The most bytes of a response that wait in a stream for its client.
-pub const SEND_BUFFER: usize = 64 << 10;
+pub(crate) const SEND_BUFFER: usize = 64 << 10;
 
 /// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
 const MOST_ERRORS: usize = 200;
 
 /// Serves requests of HTTP/2 with the application `A`.
-#[expect(missing_debug_implementations, reason = "applications have none")]
-pub struct Http2Server<A> {
+pub(crate) struct Http2Server<A> {
     pub app: Arc<A>,
     pub state: ServerState,
     pub limits: Arc<ConnectionLimits>,
@@ -106,7 +105,7 @@ enum Event {
 
 impl<A: Http2Application> Http2Server<A> {
     /// Serves the streams of a connection, until it is closed. `prefix` has already been read of it.
-    pub async fn serve(
+    pub(crate) async fn serve(
         &self,
         stream: Stream,
         prefix: Bytes,

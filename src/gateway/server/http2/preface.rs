@@ -18,7 +18,7 @@ const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Returns the protocol that the client speaks, with the bytes that were read; `None` if the connection must be closed, because
 /// nothing arrives in time or the client has disconnected.
-pub async fn find_protocol(
+pub(crate) async fn find_protocol(
     stream: &mut Stream,
     state: &ServerState,
     shutdown: &ShutdownWatch,

@@ -21,11 +21,11 @@ const JOINED: usize = 16 << 10;
 
 /// The body of one request, for its reader.
 #[derive(Debug)]
-pub struct ReceivedBody(Arc<Mutex<State>>);
+pub(crate) struct ReceivedBody(Arc<Mutex<State>>);
 
 /// The body of one request, for the loop of its connection. The reference is dead once the body has no reader.
 #[derive(Debug)]
-pub struct WaitingBody(Weak<Mutex<State>>);
+pub(crate) struct WaitingBody(Weak<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
@@ -39,12 +39,12 @@ struct State {
 }
 
 impl ReceivedBody {
-    pub fn new(stream: RecvStream) -> ReceivedBody {
+    pub(crate) fn new(stream: RecvStream) -> ReceivedBody {
         let state = State { stream, waiting: VecDeque::new(), small: BytesMut::new(), reader: None };
         ReceivedBody(Arc::new(Mutex::new(state)))
     }
 
-    pub fn waiting(&self) -> WaitingBody {
+    pub(crate) fn waiting(&self) -> WaitingBody {
         WaitingBody(Arc::downgrade(&self.0))
     }
 
@@ -53,7 +53,7 @@ impl ReceivedBody {
     /// # Errors
     ///
     /// If the client reset the stream, or its connection failed.
-    pub fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
+    pub(crate) fn poll_part(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let mut state = self.0.lock();
         let part = match state.pop() {
             Some(part) => part,
@@ -78,24 +78,24 @@ impl ReceivedBody {
     /// # Errors
     ///
     /// If the peer reset the stream, or its connection failed.
-    pub fn poll_trailers(&self, cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
+    pub(crate) fn poll_trailers(&self, cx: &mut Context<'_>) -> Poll<Result<Option<HeaderMap>, h2::Error>> {
         self.0.lock().stream.poll_trailers(cx)
     }
 
     /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more arrive. Their flow-control window
     /// stays used.
-    pub fn poll_take_out(&self, cx: &mut Context<'_>) {
+    pub(crate) fn poll_take_out(&self, cx: &mut Context<'_>) {
         self.0.lock().take_out(cx);
     }
 
     /// The number of bytes that are held here.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         let state = self.0.lock();
         state.small.len() + state.waiting.iter().map(Bytes::len).sum::<usize>()
     }
 
     /// Whether the whole body is known to have been read, without reading further.
-    pub fn is_at_end(&self) -> bool {
+    pub(crate) fn is_at_end(&self) -> bool {
         let state = self.0.lock();
         state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()
     }
@@ -103,12 +103,12 @@ impl ReceivedBody {
 
 impl WaitingBody {
     /// Whether the body still has a reader.
-    pub fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.0.strong_count() > 0
     }
 
     /// Takes the parts that have arrived out of the h2 crate, for the reader.
-    pub fn take_out(&self) {
+    pub(crate) fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();
         // The h2 crate knows one waker of a stream: that of its reader, whom whatever comes next has to wake.

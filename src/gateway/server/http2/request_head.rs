@@ -24,7 +24,7 @@ const COOKIE_SEPARATOR: &str = "; ";
 ///
 /// # Errors
 /// When the head is invalid. It is already in the form of HTTP/1.1 then.
-pub fn check(
+pub(super) fn check(
     head: &mut Parts,
     size: &Size,
     is_extra_method: impl FnOnce(&[u8]) -> bool,

@@ -17,7 +17,7 @@ const MOST_TIMERS: usize = 16;
 
 /// The streams of one connection.
 #[derive(Clone, Debug)]
-pub struct Streams(Arc<State>);
+pub(crate) struct Streams(Arc<State>);
 
 #[derive(Debug)]
 struct State {
@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Streams {
-    pub fn new(guard: ConnectionGuard, clock: &Clock, handle: ConnectionHandle) -> Streams {
+    pub(crate) fn new(guard: ConnectionGuard, clock: &Clock, handle: ConnectionHandle) -> Streams {
         Streams(Arc::new(State {
             open: AtomicUsize::new(0),
             is_first_open: AtomicBool::new(false),
@@ -52,17 +52,17 @@ impl Streams {
         }))
     }
 
-    pub fn open(&self) -> usize {
+    pub(crate) fn open(&self) -> usize {
         self.0.open.load(Ordering::Acquire)
     }
 
     /// The moment at which the last stream ended, or the connection began. Not meaningful while a stream is open.
-    pub fn ended(&self) -> Timestamp {
+    pub(crate) fn ended(&self) -> Timestamp {
         Timestamp(self.0.ended.load(Ordering::Relaxed))
     }
 
     /// Wakes the task when the last stream ends. Called only for the few connections that wait for this.
-    pub fn wake_at_end(&self, waker: &Waker) {
+    pub(crate) fn wake_at_end(&self, waker: &Waker) {
         *self.0.waker.lock() = Some(waker.clone());
         self.0.is_awaited.store(true, Ordering::Release);
     }
@@ -72,7 +72,7 @@ impl Streams {
     ///
     /// # Errors
     /// When its client already has as many as it may. The stream is counted all the same, for its response.
-    pub fn begin(&self, most: Option<usize>) -> (StreamGuard, Result<(), ConnectionLimit>) {
+    pub(crate) fn begin(&self, most: Option<usize>) -> (StreamGuard, Result<(), ConnectionLimit>) {
         let state = &*self.0;
         state.open.fetch_add(1, Ordering::AcqRel);
         let is_first = !state.is_first_open.swap(true, Ordering::AcqRel);
@@ -86,7 +86,7 @@ impl Streams {
 
 /// Counts one stream, until it is dropped.
 #[derive(Debug)]
-pub struct StreamGuard {
+pub(crate) struct StreamGuard {
     streams: Streams,
     /// Whether it is counted with its connection.
     is_first: bool,
@@ -96,21 +96,21 @@ pub struct StreamGuard {
 
 impl StreamGuard {
     /// The clock of the connection.
-    pub fn clock(&self) -> &Clock {
+    pub(crate) fn clock(&self) -> &Clock {
         &self.streams.0.clock
     }
 
     /// The connection's handle for the application.
-    pub fn handle(&self) -> &ConnectionHandle {
+    pub(crate) fn handle(&self) -> &ConnectionHandle {
         &self.streams.0.handle
     }
 
     /// A timer: one of a stream that has ended, still set, or a new one.
-    pub fn borrow_timer(&self) -> ReusableTimer {
+    pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }
 
-    pub fn return_timer(&self, timer: ReusableTimer) {
+    pub(crate) fn return_timer(&self, timer: ReusableTimer) {
         let mut timers = self.streams.0.timers.lock();
         if timers.len() < MOST_TIMERS {
             timers.push(timer);

@@ -11,7 +11,7 @@ use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
-pub struct UpstreamWait {
+pub(super) struct UpstreamWait {
     /// The beginning of the present wait for the upstream; `None` without one.
     since: Option<Timestamp>,
     timer: Option<ReusableTimer>,
@@ -20,13 +20,13 @@ pub struct UpstreamWait {
 
 impl UpstreamWait {
     /// Restarts the wait, because the upstream has sent or accepted something.
-    pub fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
     /// Ready when the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
-    pub fn poll(&mut self, timeout: Micros, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, timeout: Micros, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let clock = stream.clock();
         let since = *self.since.get_or_insert_with(|| clock.now());
         let timer = self.timer.get_or_insert_with(|| stream.borrow_timer());
@@ -35,7 +35,7 @@ impl UpstreamWait {
     }
 
     /// Gives the timer back at the end of the stream.
-    pub fn end(&mut self, stream: &StreamGuard) {
+    pub(super) fn end(&mut self, stream: &StreamGuard) {
         if let Some(timer) = self.timer.take() {
             stream.return_timer(timer);
         }

@@ -15,8 +15,7 @@ use crate::gateway::server::server_state::ServerState;
 use base::tls::server::Session;
 
 /// Whether the client of one connection is excluded.
-#[expect(missing_debug_implementations, reason = "futures have none")]
-pub enum ClientExclusion {
+pub(crate) enum ClientExclusion {
     /// Never: the connection is not encrypted.
     Unencrypted,
     Awaited {
@@ -27,7 +26,7 @@ pub enum ClientExclusion {
 }
 
 impl ClientExclusion {
-    pub fn of(handle: &ConnectionHandle, state: &ServerState) -> ClientExclusion {
+    pub(crate) fn of(handle: &ConnectionHandle, state: &ServerState) -> ClientExclusion {
         let Some(session) = handle.tls() else { return ClientExclusion::Unencrypted };
         let changes = state.certificates_changed.subscribe();
         let excluded = exclusion(Arc::clone(session), handle.listener(), state.clone(), changes);
@@ -35,7 +34,7 @@ impl ClientExclusion {
     }
 
     /// Ready once the client is excluded, and from then on.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             ClientExclusion::Unencrypted => return Poll::Pending,
             ClientExclusion::Awaited { excluded, woken } => ready!(woken.poll(cx, |cx| excluded.as_mut().poll(cx))),

@@ -3,7 +3,7 @@
 //! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
 //! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`, of which one client has a tenth.
 
-pub mod client_exclusion;
+pub(crate) mod client_exclusion;
 mod encrypted_stream;
 
 use std::future::poll_fn;
@@ -43,7 +43,7 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
 /// The stage of one listener, for all threads.
 #[derive(Debug)]
-pub struct TlsStage {
+pub(crate) struct TlsStage {
     /// The index of the listener in the configuration, which has its certificates.
     listener: usize,
     handshakes: Arc<HandshakeMetrics>,
@@ -63,13 +63,13 @@ enum Failure {
 }
 
 impl TlsStage {
-    pub fn new(listener: usize, handshakes: Arc<HandshakeMetrics>) -> TlsStage {
+    pub(crate) fn new(listener: usize, handshakes: Arc<HandshakeMetrics>) -> TlsStage {
         TlsStage { listener, handshakes, throttle: LogThrottle::default() }
     }
 
     /// Returns the plaintext of a stream, and what was negotiated; `None` if the connection must be closed. `client` is
     /// the client as which it is counted, if it is.
-    pub async fn accept(
+    pub(crate) async fn accept(
         &self,
         stream: Stream,
         state: &ServerState,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::gateway::telemetry::events::{EventKind, Events};
 
-pub struct DropCounter {
+pub(super) struct DropCounter {
     counter: Counter,
     events: Arc<Events>,
     unreported: Mutex<Option<DropReport>>,
@@ -31,23 +31,23 @@ impl std::fmt::Debug for DropCounter {
 }
 
 impl DropCounter {
-    pub fn new(counter: Counter, events: Arc<Events>) -> DropCounter {
+    pub(super) fn new(counter: Counter, events: Arc<Events>) -> DropCounter {
         DropCounter { counter, events, unreported: Mutex::default(), reporting: AtomicBool::new(false) }
     }
 
     /// Counts lines that were dropped because of this error. `lines` is 0 if there was nothing to write yet.
-    pub fn add(&self, lines: u64, error: &dyn Display) {
+    pub(super) fn add(&self, lines: u64, error: &dyn Display) {
         self.counter.increment(lines);
         let mut unreported = self.unreported.lock();
         unreported.get_or_insert_with(|| DropReport { lines: 0, error: error.to_string() }).lines += lines;
     }
 
     /// Whether there is something to report and no report is being written. A caller that gets `true` must call `report`.
-    pub fn begin_report(&self) -> bool {
+    pub(super) fn begin_report(&self) -> bool {
         self.unreported.lock().is_some() && !self.reporting.swap(true, Ordering::AcqRel)
     }
 
-    pub fn report(&self) {
+    pub(super) fn report(&self) {
         let unreported = self.unreported.lock().take();
         if let Some(DropReport { lines, error }) = unreported {
             self.events.note(EventKind::LogLinesDropped, &error);

@@ -6,7 +6,7 @@
 
 mod drops;
 mod queue;
-pub mod request_end;
+pub(crate) mod request_end;
 mod sink;
 
 use std::io;
@@ -32,7 +32,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The access logs of a process.
 #[derive(Debug)]
-pub struct AccessLogs {
+pub(crate) struct AccessLogs {
     dropped: Arc<DropCounter>,
     /// The queues of writers that have not ended.
     queues: Mutex<Vec<Weak<Queue>>>,
@@ -40,7 +40,7 @@ pub struct AccessLogs {
 
 impl AccessLogs {
     /// Makes the access logs. `dropped` counts the lines that are not written.
-    pub fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
+    pub(crate) fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
         AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
 
@@ -48,13 +48,13 @@ impl AccessLogs {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn probe(to: &Destination) -> io::Result<()> {
+    pub(crate) fn probe(to: &Destination) -> io::Result<()> {
         sink::open(to).map(drop)
     }
 
     /// Makes a writer to this destination. If the destination cannot be opened, this is reported, and opening is tried again
     /// with every line.
-    pub fn start(&self, to: &Destination) -> Writer {
+    pub(crate) fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
         let mut sink = Sink::new(to.clone());
@@ -70,17 +70,17 @@ impl AccessLogs {
     }
 
     /// Reopens the files at their paths, after a rotation.
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.living().iter().for_each(|queue| queue.reopen());
     }
 
     /// Waits until all lines are written, but not longer than `FLUSH_TIMEOUT`.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
 
     /// Reports dropped lines, if there are any, without blocking the caller. To be called about every second.
-    pub fn report_drops(&self) {
+    pub(crate) fn report_drops(&self) {
         if self.dropped.begin_report() {
             // Diagnostics may go to the same destination, and block there.
             let dropped = Arc::clone(&self.dropped);
@@ -112,13 +112,13 @@ fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
 
 /// The end of a log's queue to which requests write.
 #[derive(Debug)]
-pub struct Writer {
+pub(crate) struct Writer {
     queue: Arc<Queue>,
     dropped: Arc<DropCounter>,
 }
 
 impl Writer {
-    pub fn write(&self, line: &Line<'_>) {
+    pub(crate) fn write(&self, line: &Line<'_>) {
         let mut text = Vec::with_capacity(LINE);
         line.write(&mut text);
         if !self.queue.add(&text) {

@@ -12,7 +12,7 @@ const BATCH: usize = 128 << 10;
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(super) struct Queue {
     waiting: Mutex<QueueState>,
     /// Wakes the writer.
     work: Condvar,
@@ -33,7 +33,7 @@ struct QueueState {
 
 impl Queue {
     /// Adds one line, with its line end. Returns `false` if there was no room.
-    pub fn add(&self, line: &[u8]) -> bool {
+    pub(super) fn add(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.lines.len();
         if before + line.len() > MAX_BYTES {
@@ -50,7 +50,7 @@ impl Queue {
 
     /// Waits until there are enough lines to write, and moves all lines into `lines`, which is empty. Returns whether files
     /// must be reopened first; `None` if no more lines will follow. The lines that were taken before count as written.
-    pub fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
+    pub(super) fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
         self.written.notify_all();
@@ -70,13 +70,13 @@ impl Queue {
     }
 
     /// Makes the writer reopen files before it writes the next line.
-    pub fn reopen(&self) {
+    pub(super) fn reopen(&self) {
         self.waiting.lock().reopen = true;
         self.work.notify_one();
     }
 
     /// Waits until everything is written, at most for `timeout`.
-    pub fn finish(&self, timeout: Duration) {
+    pub(super) fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
         waiting.finishing = true;
         self.work.notify_one();
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// Announces that no more lines will follow.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.waiting.lock().closed = true;
         self.work.notify_one();
     }

@@ -12,7 +12,7 @@ use decision::reason::Reason;
 
 /// The values of a request that has ended, for its log line.
 #[derive(Debug)]
-pub struct RequestEnd<'a> {
+pub(crate) struct RequestEnd<'a> {
     pub kind: Kind,
     pub request_id: &'a HeaderValue,
     /// The name of the request's route.
@@ -35,17 +35,17 @@ pub struct RequestEnd<'a> {
 impl<'a> RequestEnd<'a> {
     /// The time at which the request head arrived, for a request that has just ended: by the wall clock, as in other logs of
     /// this machine.
-    pub fn began(&self, clock: &Clock) -> Timestamp {
+    pub(crate) fn began(&self, clock: &Clock) -> Timestamp {
         Timestamp(clock.wall().0.saturating_sub(self.duration.0))
     }
 
     /// The log line of a request whose head could not be read, and about which nothing was decided.
-    pub fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
+    pub(crate) fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
         Line { reason: reason.map(|reason| reason.name().into()), ..self.line(self.began(clock)) }
     }
 
     /// The log line with the fields that every line has.
-    pub fn line(&self, began: Timestamp) -> Line<'a> {
+    pub(crate) fn line(&self, began: Timestamp) -> Line<'a> {
         Line {
             time: began,
             // An id that is not plain text was replaced when the request arrived.

@@ -16,7 +16,7 @@ use config::access_log::Destination;
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub struct Sink {
+pub(super) struct Sink {
     to: Destination,
     file: Option<File>,
     torn: Option<TornLine>,
@@ -32,7 +32,7 @@ struct TornLine {
 
 /// The error with the number of lines that were not written.
 #[derive(Debug)]
-pub struct UnwrittenLines {
+pub(super) struct UnwrittenLines {
     pub lines: u64,
     pub error: io::Error,
 }
@@ -41,7 +41,7 @@ pub struct UnwrittenLines {
 ///
 /// # Errors
 /// It cannot be opened.
-pub fn open(to: &Destination) -> io::Result<File> {
+pub(super) fn open(to: &Destination) -> io::Result<File> {
     match to {
         #[expect(clippy::disallowed_methods, reason = "the lines are JSON without hidden characters")]
         Destination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
@@ -56,7 +56,7 @@ pub fn open(to: &Destination) -> io::Result<File> {
 }
 
 impl Sink {
-    pub fn new(to: Destination) -> Sink {
+    pub(super) fn new(to: Destination) -> Sink {
         Sink { to, file: None, torn: None }
     }
 
@@ -64,7 +64,7 @@ impl Sink {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn reopen(&mut self) -> io::Result<()> {
+    pub(super) fn reopen(&mut self) -> io::Result<()> {
         match (&self.to, &self.file) {
             (Destination::File(path), Some(file)) if is_at(file, path) => Ok(()),
             (Destination::Stdout | Destination::Stderr, Some(_)) => Ok(()),
@@ -80,7 +80,7 @@ impl Sink {
     ///
     /// # Errors
     /// Some lines were not written; the error says how many.
-    pub fn write(&mut self, lines: &[u8]) -> Result<(), UnwrittenLines> {
+    pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), UnwrittenLines> {
         let lost = |lines: &[u8], error| UnwrittenLines { lines: count(lines), error };
         if lines.is_empty() {
             return Ok(());

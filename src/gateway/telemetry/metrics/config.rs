@@ -8,7 +8,7 @@ use crate::gateway::telemetry::reload_status::{File, FileState, ReloadStatus};
 use base::time::{Clock, Timestamp};
 
 #[derive(Debug)]
-pub struct ConfigMetrics {
+pub(crate) struct ConfigMetrics {
     reloaded: Counter,
     rejected: Counter,
     last_reload: Gauge,
@@ -19,7 +19,7 @@ pub struct ConfigMetrics {
 }
 
 impl ConfigMetrics {
-    pub fn new(registry: &Registry) -> ConfigMetrics {
+    pub(crate) fn new(registry: &Registry) -> ConfigMetrics {
         let reloads = |result| registry.counter("tollgate_config_reloads_total", &[("result", result)]);
         ConfigMetrics {
             reloaded: reloads("success"),
@@ -32,45 +32,45 @@ impl ConfigMetrics {
     }
 
     /// Records that this configuration is in force.
-    pub fn loaded(&self, hash: &str, clock: &Clock) {
+    pub(crate) fn loaded(&self, hash: &str, clock: &Clock) {
         self.in_force(File::Config);
         self.loaded.set(clock.wall().since(Timestamp(0)).seconds());
         hash.clone_into(&mut self.hash.lock());
     }
 
     /// Counts that a changed file has come into force.
-    pub fn reloaded(&self, file: File) {
+    pub(crate) fn reloaded(&self, file: File) {
         self.reloaded.increment(1);
         self.in_force(file);
     }
 
     /// Counts that a changed file is invalid; the former one stays in force.
-    pub fn rejected(&self, file: File) {
+    pub(crate) fn rejected(&self, file: File) {
         self.rejected.increment(1);
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
     /// Notes that one of several files of this kind is still invalid, although another one has come into force.
-    pub fn remains_invalid(&self, file: File) {
+    pub(crate) fn remains_invalid(&self, file: File) {
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
     /// Notes that the content of the file is in force.
-    pub fn in_force(&self, file: File) {
+    pub(crate) fn in_force(&self, file: File) {
         self.status.set(file, FileState::InForce);
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
     /// Adds `tollgate_config_info` to the rendered metrics, with a single series for the configuration in force.
-    pub fn collect_info(&self) {
+    pub(crate) fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }
 }
 
 /// Records that a list in a file has come into force, with this number of entries.
-pub fn record_list(file: &str, entries: usize, series: ConfigSeries<'_>, clock: &Clock) {
+pub(crate) fn record_list(file: &str, entries: usize, series: ConfigSeries<'_>, clock: &Clock) {
     let labels = [("file", file)];
     let entries = u32::try_from(entries).unwrap_or(u32::MAX);
     series.gauge("tollgate_list_entries", &labels).set(f64::from(entries));

@@ -3,16 +3,16 @@
 use metrics::Counter;
 
 #[derive(Debug)]
-pub struct CountersBy<T>(Vec<(T, Counter)>);
+pub(crate) struct CountersBy<T>(Vec<(T, Counter)>);
 
 impl<T: PartialEq> CountersBy<T> {
-    pub fn new(values: impl IntoIterator<Item = T>, counter: impl Fn(&T) -> Counter) -> CountersBy<T> {
+    pub(crate) fn new(values: impl IntoIterator<Item = T>, counter: impl Fn(&T) -> Counter) -> CountersBy<T> {
         CountersBy(
             values.into_iter().map(|value| (counter(&value), value)).map(|(counter, value)| (value, counter)).collect(),
         )
     }
 
-    pub fn increment(&self, value: &T) {
+    pub(crate) fn increment(&self, value: &T) {
         if let Some((_, counter)) = self.0.iter().find(|(known, _)| known == value) {
             counter.increment(1);
         }

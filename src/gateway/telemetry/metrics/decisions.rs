@@ -9,7 +9,7 @@ use stores::{Settings, Source};
 
 /// The counters of the decisions for requests that arrive in one way.
 #[derive(Debug)]
-pub struct DoorDecisions {
+pub(crate) struct DoorDecisions {
     allowed: Counter,
     refused: Counter,
     exempt: Counter,
@@ -17,7 +17,7 @@ pub struct DoorDecisions {
 }
 
 #[derive(Debug)]
-pub struct DecisionMetrics {
+pub(crate) struct DecisionMetrics {
     proxied: DoorDecisions,
     store_latency: Histogram,
     cached_latency: Histogram,
@@ -26,7 +26,7 @@ pub struct DecisionMetrics {
 
 impl DoorDecisions {
     /// Makes the counters for requests that arrive in this way. Their series exist from now on.
-    pub fn new(door: Door, registry: &Registry) -> DoorDecisions {
+    pub(crate) fn new(door: Door, registry: &Registry) -> DoorDecisions {
         let labels = |result| [("result", result), ("door", door.name())];
         let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
         DoorDecisions {
@@ -37,7 +37,7 @@ impl DoorDecisions {
         }
     }
 
-    pub fn count(&self, result: DecisionResult) {
+    pub(crate) fn count(&self, result: DecisionResult) {
         let counter = match result {
             DecisionResult::Allowed => &self.allowed,
             DecisionResult::Refused => &self.refused,
@@ -50,7 +50,7 @@ impl DoorDecisions {
 
 /// The counters of descriptors and hits at the door `rls`, in addition to those of decisions.
 #[derive(Debug)]
-pub struct RateLimitMetrics {
+pub(crate) struct RateLimitMetrics {
     pub decisions: DoorDecisions,
     /// Descriptors that have a limit, or that a rule denied.
     pub limited: Counter,
@@ -64,7 +64,7 @@ pub struct RateLimitMetrics {
 
 impl RateLimitMetrics {
     /// Makes the counters. Their series exist from now on.
-    pub fn new(registry: &Registry) -> RateLimitMetrics {
+    pub(crate) fn new(registry: &Registry) -> RateLimitMetrics {
         let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
         let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);
         RateLimitMetrics {
@@ -78,7 +78,7 @@ impl RateLimitMetrics {
 }
 
 impl DecisionMetrics {
-    pub fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
+    pub(crate) fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
         // Memory always answers.
         let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
@@ -91,12 +91,12 @@ impl DecisionMetrics {
     }
 
     /// Counts a decision about a request that is proxied.
-    pub fn count(&self, result: DecisionResult) {
+    pub(crate) fn count(&self, result: DecisionResult) {
         self.proxied.count(result);
     }
 
     /// The duration of decisions in seconds.
-    pub fn latency(&self, source: Source) -> &Histogram {
+    pub(crate) fn latency(&self, source: Source) -> &Histogram {
         match source {
             Source::Store => &self.store_latency,
             Source::Cached => &self.cached_latency,

@@ -5,7 +5,7 @@ use metrics::{Counter, Gauge, Histogram};
 use super::registry::Registry;
 
 #[derive(Debug)]
-pub struct DelayMetrics {
+pub(crate) struct DelayMetrics {
     /// The number of requests that wait at present.
     pub waiting: Gauge,
     /// The duration of the waits after which requests were forwarded.
@@ -15,7 +15,7 @@ pub struct DelayMetrics {
 }
 
 impl DelayMetrics {
-    pub fn new(registry: &Registry) -> DelayMetrics {
+    pub(crate) fn new(registry: &Registry) -> DelayMetrics {
         let waiting = registry.gauge("rate_limiter_waiting", &[]);
         waiting.set(0.0);
         DelayMetrics {

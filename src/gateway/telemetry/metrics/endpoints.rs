@@ -12,7 +12,7 @@ const DURATION: &str = "tollgate_endpoint_request_duration_seconds";
 
 /// Adds the series of the endpoints of these upstreams to the current recorder. Returns the text of those metrics for which the
 /// recorder has no type.
-pub fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
+pub(super) fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
     let mut durations = String::new();
     for upstream in upstreams {
         let name = upstream.name();

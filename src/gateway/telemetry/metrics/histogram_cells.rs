@@ -10,7 +10,7 @@ const SUM_UNITS: f64 = 1e6;
 
 /// The cells that hold the counts of one histogram.
 #[derive(Debug)]
-pub struct HistogramCells {
+pub(super) struct HistogramCells {
     /// The bounds, in ascending order.
     bounds: &'static [f64],
     /// The number of samples between two bounds: one count for each bound, and one above the last.
@@ -21,13 +21,13 @@ pub struct HistogramCells {
 
 /// The samples of a histogram: its bounds, the number of samples within each bound, and the number of all samples.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Samples {
+pub(crate) struct Samples {
     pub bounds: &'static [f64],
     pub counts: Vec<u64>,
 }
 
 impl HistogramCells {
-    pub fn new(bounds: &'static [f64]) -> HistogramCells {
+    pub(super) fn new(bounds: &'static [f64]) -> HistogramCells {
         HistogramCells {
             bounds,
             counts: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
@@ -35,7 +35,7 @@ impl HistogramCells {
         }
     }
 
-    pub fn samples(&self) -> Samples {
+    pub(super) fn samples(&self) -> Samples {
         let mut sum = 0;
         let mut cumulative = |count: &AtomicU64| {
             sum += count.load(Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl HistogramCells {
     }
 
     /// Writes the lines of the histogram. Labels of histograms come from closed lists or are host names, and need no escaping.
-    pub fn write(&self, text: &mut String, name: &str, key: &Key) {
+    pub(super) fn write(&self, text: &mut String, name: &str, key: &Key) {
         let samples = self.samples();
         let labels: String = key.labels().map(|label| format!("{}=\"{}\",", label.key(), label.value())).collect();
         for (bound, count) in self.bounds.iter().zip(&samples.counts) {

@@ -14,7 +14,7 @@ use crate::gateway::runtime::response_buffers::BufferMetrics;
 
 /// The counters of faults by HTTP/2 clients that belong to no request.
 #[derive(Debug)]
-pub struct Http2Errors {
+pub(crate) struct Http2Errors {
     /// Streams with a head that HTTP/2 forbids, or that exceeded the allowed number of streams.
     pub stream: Counter,
     /// Connections that ended because their client violated the protocol.
@@ -26,13 +26,13 @@ pub struct Http2Errors {
 }
 
 #[derive(Debug)]
-pub struct HttpMetrics {
+pub(crate) struct HttpMetrics {
     registry: Arc<Registry>,
     refused: CountersBy<Reason>,
 }
 
 impl HttpMetrics {
-    pub fn new(store: &Settings, registry: &Arc<Registry>) -> HttpMetrics {
+    pub(crate) fn new(store: &Settings, registry: &Arc<Registry>) -> HttpMetrics {
         let can_occur = |reason: &Reason| *reason != Reason::StoreUnavailable || store.is_shared();
         HttpMetrics {
             registry: Arc::clone(registry),
@@ -42,17 +42,17 @@ impl HttpMetrics {
         }
     }
 
-    pub fn count_refusal(&self, reason: Reason) {
+    pub(crate) fn count_refusal(&self, reason: Reason) {
         self.refused.increment(&reason);
     }
 
     /// The gauge of open connections of a listener with this protocol.
-    pub fn connections(&self, listener: &str, protocol: &str) -> Gauge {
+    pub(crate) fn connections(&self, listener: &str, protocol: &str) -> Gauge {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
     /// The counters for a listener with HTTP/2; without such a listener there are no series.
-    pub fn http2_errors(&self, listener: &str) -> Http2Errors {
+    pub(crate) fn http2_errors(&self, listener: &str) -> Http2Errors {
         let counter =
             |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
         Http2Errors {
@@ -64,12 +64,12 @@ impl HttpMetrics {
     }
 
     /// The counter of connections to a listener with `decide` that were closed because their peer may not ask.
-    pub fn decision_connections_closed(&self, listener: &str) -> Counter {
+    pub(crate) fn decision_connections_closed(&self, listener: &str) -> Counter {
         self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
     }
 
     /// The metrics of bytes held for clients that do not read their responses.
-    pub fn response_buffers(&self) -> BufferMetrics {
+    pub(crate) fn response_buffers(&self) -> BufferMetrics {
         BufferMetrics {
             bytes: self.registry.gauge("tollgate_response_buffers_bytes", &[]),
             limit: self.registry.gauge("tollgate_response_buffers_limit_bytes", &[]),
@@ -78,12 +78,12 @@ impl HttpMetrics {
     }
 
     /// The counters for listeners with TLS; without such a listener there are no series.
-    pub fn handshakes(&self) -> HandshakeMetrics {
+    pub(crate) fn handshakes(&self) -> HandshakeMetrics {
         HandshakeMetrics::new(&self.registry)
     }
 
     /// The counter of connections to a listener that did not begin with a valid PROXY protocol header.
-    pub fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
+    pub(crate) fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
         self.registry.counter("tollgate_proxy_protocol_errors_total", &[("listener", listener), ("kind", kind)])
     }
 }

@@ -16,7 +16,7 @@ use stores::{Settings, StoreError};
 
 /// The metrics of one limit.
 #[derive(Debug)]
-pub struct LimitMetrics {
+pub(crate) struct LimitMetrics {
     pub requests: Counter,
     pub allowed: Counter,
     pub exceeded: Counter,
@@ -36,7 +36,7 @@ pub struct LimitMetrics {
 impl LimitMetrics {
     /// Makes the metrics of every limit of a rule set, in its order. Series that can ever count exist from now on, at 0; the
     /// other handles count nothing.
-    pub fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
+    pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
         let mut metrics = Vec::with_capacity(limits.len());
@@ -63,7 +63,7 @@ impl LimitMetrics {
 
     /// Makes a counter for each policy, in their order, of the requests that none of its rules matched. For a policy that
     /// denies such requests the counter is not exported.
-    pub fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
+    pub(crate) fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let unmatched = |policy: &Policy| match policy.otherwise {
             Otherwise::Allow => series.counter("rate_limiter_unmatched_total", &[("policy", &*policy.name)]),
             Otherwise::Deny => Counter::noop(),
@@ -72,7 +72,7 @@ impl LimitMetrics {
     }
 
     /// Makes a counter for each rule or policy that may deny requests, by [`rules::denier::DenierId`].
-    pub fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
+    pub(crate) fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
             let labels = [policy, rule, ("mode", denier.mode.name()), ("reason", Reason::Denied.name())];
@@ -118,7 +118,7 @@ impl LimitMetrics {
     }
 
     /// The actions that this limit took without the store, since the last call.
-    pub fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
+    pub(crate) fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
         let done = match self.done_without_store.load(Ordering::Relaxed) {
             0 => 0,
             _ => self.done_without_store.swap(0, Ordering::Relaxed),
@@ -127,7 +127,7 @@ impl LimitMetrics {
     }
 
     /// Counts an action that was taken without the store, with its cause.
-    pub fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
+    pub(crate) fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
         // Written once in a second, not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
             self.done_without_store.fetch_or(bit(action), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Lists every metric: its name, its kind and its help text. Tests hold `docs/metrics.md` to it.
 
-pub enum Kind {
+pub(crate) enum Kind {
     Counter,
     Gauge,
     /// A histogram with its bounds, in seconds or in requests.
@@ -18,7 +18,7 @@ const BATCH: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.
 const DELAY: &[f64] = &[1e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 const REQUEST: &[f64] = &[1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-pub const METRICS: &[(&str, Kind, &str)] = &[
+pub(crate) const METRICS: &[(&str, Kind, &str)] = &[
     ("rate_limiter_decisions_total", Kind::Counter, "Requests by the result of their decision."),
     ("rate_limiter_requests_total", Kind::Counter, "Requests that were checked against a limit."),
     ("rate_limiter_allowed_total", Kind::Counter, "Requests that a limit allowed and charged."),

@@ -11,8 +11,8 @@ mod endpoints;
 mod histogram_cells;
 mod http;
 mod limits;
-pub mod list;
-pub mod registry;
+pub(crate) mod list;
+pub(crate) mod registry;
 mod response_counts;
 mod routes;
 mod series;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 
 use ::metrics::{Counter, Gauge};
 
-pub use config::{ConfigMetrics, record_list};
-pub use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
-pub use delays::DelayMetrics;
-pub use http::{Http2Errors, HttpMetrics};
-pub use limits::LimitMetrics;
-pub use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
-pub use store::{StoreMetrics, whole_number};
-pub use tls::{HandshakeMetrics, record_expiry};
-pub use tokens::TokenMetrics;
+pub(crate) use config::{ConfigMetrics, record_list};
+pub(crate) use decisions::{DecisionMetrics, DoorDecisions, RateLimitMetrics};
+pub(crate) use delays::DelayMetrics;
+pub(crate) use http::{Http2Errors, HttpMetrics};
+pub(crate) use limits::LimitMetrics;
+pub(crate) use routes::{RESPONSES, RouteMetrics, UpstreamMetrics};
+pub(crate) use store::{StoreMetrics, whole_number};
+pub(crate) use tls::{HandshakeMetrics, record_expiry};
+pub(crate) use tokens::TokenMetrics;
 
 use crate::gateway::upstream::Upstream;
 use base::time::Timestamp;
@@ -40,7 +40,7 @@ use registry::Registry;
 use stores::Settings;
 
 /// All metrics of the process.
-pub struct Metrics {
+pub(crate) struct Metrics {
     pub registry: Arc<Registry>,
     pub http: Arc<HttpMetrics>,
     pub decisions: DecisionMetrics,
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Metrics {
 
 impl Metrics {
     /// Makes the metrics of a process with this store. There are no series for events that cannot happen.
-    pub fn new(store: &Settings) -> Metrics {
+    pub(crate) fn new(store: &Settings) -> Metrics {
         let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
         registry.gauge("tollgate_build_info", &[("version", env!("CARGO_PKG_VERSION"))]).set(1.0);
@@ -84,7 +84,7 @@ impl Metrics {
     }
 
     /// The text of `/metrics`, with the states of the endpoints of these upstreams.
-    pub fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
+    pub(crate) fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
         self.registry.render(|| {
             self.process.describe();
             self.process.collect();

@@ -21,60 +21,60 @@ use base::printable::printable_exposition;
 const METADATA: Metadata<'static> = Metadata::new("tollgate", Level::INFO, None);
 
 #[derive(Debug, Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     series: Mutex<SeriesTable>,
 }
 
 /// Makes the metrics of one configuration. Their series are removed after a reload has removed their rule, policy or issuer.
 #[derive(Clone, Copy, Debug)]
-pub struct ConfigSeries<'r> {
+pub(crate) struct ConfigSeries<'r> {
     registry: &'r Registry,
     lifetime: Lifetime,
 }
 
 /// The value of a series at present, with its labels.
 #[derive(Debug)]
-pub struct Reading<V> {
+pub(crate) struct Reading<V> {
     key: Key,
     pub value: V,
 }
 
 impl<V> Reading<V> {
     /// The value of a label; an empty string if there is no such label.
-    pub fn label(&self, name: &str) -> &str {
+    pub(crate) fn label(&self, name: &str) -> &str {
         self.key.labels().find(|label| label.key() == name).map_or("", Label::value)
     }
 }
 
 impl Registry {
     /// The counter with these labels. Its series exists from now on.
-    pub fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+    pub(crate) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.make_counter(Lifetime::Process, name, labels)
     }
 
     /// The gauge with these labels. Its series exists from now on.
-    pub fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+    pub(crate) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.make_gauge(Lifetime::Process, name, labels)
     }
 
     /// The histogram with these labels. Its series exists from now on. Its bounds are in the list of metrics.
-    pub fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+    pub(crate) fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.make_histogram(Lifetime::Process, name, labels)
     }
 
     /// Returns what makes the metrics of the configuration with this number. A later configuration has a higher number.
-    pub fn of_config(&self, number: u32) -> ConfigSeries<'_> {
+    pub(crate) fn of_config(&self, number: u32) -> ConfigSeries<'_> {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
     /// Notes that a reload has put the configuration with this number in force. Series that only earlier configurations have
     /// are shown in two more scrapes, and then forgotten.
-    pub fn reloaded(&self, config: u32) {
+    pub(crate) fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);
     }
 
     /// Removes the series with this label: counters are shown in two more scrapes, other series are forgotten at once.
-    pub fn forget(&self, label: &str, value: &str) {
+    pub(crate) fn forget(&self, label: &str, value: &str) {
         self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
     }
 
@@ -103,7 +103,7 @@ impl Registry {
     }
 
     /// All series of a counter.
-    pub fn counters(&self, name: &str) -> Vec<Reading<u64>> {
+    pub(crate) fn counters(&self, name: &str) -> Vec<Reading<u64>> {
         self.readings(name, |cells| match cells {
             Cells::Counter(cell) => Some(cell.load(Ordering::Relaxed)),
             Cells::Gauge(_) | Cells::Histogram(_) => None,
@@ -111,7 +111,7 @@ impl Registry {
     }
 
     /// The sum of a counter over all of its series, including forgotten ones.
-    pub fn total(&self, name: &str) -> u64 {
+    pub(crate) fn total(&self, name: &str) -> u64 {
         let series = self.series.lock();
         let counts = series.of(name).map(|(_, cells)| match cells {
             Cells::Counter(cell) => cell.load(Ordering::Relaxed),
@@ -121,7 +121,7 @@ impl Registry {
     }
 
     /// All series of a gauge.
-    pub fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
+    pub(crate) fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
         self.readings(name, |cells| match cells {
             Cells::Gauge(cell) => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
             Cells::Counter(_) | Cells::Histogram(_) => None,
@@ -129,7 +129,7 @@ impl Registry {
     }
 
     /// All series of a histogram.
-    pub fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
+    pub(crate) fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
         self.readings(name, |cells| match cells {
             Cells::Histogram(cells) => Some(cells.samples()),
             Cells::Counter(_) | Cells::Gauge(_) => None,
@@ -143,7 +143,7 @@ impl Registry {
 
     /// All series in Prometheus' text format, and those that `collect` adds through the `metrics` crate or returns as text.
     /// This counts as a scrape: removed series are forgotten after two scrapes.
-    pub fn render(&self, collect: impl FnOnce() -> String) -> String {
+    pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
@@ -179,22 +179,22 @@ impl Registry {
 
 impl ConfigSeries<'_> {
     /// The counter with these labels. Its series exists from now on.
-    pub fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
+    pub(crate) fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.registry.make_counter(self.lifetime, name, labels)
     }
 
     /// The gauge with these labels. Its series exists from now on.
-    pub fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
+    pub(crate) fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.registry.make_gauge(self.lifetime, name, labels)
     }
 
     /// The histogram with these labels. Its series exists from now on.
-    pub fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
+    pub(crate) fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.registry.make_histogram(self.lifetime, name, labels)
     }
 
     /// Keeps the existing series of a metric for this configuration, if their label has one of these values.
-    pub fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
+    pub(crate) fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
         self.registry.series.lock().renew(name, self.lifetime, |key| {
             key.labels().any(|known| known.key() == label && values.contains(known.value()))
         });

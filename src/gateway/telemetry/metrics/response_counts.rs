@@ -13,11 +13,11 @@ const CLASSES: usize = 5;
 /// The counters of responses, one for each method, code and origin. Each is made when it is first needed, and found by its
 /// index. The counters of one method, class and origin form one block, because most routes need few blocks.
 #[derive(Debug)]
-pub struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
+pub(super) struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 
 /// The labels of a counted response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ResponseLabels {
+pub(super) struct ResponseLabels {
     pub method: &'static str,
     pub code: u16,
     pub origin: &'static str,
@@ -32,7 +32,7 @@ impl Default for ResponseCounts {
 impl ResponseCounts {
     /// The counter of responses with these labels. `new` makes it when it is first needed.
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
-    pub fn counter(
+    pub(super) fn counter(
         &self,
         method: &str,
         code: u16,

@@ -10,11 +10,11 @@ use super::response_counts::ResponseCounts;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 
 /// The metric of responses, whose series are made when they are first needed.
-pub const RESPONSES: &str = "tollgate_http_requests_total";
+pub(crate) const RESPONSES: &str = "tollgate_http_requests_total";
 
 /// The metrics of one route.
 #[derive(Debug)]
-pub struct RouteMetrics {
+pub(crate) struct RouteMetrics {
     registry: Arc<Registry>,
     /// The number of the configuration that has the route.
     config: u32,
@@ -26,7 +26,7 @@ pub struct RouteMetrics {
 }
 
 impl RouteMetrics {
-    pub fn new(registry: &Arc<Registry>, config: u32, route: &str) -> RouteMetrics {
+    pub(crate) fn new(registry: &Arc<Registry>, config: u32, route: &str) -> RouteMetrics {
         let duration = |origin| {
             let labels = [("route", route), ("origin", origin)];
             registry.of_config(config).histogram("tollgate_http_request_duration_seconds", &labels)
@@ -42,11 +42,11 @@ impl RouteMetrics {
     }
 
     /// The name of the route.
-    pub fn route(&self) -> &str {
+    pub(crate) fn route(&self) -> &str {
         &self.route
     }
 
-    pub fn count_response(&self, method: &str, code: u16, origin: Origin) {
+    pub(crate) fn count_response(&self, method: &str, code: u16, origin: Origin) {
         let counter = self.responses.counter(method, code, origin, |labels| {
             let code = labels.code.to_string();
             let labels =
@@ -57,7 +57,7 @@ impl RouteMetrics {
     }
 
     /// The duration of requests in seconds, by the origin of the response.
-    pub fn duration(&self, origin: Origin) -> &Histogram {
+    pub(crate) fn duration(&self, origin: Origin) -> &Histogram {
         match origin {
             Origin::Gateway => &self.duration_gateway,
             Origin::Upstream => &self.duration_upstream,
@@ -67,7 +67,7 @@ impl RouteMetrics {
 
 /// The metrics of one upstream.
 #[derive(Debug)]
-pub struct UpstreamMetrics {
+pub(crate) struct UpstreamMetrics {
     /// The duration of requests at the upstream, in seconds.
     pub duration: Histogram,
     errors: CountersBy<UpstreamError>,
@@ -78,7 +78,7 @@ pub struct UpstreamMetrics {
 }
 
 impl UpstreamMetrics {
-    pub fn new(upstream: &str, series: ConfigSeries<'_>) -> UpstreamMetrics {
+    pub(crate) fn new(upstream: &str, series: ConfigSeries<'_>) -> UpstreamMetrics {
         let by_kind = |name| {
             CountersBy::new(UpstreamError::ALL, |error| {
                 series.counter(name, &[("upstream", upstream), ("kind", error.name())])
@@ -94,12 +94,12 @@ impl UpstreamMetrics {
         }
     }
 
-    pub fn count_error(&self, error: UpstreamError) {
+    pub(crate) fn count_error(&self, error: UpstreamError) {
         self.errors.increment(&error);
     }
 
     /// Counts an attempt that has failed and is followed by another.
-    pub fn count_retry(&self, error: UpstreamError) {
+    pub(crate) fn count_retry(&self, error: UpstreamError) {
         self.retries.increment(&error);
     }
 }

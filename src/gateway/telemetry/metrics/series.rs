@@ -18,7 +18,7 @@ const WAITING: usize = 200;
 
 /// All series, by the name of their metric and their labels.
 #[derive(Debug, Default)]
-pub struct SeriesTable {
+pub(super) struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
     /// The sum of the forgotten counters of each metric.
     forgotten: BTreeMap<&'static str, u64>,
@@ -34,7 +34,7 @@ struct Series {
 
 /// The cells that hold the value of a series. Handles count into the same cells, and may do so after the series was forgotten.
 #[derive(Clone, Debug)]
-pub enum Cells {
+pub(super) enum Cells {
     Counter(Arc<AtomicU64>),
     Gauge(Arc<AtomicU64>),
     Histogram(Arc<HistogramCells>),
@@ -42,7 +42,7 @@ pub enum Cells {
 
 /// The lifetime of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
+pub(super) enum Lifetime {
     Process,
     /// While the configuration with this number, or a later one that also has the series, is in force.
     Config(u32),
@@ -55,7 +55,7 @@ pub enum Lifetime {
 
 impl SeriesTable {
     /// The cells of a series, which exists from now on. If it was removed but not yet forgotten, its count continues.
-    pub fn get_or_add(
+    pub(super) fn get_or_add(
         &mut self,
         name: &'static str,
         key: Key,
@@ -71,7 +71,7 @@ impl SeriesTable {
     }
 
     /// Keeps the series of a metric for which `stays` returns true, for this configuration.
-    pub fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
+    pub(super) fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
         for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
             if series.lifetime != Lifetime::Process && stays(key) {
                 series.lifetime = lifetime;
@@ -80,17 +80,17 @@ impl SeriesTable {
     }
 
     /// The series of a metric.
-    pub fn of(&self, name: &str) -> impl Iterator<Item = (&Key, &Cells)> {
+    pub(super) fn of(&self, name: &str) -> impl Iterator<Item = (&Key, &Cells)> {
         self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))
     }
 
     /// The sum of those series of a counter that were forgotten.
-    pub fn forgotten(&self, name: &str) -> u64 {
+    pub(super) fn forgotten(&self, name: &str) -> u64 {
         self.forgotten.get(name).copied().unwrap_or_default()
     }
 
     /// All series, with those of one metric together. Forgets removed series that have been shown often enough.
-    pub fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
+    pub(super) fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
         let all = self.by_name.iter().flat_map(|(name, by_labels)| {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
         });
@@ -112,7 +112,7 @@ impl SeriesTable {
     ///
     /// Of the series that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
     /// force, or [`WAITING`].
-    pub fn reloaded(&mut self, config: u32) {
+    pub(super) fn reloaded(&mut self, config: u32) {
         self.config = config;
         let (mut in_force, mut removed) = (0, BTreeMap::<u32, usize>::new());
         for series in self.by_name.values_mut().flat_map(HashMap::values_mut) {
@@ -139,7 +139,7 @@ impl SeriesTable {
 
     /// Removes the series for which `goes` returns true. Counters are kept for two scrapes; other series are forgotten at once,
     /// because the state that they describe no longer exists.
-    pub fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
+    pub(super) fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
         let by = self.config;
         let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });
         let mut waiting = self.by_name.values().flat_map(HashMap::values).filter(is_removed).count();

@@ -9,7 +9,7 @@ use super::registry::Registry;
 use stores::{Fault, Settings, StoreError, TableSize};
 
 #[derive(Debug)]
-pub struct StoreMetrics {
+pub(crate) struct StoreMetrics {
     pub calls: Counter,
     pub duration: Histogram,
     pub batch: Histogram,
@@ -26,7 +26,7 @@ pub struct StoreMetrics {
 
 impl StoreMetrics {
     /// Makes the metrics. The memory store has neither calls nor a breaker, so their series exist for other stores only.
-    pub fn new(settings: &Settings, registry: &Arc<Registry>) -> StoreMetrics {
+    pub(crate) fn new(settings: &Settings, registry: &Arc<Registry>) -> StoreMetrics {
         let store = ("store", settings.name());
         let (up, gateways) =
             (registry.gauge("rate_limiter_store_up", &[]), registry.gauge("rate_limiter_live_gateways", &[]));
@@ -61,12 +61,12 @@ impl StoreMetrics {
 
     /// Sets the gauge for the eviction policy. It exists from the first call on: before that, and if the user may not ask, the
     /// policy is unknown.
-    pub fn set_may_evict(&self, may_evict: bool) {
+    pub(crate) fn set_may_evict(&self, may_evict: bool) {
         self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 
     /// Sets the gauges for the table, which exist from the first measurement on.
-    pub fn set_table_size(&self, size: &TableSize) {
+    pub(crate) fn set_table_size(&self, size: &TableSize) {
         let TableSize { table_bytes, index_bytes, live_rows, dead_rows } = *size;
         for (metric, label, value, number) in [
             ("rate_limiter_store_bytes", "part", "table", table_bytes),
@@ -80,7 +80,7 @@ impl StoreMetrics {
 
     /// Counts an error. If the store has several servers, the error is counted for the whole store and, with its address, for
     /// the server.
-    pub fn count_error(&self, Fault { error, node, .. }: &Fault) {
+    pub(crate) fn count_error(&self, Fault { error, node, .. }: &Fault) {
         self.errors.increment(error);
         if let Some(node) = node {
             let labels = [("store", self.store), ("kind", error.name()), ("node", node)];
@@ -89,24 +89,24 @@ impl StoreMetrics {
     }
 
     /// Sets whether every thread is connected to this server, of a store with several.
-    pub fn set_node_up(&self, node: &str, up: f64) {
+    pub(crate) fn set_node_up(&self, node: &str, up: f64) {
         self.registry.gauge("rate_limiter_store_up", &[("node", node)]).set(up);
         // It exists from now on.
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).increment(0.0);
     }
 
-    pub fn set_node_breaker_open(&self, node: &str, open: f64) {
+    pub(crate) fn set_node_breaker_open(&self, node: &str, open: f64) {
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).set(open);
     }
 
     /// Removes the series of a server that no longer has buckets. Its counters are kept for two scrapes.
-    pub fn forget_node(&self, node: &str) {
+    pub(crate) fn forget_node(&self, node: &str) {
         self.registry.forget("node", node);
     }
 }
 
 /// Converts a number to the value of a gauge; above 2^53 it is rounded.
-pub fn whole_number(number: u64) -> f64 {
+pub(crate) fn whole_number(number: u64) -> f64 {
     let [high, low] =
         [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).map_or(0.0, f64::from));
     high.mul_add(4_294_967_296.0, low)

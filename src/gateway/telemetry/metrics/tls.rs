@@ -10,22 +10,22 @@ use config::Listener;
 
 /// The counters of handshakes on all listeners.
 #[derive(Debug)]
-pub struct HandshakeMetrics(CountersBy<HandshakeResult>);
+pub(crate) struct HandshakeMetrics(CountersBy<HandshakeResult>);
 
 impl HandshakeMetrics {
-    pub fn new(registry: &Arc<Registry>) -> HandshakeMetrics {
+    pub(crate) fn new(registry: &Arc<Registry>) -> HandshakeMetrics {
         HandshakeMetrics(CountersBy::new(HandshakeResult::ALL, |result| {
             registry.counter("tollgate_tls_handshakes_total", &[("result", result.name())])
         }))
     }
 
-    pub fn count(&self, result: HandshakeResult) {
+    pub(crate) fn count(&self, result: HandshakeResult) {
         self.0.increment(&result);
     }
 }
 
 /// Records when the certificates in force expire, by their files.
-pub fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
+pub(crate) fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
     for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
         for (file, not_after) in tls.in_force().expiries() {
             let file = file.display().to_string();

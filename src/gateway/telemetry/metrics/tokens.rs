@@ -7,24 +7,24 @@ use super::registry::{ConfigSeries, Registry};
 use crate::gateway::telemetry::labels::TokenResult;
 
 #[derive(Debug)]
-pub struct TokenMetrics {
+pub(crate) struct TokenMetrics {
     verifications: CountersBy<TokenResult>,
 }
 
 impl TokenMetrics {
-    pub fn new(registry: &Registry) -> TokenMetrics {
+    pub(crate) fn new(registry: &Registry) -> TokenMetrics {
         let verifications = CountersBy::new(TokenResult::all(), |result| {
             registry.counter("tollgate_jwt_verifications_total", &[("result", result.name())])
         });
         TokenMetrics { verifications }
     }
 
-    pub fn count(&self, result: TokenResult) {
+    pub(crate) fn count(&self, result: TokenResult) {
         self.verifications.increment(&result);
     }
 
     /// The gauge for the time at which the keys of an issuer were last fetched, in seconds since the Unix epoch; 0 if never.
-    pub fn keys_fetched(issuer: &str, series: ConfigSeries<'_>) -> Gauge {
+    pub(crate) fn keys_fetched(issuer: &str, series: ConfigSeries<'_>) -> Gauge {
         series.gauge("tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)])
     }
 }

@@ -14,14 +14,14 @@ use stores::{Caller, Event};
 
 /// The settings of traces: none, in a build without traces.
 #[derive(Debug)]
-pub struct TraceSettings;
+pub(crate) struct TraceSettings;
 
 impl TraceSettings {
     /// Warns if the environment names a collector, because nothing will be sent to it.
     ///
     /// # Errors
     /// Never.
-    pub fn read() -> Result<TraceSettings, Vec<String>> {
+    pub(crate) fn read() -> Result<TraceSettings, Vec<String>> {
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
             let hint = "build it with --features opentelemetry";
@@ -32,45 +32,45 @@ impl TraceSettings {
 }
 
 #[derive(Clone, Debug)]
-pub struct Tracer;
+pub(crate) struct Tracer;
 
 impl Tracer {
     /// Makes a tracer that traces nothing.
     ///
     /// # Errors
     /// Never.
-    pub fn start(_: TraceSettings, _: &Config, _: &Metrics, _: &Clock) -> Result<Tracer, String> {
+    pub(crate) fn start(_: TraceSettings, _: &Config, _: &Metrics, _: &Clock) -> Result<Tracer, String> {
         Ok(Tracer)
     }
 
-    pub fn begin(&self, _: &HeaderMap, _: Timestamp) -> RequestTrace {
+    pub(crate) fn begin(&self, _: &HeaderMap, _: Timestamp) -> RequestTrace {
         RequestTrace
     }
 
-    pub fn end<'r>(&self, _: &RequestTrace, _: impl FnOnce() -> EndedRequest<'r>) {}
+    pub(crate) fn end<'r>(&self, _: &RequestTrace, _: impl FnOnce() -> EndedRequest<'r>) {}
 
-    pub fn store_event(&self, _: &Event) {}
+    pub(crate) fn store_event(&self, _: &Event) {}
 
-    pub fn flush_soon(&self) {}
+    pub(crate) fn flush_soon(&self) {}
 
-    pub async fn finish(&self, _: Duration) {}
+    pub(crate) async fn finish(&self, _: Duration) {}
 }
 
 #[derive(Debug)]
-pub struct RequestTrace;
+pub(crate) struct RequestTrace;
 
 impl RequestTrace {
-    pub const NONE: RequestTrace = RequestTrace;
+    pub(crate) const NONE: RequestTrace = RequestTrace;
 
-    pub fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sampled(&self) -> bool {
         false
     }
 
-    pub fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
+    pub(crate) fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         caller
     }
 
-    pub fn next_attempt(&mut self) {}
+    pub(crate) fn next_attempt(&mut self) {}
 
-    pub fn inject(&self, _: &mut HeaderMap) {}
+    pub(crate) fn inject(&self, _: &mut HeaderMap) {}
 }

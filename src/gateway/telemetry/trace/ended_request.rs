@@ -8,8 +8,9 @@ use crate::gateway::telemetry::labels::UpstreamError;
 use decision::access_log_line::Line;
 
 /// What spans say about a request that has ended.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Debug)]
-pub struct EndedRequest<'r> {
+pub(crate) struct EndedRequest<'r> {
     pub line: Line<'r>,
     /// The scheme of the connection: `http` or `https`.
     pub scheme: &'static str,
@@ -20,8 +21,9 @@ pub struct EndedRequest<'r> {
 }
 
 /// The call to the upstream, for a request that was forwarded.
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Clone, Debug)]
-pub struct UpstreamCall<'r> {
+pub(crate) struct UpstreamCall<'r> {
     /// The host: a name, an address, or the path of a socket.
     pub host: Cow<'r, str>,
     /// The port; `None` for a Unix domain socket.

@@ -5,25 +5,25 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-pub struct Variables<'v> {
+pub(super) struct Variables<'v> {
     read: &'v dyn Fn(&str) -> Option<OsString>,
     wrong: Vec<String>,
 }
 
 /// An environment variable that is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable {
+pub(super) struct Variable {
     pub name: &'static str,
     pub text: String,
 }
 
 impl Variables<'_> {
-    pub fn new(read: &dyn Fn(&str) -> Option<OsString>) -> Variables<'_> {
+    pub(super) fn new(read: &dyn Fn(&str) -> Option<OsString>) -> Variables<'_> {
         Variables { read, wrong: Vec::new() }
     }
 
     /// The first of these variables that is set. An empty variable counts as not set, as OpenTelemetry specifies.
-    pub fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
+    pub(super) fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
         match value.into_string() {
@@ -36,7 +36,7 @@ impl Variables<'_> {
     }
 
     /// Converts a variable with `read`. `must` describes a valid value.
-    pub fn read<T>(
+    pub(super) fn read<T>(
         &mut self,
         names: &[&'static str],
         must: &str,
@@ -53,7 +53,7 @@ impl Variables<'_> {
     }
 
     /// Reads a number within bounds; `otherwise` if the variable is not set.
-    pub fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
+    pub(super) fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
     where
         N: FromStr + PartialOrd + std::fmt::Display,
     {
@@ -63,7 +63,7 @@ impl Variables<'_> {
     }
 
     /// Reads a duration, which the variable has in milliseconds.
-    pub fn duration(
+    pub(super) fn duration(
         &mut self,
         names: &[&'static str],
         bounds: RangeInclusive<Duration>,
@@ -74,12 +74,12 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, duration)| duration)
     }
 
-    pub fn add(&mut self, found: &Variable, must: &str) {
+    pub(super) fn add(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
     /// Reports an invalid value without showing it, because it may contain a password.
-    pub fn add_secret(&mut self, found: &Variable, must: &str) {
+    pub(super) fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }
 
@@ -87,7 +87,7 @@ impl Variables<'_> {
     ///
     /// # Errors
     /// Some variables were invalid; there is a line for each.
-    pub fn done<T>(self, value: T) -> Result<T, Vec<String>> {
+    pub(super) fn done<T>(self, value: T) -> Result<T, Vec<String>> {
         if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong) }
     }
 }

@@ -36,14 +36,14 @@ mod tracer;
 use std::time::Duration;
 
 #[cfg(not(feature = "opentelemetry"))]
-pub use disabled::{RequestTrace, TraceSettings, Tracer};
-pub use ended_request::{EndedRequest, UpstreamCall};
+pub(crate) use disabled::{RequestTrace, TraceSettings, Tracer};
+pub(crate) use ended_request::{EndedRequest, UpstreamCall};
 #[cfg(feature = "opentelemetry")]
-pub use request_trace::RequestTrace;
+pub(crate) use request_trace::RequestTrace;
 #[cfg(feature = "opentelemetry")]
-pub use settings::TraceSettings;
+pub(crate) use settings::TraceSettings;
 #[cfg(feature = "opentelemetry")]
-pub use tracer::Tracer;
+pub(crate) use tracer::Tracer;
 
 /// The longest time for which a process that exits waits until its last spans are sent.
-pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

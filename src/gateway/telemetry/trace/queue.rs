@@ -14,7 +14,7 @@ use super::exporter::Exporter;
 use super::settings::Settings;
 
 #[derive(Debug)]
-pub struct Queue {
+pub(super) struct Queue {
     processor: BatchSpanProcessor,
     waiting: Arc<AtomicUsize>,
     most: usize,
@@ -23,7 +23,7 @@ pub struct Queue {
 
 impl Queue {
     /// Makes a queue. The exporter decrements `waiting` when spans leave the queue.
-    pub fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
+    pub(super) fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
             .with_max_export_batch_size(settings.batch)
@@ -32,7 +32,7 @@ impl Queue {
         Queue { processor: BatchSpanProcessor::new(exporter, config), waiting, most: settings.queue, full }
     }
 
-    pub fn add(&self, span: SpanData) {
+    pub(super) fn add(&self, span: SpanData) {
         if self.waiting.fetch_add(1, Ordering::AcqRel) >= self.most {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             self.full.increment(1);
@@ -42,18 +42,18 @@ impl Queue {
     }
 
     /// The number of spans in the queue.
-    pub fn waiting(&self) -> usize {
+    pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
     /// Sends the queued spans, and blocks until they are sent or sending has failed.
-    pub fn flush(&self) {
+    pub(super) fn flush(&self) {
         // The exporter has counted and logged a failure.
         let _ = self.processor.force_flush();
     }
 
     /// Sends the queued spans and accepts no more. Returns whether they were sent within `timeout`.
-    pub fn finish(&self, timeout: Duration) -> bool {
+    pub(super) fn finish(&self, timeout: Duration) -> bool {
         self.processor.shutdown_with_timeout(timeout).is_ok()
     }
 }

@@ -12,28 +12,28 @@ use stores::span_links::SpanLink;
 
 /// The trace of one request; it contains `None` if the request is not traced.
 #[derive(Debug)]
-pub struct RequestTrace(Option<Box<SpanIds>>);
+pub(crate) struct RequestTrace(Option<Box<SpanIds>>);
 
 impl RequestTrace {
-    pub const NONE: RequestTrace = RequestTrace(None);
+    pub(crate) const NONE: RequestTrace = RequestTrace(None);
 
-    pub fn new(TraceStart { trace, parent }: TraceStart) -> RequestTrace {
+    pub(crate) fn new(TraceStart { trace, parent }: TraceStart) -> RequestTrace {
         let [request, decision, delay, upstream] = [(); 4].map(|()| random_span());
         let failed_attempts = Vec::new();
         RequestTrace(Some(Box::new(SpanIds { trace, parent, request, decision, delay, upstream, failed_attempts })))
     }
 
-    pub fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sampled(&self) -> bool {
         self.0.is_some()
     }
 
     /// The ids of the request's spans; `None` if the request is not traced.
-    pub fn span_ids(&self) -> Option<&SpanIds> {
+    pub(crate) fn span_ids(&self) -> Option<&SpanIds> {
         self.0.as_deref()
     }
 
     /// Returns the caller with a link by which the span of a store call can refer to the decision about this request.
-    pub fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
+    pub(crate) fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         match &self.0 {
             None => caller,
             Some(ids) => {
@@ -44,7 +44,7 @@ impl RequestTrace {
     }
 
     /// Notes that an attempt has failed and another one follows, which has its own span.
-    pub fn next_attempt(&mut self) {
+    pub(crate) fn next_attempt(&mut self) {
         if let Some(ids) = &mut self.0 {
             let failed = std::mem::replace(&mut ids.upstream, random_span());
             ids.failed_attempts.push(failed);
@@ -52,7 +52,7 @@ impl RequestTrace {
     }
 
     /// Sets the trace context in the fields of the request to the upstream.
-    pub fn inject(&self, headers: &mut HeaderMap) {
+    pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         if let Some(ids) = &self.0 {
             traceparent::write(headers, ids.trace, ids.upstream, ids.parent);
         }

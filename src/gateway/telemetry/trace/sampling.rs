@@ -16,7 +16,7 @@ use base::time::Timestamp;
 
 /// The reason for which a request with a caller's trace context is traced or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Basis {
+pub(crate) enum Basis {
     /// The caller's sampled flag.
     Caller,
     /// The ratio, as for a request without a caller.
@@ -25,7 +25,7 @@ pub enum Basis {
 
 /// The settings from the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SamplingSettings {
+pub(crate) struct SamplingSettings {
     pub basis: Basis,
     /// The share of requests without a caller's trace context that are traced, from 0 to 1.
     pub ratio: f64,
@@ -34,7 +34,7 @@ pub struct SamplingSettings {
 }
 
 #[derive(Debug)]
-pub struct Sampling {
+pub(super) struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
     /// Traces with an id from outside: the current second, and the number that have begun in it.
@@ -43,22 +43,22 @@ pub struct Sampling {
 
 /// The first ids of a trace that this gateway begins or continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TraceStart {
+pub(crate) struct TraceStart {
     pub trace: u128,
     pub parent: Option<u64>,
 }
 
 /// The number of low bits that hold the count; the others hold the second.
 const COUNT: u32 = 24;
-pub const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
+pub(super) const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 
 impl Sampling {
-    pub fn new(settings: SamplingSettings) -> Sampling {
+    pub(super) fn new(settings: SamplingSettings) -> Sampling {
         Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), from_outside: AtomicU64::new(0) }
     }
 
     /// Decides whether to trace a request. `declined` counts the requests that were not traced because there were too many.
-    pub fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<TraceStart> {
+    pub(super) fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<TraceStart> {
         let Some(parent) = Parent::of(headers) else {
             let trace = random();
             return self.takes(trace).then_some(TraceStart { trace, parent: None });
@@ -101,7 +101,7 @@ fn random() -> u128 {
 }
 
 /// A random id for a span.
-pub fn random_span() -> u64 {
+pub(super) fn random_span() -> u64 {
     fastrand::u64(..).max(1)
 }
 

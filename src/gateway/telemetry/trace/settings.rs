@@ -23,7 +23,7 @@ const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::fro
 
 /// The settings of traces, and the collector to which spans are sent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub endpoint: String,
     pub timeout: Duration,
     /// The file of the certificate authorities for the collector. `None`: the authorities of the operating system.
@@ -38,14 +38,14 @@ pub struct Settings {
 
 /// The settings of traces; they contain `None` if the environment names no collector.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TraceSettings(pub Option<Settings>);
+pub(crate) struct TraceSettings(pub Option<Settings>);
 
 impl TraceSettings {
     /// Reads the environment.
     ///
     /// # Errors
     /// Names every variable that is invalid.
-    pub fn read() -> Result<TraceSettings, Vec<String>> {
+    pub(crate) fn read() -> Result<TraceSettings, Vec<String>> {
         read(&|name| std::env::var_os(name)).map(TraceSettings)
     }
 }

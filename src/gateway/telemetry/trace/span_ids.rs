@@ -10,7 +10,7 @@ use stores::span_links::SpanLink;
 
 /// The ids of one request's spans.
 #[derive(Clone, Debug)]
-pub struct SpanIds {
+pub(crate) struct SpanIds {
     pub trace: u128,
     /// The id of the caller's span, if there is a caller.
     pub parent: Option<u64>,
@@ -24,17 +24,17 @@ pub struct SpanIds {
 }
 
 /// The context of a span of this gateway. A client's `tracestate` is forwarded to the upstream, and not put into spans.
-pub fn context(SpanLink { trace, span }: SpanLink) -> SpanContext {
+pub(super) fn context(SpanLink { trace, span }: SpanLink) -> SpanContext {
     let (trace, span) = (TraceId::from_bytes(trace.to_be_bytes()), SpanId::from_bytes(span.to_be_bytes()));
     SpanContext::new(trace, span, TraceFlags::SAMPLED, false, TraceState::NONE)
 }
 
 /// The moment that is `later` after `start`, on the wall clock.
-pub fn time(start: Timestamp, later: Micros) -> SystemTime {
+pub(super) fn time(start: Timestamp, later: Micros) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from(Micros(start.0)) + Duration::from(later)
 }
 
 /// Converts a count to the value of an attribute.
-pub fn integer(count: usize) -> i64 {
+pub(super) fn integer(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -18,13 +18,13 @@ use stores::span_links::SpanLink;
 
 /// Makes the spans of one request.
 #[derive(Debug)]
-pub struct RequestSpans<'r> {
+pub(super) struct RequestSpans<'r> {
     pub ids: &'r SpanIds,
     pub request: &'r EndedRequest<'r>,
 }
 
 /// The values for the span of one attempt.
-pub struct Attempt<'r> {
+pub(super) struct Attempt<'r> {
     /// The number of the attempt, counted from 0.
     number: usize,
     span: u64,
@@ -45,7 +45,7 @@ struct Outline {
 }
 
 impl RequestSpans<'_> {
-    pub fn request(&self, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn request(&self, scope: InstrumentationScope) -> SpanData {
         let line = &self.request.line;
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
@@ -81,7 +81,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    pub fn decision(&self, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn decision(&self, scope: InstrumentationScope) -> SpanData {
         let line = &self.request.line;
         let mut attributes = Attributes::default();
         // A request that was let through may still be refused because of its body.
@@ -150,7 +150,7 @@ impl RequestSpans<'_> {
     }
 
     /// The span of a delay, which begins at the decision.
-    pub fn delay(&self, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn delay(&self, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         self.add_limit(&mut attributes);
         self.span(
@@ -169,7 +169,7 @@ impl RequestSpans<'_> {
     }
 
     /// The attempts before the last one, in their order.
-    pub fn failed_attempts(&self) -> Vec<Attempt<'_>> {
+    pub(super) fn failed_attempts(&self) -> Vec<Attempt<'_>> {
         let (mut from, mut attempts) = (self.forwarded(), Vec::new());
         let failed = self.request.line.failed_attempts.iter().zip(&self.ids.failed_attempts);
         for (number, (failed, span)) in failed.enumerate() {
@@ -180,7 +180,7 @@ impl RequestSpans<'_> {
         attempts
     }
 
-    pub fn failed_attempt(&self, attempt: &Attempt<'_>, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn failed_attempt(&self, attempt: &Attempt<'_>, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
         attributes.add_server(&attempt.failed.endpoint);
@@ -201,7 +201,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    pub fn upstream(&self, upstream: &UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn upstream(&self, upstream: &UpstreamCall<'_>, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         attributes.add("http.request.method", self.method());
         attributes.add("server.address", upstream.host.to_string());

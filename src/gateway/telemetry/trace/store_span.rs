@@ -24,7 +24,7 @@ const LINKS: usize = 128;
 
 /// The server to which calls are made, for the attributes of spans.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub(super) struct Server {
     /// The address; `None` until it is known.
     address: Arc<Mutex<Option<HostPort>>>,
     database: String,
@@ -44,7 +44,7 @@ const REDIS: System = System { name: "redis", operation: "EVALSHA" };
 const POSTGRESQL: System = System { name: "postgresql", operation: "BATCH" };
 
 impl Server {
-    pub fn of(settings: &Settings) -> Option<Server> {
+    pub(super) fn of(settings: &Settings) -> Option<Server> {
         let (address, database, system) = match settings.endpoint()? {
             Endpoint::Redis { target, .. } => {
                 let address = match target {
@@ -62,12 +62,12 @@ impl Server {
     }
 
     /// Sets the server for the spans of later calls.
-    pub fn set_address(&self, address: &HostPort) {
+    pub(super) fn set_address(&self, address: &HostPort) {
         *self.address.lock() = Some(address.clone());
     }
 
     /// The span of a call that has just ended and that served at least one traced decision.
-    pub fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
+    pub(super) fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
         let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![
             KeyValue::new("db.system.name", self.system.name),

@@ -11,7 +11,7 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// The span of the program that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parent {
+pub(super) struct Parent {
     pub trace: u128,
     pub span: u64,
     pub sampling: SampledFlag,
@@ -19,14 +19,14 @@ pub struct Parent {
 
 /// Whether the program that sent a request records its part of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SampledFlag {
+pub(super) enum SampledFlag {
     Yes,
     No,
 }
 
 impl Parent {
     /// The parent in the request's `traceparent` field. `None` if the field is missing or invalid.
-    pub fn of(headers: &HeaderMap) -> Option<Parent> {
+    pub(super) fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;
         // Two fields name two callers.
@@ -68,7 +68,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
 
 /// Writes our span into the fields, as the parent of the next one, in a trace that is recorded. `known` is our own parent:
 /// without one, `tracestate` belongs to no known trace and is removed.
-pub fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
+pub(super) fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
     let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
     headers.insert(TRACEPARENT, value);
     if known.is_none() {

@@ -24,7 +24,7 @@ use stores::Event;
 
 /// The tracer of a process; it contains `None` if no collector is configured.
 #[derive(Clone, Debug)]
-pub struct Tracer(Option<Arc<TracerInner>>);
+pub(crate) struct Tracer(Option<Arc<TracerInner>>);
 
 #[derive(Debug)]
 struct TracerInner {
@@ -42,7 +42,12 @@ impl Tracer {
     ///
     /// # Errors
     /// When the certificates for the collector cannot be read or used.
-    pub fn start(wanted: TraceSettings, config: &Config, metrics: &Metrics, clock: &Clock) -> Result<Tracer, String> {
+    pub(crate) fn start(
+        wanted: TraceSettings,
+        config: &Config,
+        metrics: &Metrics,
+        clock: &Clock,
+    ) -> Result<Tracer, String> {
         let Some(settings) = wanted.0 else { return Ok(Tracer(None)) };
         let registry = &metrics.registry;
         let sent = registry.counter("tollgate_trace_spans_sent_total", &[]);
@@ -64,14 +69,14 @@ impl Tracer {
     }
 
     /// Decides whether to trace a request that arrived at this moment.
-    pub fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
+    pub(crate) fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
         let Some(inner) = &self.0 else { return RequestTrace::NONE };
         let beginning = inner.sampling.begin(headers, at, &inner.declined);
         beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 
     /// Sends the spans of a request. `request` is called only if the request is traced.
-    pub fn end<'r>(&self, trace: &RequestTrace, request: impl FnOnce() -> EndedRequest<'r>) {
+    pub(crate) fn end<'r>(&self, trace: &RequestTrace, request: impl FnOnce() -> EndedRequest<'r>) {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
         let spans = RequestSpans { ids, request: &request };
@@ -92,7 +97,7 @@ impl Tracer {
     }
 
     /// Sends the span of a store call that served a traced request, and notes a new address of the store.
-    pub fn store_event(&self, event: &Event) {
+    pub(crate) fn store_event(&self, event: &Event) {
         let Some(server) = self.0.as_ref().and_then(|inner| inner.server.as_ref()) else { return };
         match event {
             Event::CallEnded(called) if !called.span_links.decisions.is_empty() => {
@@ -111,14 +116,14 @@ impl Tracer {
     }
 
     /// Starts to send the spans in the queue, without waiting, because the process will exit soon.
-    pub fn flush_soon(&self) {
+    pub(crate) fn flush_soon(&self) {
         if let Some(inner) = self.0.clone() {
             tokio::task::spawn_blocking(move || inner.queue.flush());
         }
     }
 
     /// Sends the spans in the queue, and waits for at most `timeout`. To be called last.
-    pub async fn finish(&self, timeout: Duration) {
+    pub(crate) async fn finish(&self, timeout: Duration) {
         let Some(inner) = self.0.clone() else { return };
         let spans = inner.queue.waiting();
         let done = tokio::task::spawn_blocking(move || inner.queue.finish(timeout));

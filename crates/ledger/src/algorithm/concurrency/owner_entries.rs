@@ -56,7 +56,7 @@ pub(super) struct OwnerEntries {
 
 impl OwnerEntries {
     /// The entries at `now`. Those of an invalid state are of nobody, who holds everything.
-    pub fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
+    pub(super) fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
         let mut read = match state.map(OwnerEntries::parse) {
             None => OwnerEntries::of(SmallVec::new(), now),
             Some(None) => {
@@ -104,7 +104,7 @@ impl OwnerEntries {
     }
 
     /// Whether a stored value can be a whole one.
-    pub fn is_whole(state: &[u64]) -> bool {
+    pub(super) fn is_whole(state: &[u64]) -> bool {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
 
@@ -128,7 +128,7 @@ impl OwnerEntries {
     }
 
     /// Accepts a word, whose entry is then the first one. `false`, and nothing changes, if it is not newer than that owner's last one.
-    pub fn say(&mut self, word: Word) -> bool {
+    pub(super) fn say(&mut self, word: Word) -> bool {
         let own = self.entries.iter().position(|entry| entry.owner == word.owner);
         let mut since = None;
         if let Some(index) = own {
@@ -164,7 +164,7 @@ impl OwnerEntries {
     }
 
     /// Adds to what the last speaker holds. `false` without one.
-    pub fn charge(&mut self, amount: u64) -> bool {
+    pub(super) fn charge(&mut self, amount: u64) -> bool {
         let since = seconds(self.moment);
         let Some(speaker) = self.entries.first_mut() else { return false };
         if speaker.held == 0 {
@@ -176,16 +176,16 @@ impl OwnerEntries {
     }
 
     /// The owners that hold something.
-    pub fn holders(&self) -> impl Iterator<Item = &OwnerEntry> {
+    pub(super) fn holders(&self) -> impl Iterator<Item = &OwnerEntry> {
         self.entries.iter().take(self.live).filter(|entry| entry.held > 0)
     }
 
     /// Until when the value must be kept.
-    pub fn kept_until(&self) -> Timestamp {
+    pub(super) fn kept_until(&self) -> Timestamp {
         self.moment.plus(KEPT)
     }
 
-    pub fn pack(&self) -> State {
+    pub(super) fn pack(&self) -> State {
         let mut state = State::with_capacity(3 + 4 * self.entries.len());
         state.extend([self.form | self.sum << 8, self.moment.0, self.live as u64]);
         self.entries.iter().for_each(|entry| state.extend_from_slice(&entry.pack()));

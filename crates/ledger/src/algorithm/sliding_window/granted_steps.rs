@@ -33,7 +33,7 @@ pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
     /// Makes the steps of a single grant.
-    pub fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
+    pub(super) fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
         GrantedSteps { length, latest, amounts: smallvec![amount] }
     }
 
@@ -47,19 +47,19 @@ impl GrantedSteps {
         (self.latest + 1) * self.length
     }
 
-    pub fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         self.amounts.iter().sum()
     }
 
     /// The end of each step and the amount granted in it, the oldest first.
-    pub fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(super) fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
         let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();
         ends.into_iter().rev()
     }
 
     /// Removes the steps that ended at `last` or before.
-    pub fn forget(&mut self, last: u64) {
+    pub(super) fn forget(&mut self, last: u64) {
         while let Some(oldest) = self.amounts.last() {
             let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;
             if *oldest > 0 && end > last {
@@ -69,12 +69,12 @@ impl GrantedSteps {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.amounts.is_empty()
     }
 
     /// Adds an amount to this step, or to the latest one if the latest one is later.
-    pub fn add(&mut self, step: u64, amount: u64) {
+    pub(super) fn add(&mut self, step: u64, amount: u64) {
         let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
         if later > 0 {
             self.amounts.insert_many(0, std::iter::repeat_n(0, later.min(MOST_STEPS)));
@@ -195,14 +195,14 @@ impl ByteReader<'_> {
 }
 
 /// Packs the steps into the state of a bucket.
-pub fn pack(granted: &BucketSteps) -> State {
+pub(super) fn pack(granted: &BucketSteps) -> State {
     let mut bytes = ByteWriter::default();
     granted.iter().for_each(|steps| steps.pack(&mut bytes));
     bytes.words()
 }
 
 /// Unpacks the state of a bucket. `None` for a state that [`pack`] cannot have made.
-pub fn unpack(state: &[u64]) -> Option<BucketSteps> {
+pub(super) fn unpack(state: &[u64]) -> Option<BucketSteps> {
     let mut bytes = ByteReader { words: state, bits: 0 };
     let mut granted: BucketSteps = smallvec![GrantedSteps::unpack(&mut bytes)?];
     // Less than eight bytes are the zeros at the end.
@@ -214,7 +214,7 @@ pub fn unpack(state: &[u64]) -> Option<BucketSteps> {
 }
 
 /// Makes room for steps of a third length: merges the steps of the older of the two lengths into those of the newer one.
-pub fn fold(granted: &mut BucketSteps) {
+pub(super) fn fold(granted: &mut BucketSteps) {
     if granted.len() > 1
         && let Some(mut newer) = granted.pop()
         && let Some(mut older) = granted.pop()
@@ -228,7 +228,7 @@ pub fn fold(granted: &mut BucketSteps) {
 }
 
 /// Gives back up to this many thousandths, from the steps that end last; if two end together, from those of the first length.
-pub fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
+pub(super) fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);
         let Some((_, amount)) = last.reduce(|last, other| if other.0 > last.0 { other } else { last }) else { return };

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::world::{Action, World};
 
-pub struct Report {
+pub(super) struct Report {
     pub states: usize,
     /// How often an event led from one state to another, known or not.
     pub steps: usize,
@@ -15,7 +15,7 @@ pub struct Report {
 }
 
 /// A history that breaks an invariant.
-pub struct Counterexample {
+pub(super) struct Counterexample {
     pub broken: String,
     history: Vec<Action>,
 }
@@ -41,7 +41,7 @@ fn fingerprint(world: &World) -> (u64, u64) {
 /// # Errors
 ///
 /// The shortest history that breaks an invariant.
-pub fn explore(start: World) -> Result<Report, Counterexample> {
+pub(super) fn explore(start: World) -> Result<Report, Counterexample> {
     // For each state how it was reached first.
     let mut reached: Vec<Option<(usize, Action)>> = vec![None];
     let mut known = HashSet::from([fingerprint(&start)]);

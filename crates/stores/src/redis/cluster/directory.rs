@@ -42,7 +42,7 @@ struct Entry {
 }
 
 impl Directory {
-    pub fn new(tags: HashTags) -> Directory {
+    pub(super) fn new(tags: HashTags) -> Directory {
         let entry = |_| Entry {
             owner: AtomicU32::new(NOBODY),
             next_owner: AtomicU32::new(NOBODY),
@@ -56,7 +56,7 @@ impl Directory {
         self.entries.get(usize::from(tag.0))
     }
 
-    pub fn owner(&self, tag: TagIndex) -> Option<NodeId> {
+    pub(super) fn owner(&self, tag: TagIndex) -> Option<NodeId> {
         id(&self.entry(tag)?.owner)
     }
 
@@ -65,7 +65,7 @@ impl Directory {
     }
 
     /// The id of the node at this address. An unknown node is added.
-    pub fn node(&self, address: HostPort) -> NodeId {
+    pub(super) fn node(&self, address: HostPort) -> NodeId {
         let mut addresses = self.addresses.lock();
         let index = addresses.iter().position(|other| *other == address).unwrap_or_else(|| {
             addresses.push(address);
@@ -74,7 +74,7 @@ impl Directory {
         NodeId(u32::try_from(index).unwrap_or(NOBODY))
     }
 
-    pub fn address(&self, node: NodeId) -> Option<HostPort> {
+    pub(super) fn address(&self, node: NodeId) -> Option<HostPort> {
         self.addresses.lock().get(node.0 as usize).cloned()
     }
 
@@ -88,7 +88,7 @@ impl Directory {
     }
 
     /// Applies a topology. A hash tag without a master keeps its node, since no other node serves it.
-    pub fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
+    pub(super) fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
         for (tag, entry) in self.tags.iter().map(|(_, tag)| tag).zip(&self.entries) {
             let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
             if let Some(range) = range {
@@ -104,7 +104,7 @@ impl Directory {
     }
 
     /// Notes that another node now has this hash tag.
-    pub fn moved(&self, tag: TagIndex, address: HostPort) {
+    pub(super) fn moved(&self, tag: TagIndex, address: HostPort) {
         let node = self.node(address);
         if let Some(entry) = self.entry(tag) {
             entry.owner.store(node.0, Ordering::Release);

@@ -7,7 +7,7 @@
 use super::settings::Place;
 use ledger::bucket_key::BucketKey;
 
-pub const SLOTS: u16 = 16_384;
+pub(super) const SLOTS: u16 = 16_384;
 /// The numbers from which tags are chosen: enough that about one slot in ten belongs to one of them.
 const NUMBERS: u16 = 10_000;
 
@@ -29,7 +29,7 @@ pub(crate) struct HashTag {
 }
 
 impl HashTags {
-    pub fn new(prefix: &str, place: Place) -> HashTags {
+    pub(super) fn new(prefix: &str, place: Place) -> HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
@@ -42,17 +42,17 @@ impl HashTags {
         HashTags { tags: (0..count).map(tag).collect() }
     }
 
-    pub fn of(&self, key: &BucketKey) -> TagIndex {
+    pub(super) fn of(&self, key: &BucketKey) -> TagIndex {
         // Below the number of tags, which is a u16.
         TagIndex(u16::try_from(key.spread() as usize % self.tags.len().max(1)).unwrap_or_default())
     }
 
-    pub fn get(&self, index: TagIndex) -> Option<&HashTag> {
+    pub(super) fn get(&self, index: TagIndex) -> Option<&HashTag> {
         self.tags.get(usize::from(index.0))
     }
 
     /// The bucket whose key has this name.
-    pub fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
+    pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
         // One under another tag was stored with other settings.
@@ -60,7 +60,7 @@ impl HashTags {
         own.map(|_| key)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (TagIndex, &HashTag)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TagIndex, &HashTag)> {
         (0..).map(TagIndex).zip(&self.tags)
     }
 }

@@ -17,7 +17,7 @@ use base::host_port::HostPort;
 const NO_EVICTION: &str = "noeviction";
 
 #[derive(Debug)]
-pub struct Health {
+pub(super) struct Health {
     workers: usize,
     events: EventSink,
     reports: Mutex<Reports>,
@@ -60,7 +60,7 @@ enum Breaker {
 }
 
 impl Health {
-    pub fn new(workers: usize, events: EventSink) -> Health {
+    pub(super) fn new(workers: usize, events: EventSink) -> Health {
         let reports = Reports { reported: vec![None; workers], ..Reports::default() };
         Health { workers, events, reports: Mutex::new(reports) }
     }
@@ -115,7 +115,7 @@ impl Health {
         })
     }
 
-    pub fn add(&self, node: NodeId, address: &HostPort) {
+    pub(super) fn add(&self, node: NodeId, address: &HostPort) {
         let unknown = Fault::new(StoreError::Unreachable, "not connected yet");
         let report = NodeReport {
             address: address.to_string().into(),
@@ -127,7 +127,7 @@ impl Health {
         self.reports.lock().nodes.insert(node, report);
     }
 
-    pub fn remove(&self, node: NodeId) {
+    pub(super) fn remove(&self, node: NodeId) {
         self.record_breaker(node, Change::Closed);
         if let Some(NodeReport { address, .. }) = self.reports.lock().nodes.remove(&node) {
             self.events.send(Event::Node { address, change: NodeChange::Gone });
@@ -135,14 +135,14 @@ impl Health {
     }
 
     /// Sets the nodes that the store needs to be up.
-    pub fn require(&self, nodes: &[NodeId]) {
+    pub(super) fn require(&self, nodes: &[NodeId]) {
         let mut reports = self.reports.lock();
         nodes.clone_into(&mut reports.required);
         self.report(&mut reports);
     }
 
     /// Notes why no node has some hash tags; `None`: every hash tag has a node.
-    pub fn cover(&self, uncovered: Option<Fault>) {
+    pub(super) fn cover(&self, uncovered: Option<Fault>) {
         let mut reports = self.reports.lock();
         if reports.uncovered != uncovered {
             reports.uncovered = uncovered;
@@ -158,7 +158,7 @@ impl Health {
     }
 
     /// Whether a worker has no connection to a node, its breaker is open, or it is cut off from its cluster.
-    pub fn is_lost(&self, node: NodeId) -> bool {
+    pub(super) fn is_lost(&self, node: NodeId) -> bool {
         let is_lost = |report: &NodeReport| {
             report.breaker == Breaker::Open || report.is_cut_off() || report.down.iter().any(Option::is_some)
         };
@@ -166,7 +166,7 @@ impl Health {
     }
 
     /// Notes that no node could be asked for the topology.
-    pub fn unknown(&self, fault: &Fault) {
+    pub(super) fn unknown(&self, fault: &Fault) {
         for worker in (0..self.workers).map(Worker) {
             self.events.send(Event::Down { worker, fault: fault.clone() });
         }

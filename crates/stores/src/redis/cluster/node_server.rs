@@ -50,7 +50,7 @@ struct TagCall<'p> {
 }
 
 impl NodeServer {
-    pub fn new(
+    pub(super) fn new(
         id: NodeId,
         address: HostPort,
         settings: Settings,

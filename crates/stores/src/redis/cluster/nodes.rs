@@ -44,7 +44,7 @@ const NEW: Micros = Micros(1_000_000);
 
 /// A node, with the connections to it.
 #[derive(Debug)]
-pub struct Node {
+pub(super) struct Node {
     pub remote: Remote<NodeServer>,
     made: Timestamp,
     unused_since: Mutex<Option<Timestamp>>,
@@ -52,14 +52,14 @@ pub struct Node {
 
 impl Node {
     /// Whether the node was found so recently that its connections may not be ready yet.
-    pub fn is_new(&self, now: Timestamp) -> bool {
+    pub(super) fn is_new(&self, now: Timestamp) -> bool {
         now.since(self.made) < NEW
     }
 }
 
 /// All nodes of a cluster.
 #[derive(Debug)]
-pub struct Nodes {
+pub(super) struct Nodes {
     pub directory: Arc<Directory>,
     /// The nodes from the configuration, which are asked for the topology when no other node is known.
     seeds: ArcSwap<Vec<HostPort>>,
@@ -78,7 +78,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    pub fn new(
+    pub(super) fn new(
         seeds: Vec<HostPort>,
         settings: Settings,
         directory: Directory,
@@ -103,7 +103,7 @@ impl Nodes {
     }
 
     /// Applies the settings that can change without a restart.
-    pub fn replace(&self, settings: &Settings) {
+    pub(super) fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if let Target::Cluster(cluster) = &settings.target {
             self.seeds.store(Arc::new(cluster.nodes.clone()));
@@ -111,7 +111,7 @@ impl Nodes {
         }
     }
 
-    pub fn get(&self, id: NodeId) -> Option<Arc<Node>> {
+    pub(super) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
         self.table.load().get(id.0 as usize)?.clone()
     }
 
@@ -120,7 +120,7 @@ impl Nodes {
     }
 
     /// Drives a worker's connections to all nodes, forever.
-    pub async fn run(&self, worker: Worker) {
+    pub(super) async fn run(&self, worker: Worker) {
         let connections = self.connect_all(worker);
         if worker == Worker(0) {
             tokio::join!(connections, self.follow_topology());
@@ -163,7 +163,7 @@ impl Nodes {
     }
 
     /// Waits for the first topology, and for the first attempt to connect to each of its nodes.
-    pub async fn first_attempt(&self) {
+    pub(super) async fn first_attempt(&self) {
         let mut changes = self.changes.subscribe();
         if changes.wait_for(|changes| *changes > 0).await.is_ok() {
             for node in self.all() {

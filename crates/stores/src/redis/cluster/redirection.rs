@@ -22,7 +22,7 @@ const REDIRECTIONS: usize = 16;
 
 /// The address in a redirection: `host:port`, with an IPv6 address without brackets. `None` for a node without a host name in a
 /// cluster that names nodes by host name.
-pub fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
+pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
         "?" => return None,
@@ -34,7 +34,7 @@ pub fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
 
 impl Directory {
     /// Translates an error of the node `asked` for this hash tag into a fault, and notes the node to which the tag has moved.
-    pub fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
+    pub(super) fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
         let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
         let fault = Fault::from(error.clone());
         match (fault.error, address()) {

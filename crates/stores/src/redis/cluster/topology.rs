@@ -34,7 +34,7 @@ pub(crate) enum Occasion {
 
 /// The order in which nodes are asked: starting with the source of the last topology, or with the node after it if that source
 /// is in doubt. `lost` nodes come last, because their answers may be outdated.
-pub fn order(
+pub(super) fn order(
     candidates: impl IntoIterator<Item = HostPort>,
     lost: &[HostPort],
     last_source: Option<&HostPort>,

@@ -41,7 +41,7 @@ enum UndoResult {
 
 impl Nodes {
     /// Undoes charges. A charge that cannot be undone stays spent.
-    pub async fn undo(&self, charged: &GroupCharge) {
+    pub(super) async fn undo(&self, charged: &GroupCharge) {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
             let next = self.directory.next_owner(charged.tag);

@@ -37,7 +37,7 @@ type Fields = Vec<HashMap<String, String>>;
 
 /// The answer of a sentinel about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     pub master: HostPort,
     /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second after the promotion.
     pub promoted: Option<HostPort>,
@@ -53,7 +53,7 @@ impl SentinelLink {
     /// # Errors
     ///
     /// When the sentinel cannot be reached in time, or refuses the login.
-    pub async fn open(
+    pub(super) async fn open(
         address: &HostPort,
         login: &CurrentLogin,
         master: &str,
@@ -91,7 +91,7 @@ impl SentinelLink {
     /// # Errors
     ///
     /// When there is no answer in time, the user may not ask, or the sentinel knows no master of this name.
-    pub async fn master(&mut self, name: &str) -> Result<Answer, Fault> {
+    pub(super) async fn master(&mut self, name: &str) -> Result<Answer, Fault> {
         let mut pipeline = Pipeline::with_capacity(3);
         for question in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "REPLICAS"] {
             pipeline.cmd("SENTINEL").arg(question).arg(name);
@@ -110,7 +110,7 @@ impl SentinelLink {
     /// # Errors
     ///
     /// When there is no answer in time, or the user may not ask.
-    pub async fn others(&mut self, name: &str) -> Result<Vec<HostPort>, Fault> {
+    pub(super) async fn others(&mut self, name: &str) -> Result<Vec<HostPort>, Fault> {
         let mut command = Cmd::new();
         command.arg("SENTINEL").arg("SENTINELS").arg(name);
         let asking = async { Ok(send(&mut self.connection, &command).await?) };

@@ -43,7 +43,7 @@ struct RoundResult {
 
 impl MasterWatch {
     /// Makes a watch. `login` is the login for the master.
-    pub fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
+    pub(crate) fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
         let switched = Arc::new(Notify::new());
         let current = Arc::new(CurrentSentinels::new(settings));
         let survey = Survey::new(&settings.master, Arc::clone(&current), login, Arc::clone(&switched));
@@ -58,7 +58,7 @@ impl MasterWatch {
     }
 
     /// Asks sentinels and receives their announcements, forever.
-    pub async fn run(&self) {
+    pub(crate) async fn run(&self) {
         // A second one would have nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
@@ -122,7 +122,7 @@ impl MasterWatch {
     /// # Errors
     ///
     /// When no sentinel names a server that reports the role of a master.
-    pub async fn master(&self) -> Result<HostPort, Fault> {
+    pub(crate) async fn master(&self) -> Result<HostPort, Fault> {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
         self.doubted.notify_one();
@@ -132,7 +132,7 @@ impl MasterWatch {
     }
 
     /// Waits until the master's address differs from `from`, and returns it.
-    pub async fn moved(&self, from: &HostPort) -> HostPort {
+    pub(crate) async fn moved(&self, from: &HostPort) -> HostPort {
         let mut rounds = self.found.subscribe();
         loop {
             if let Ok(master) = &rounds.borrow_and_update().master
@@ -156,7 +156,7 @@ impl MasterWatch {
     }
 
     /// Replaces the sentinels and their login, for the next question.
-    pub fn replace(&self, settings: &Settings) {
+    pub(crate) fn replace(&self, settings: &Settings) {
         self.current.replace(settings);
     }
 }

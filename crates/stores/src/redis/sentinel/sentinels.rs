@@ -24,7 +24,7 @@ pub(crate) struct CurrentSentinels {
 
 /// The sentinels of one master, with their connections.
 #[derive(Debug)]
-pub struct Sentinels {
+pub(super) struct Sentinels {
     master: String,
     current: Arc<CurrentSentinels>,
     /// The configured list from which `nodes` was made.
@@ -52,7 +52,7 @@ enum Origin {
 }
 
 impl CurrentSentinels {
-    pub fn new(settings: &Settings) -> CurrentSentinels {
+    pub(super) fn new(settings: &Settings) -> CurrentSentinels {
         CurrentSentinels {
             nodes: ArcSwap::from_pointee(settings.nodes.clone()),
             login: CurrentLogin::new(settings.login.clone()),
@@ -61,7 +61,7 @@ impl CurrentSentinels {
 
     /// Replaces the sentinels and their login, for the next question. Open connections are kept, unless the list of sentinels
     /// has changed.
-    pub fn replace(&self, settings: &Settings) {
+    pub(super) fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if **self.nodes.load() != settings.nodes {
             self.nodes.store(Arc::new(settings.nodes.clone()));
@@ -71,7 +71,7 @@ impl CurrentSentinels {
 
 impl Sentinels {
     /// Makes the sentinels of the master with this name. `switched` is notified when one of them announces another master.
-    pub fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
+    pub(super) fn new(master: &str, current: Arc<CurrentSentinels>, switched: Arc<Notify>) -> Sentinels {
         Sentinels { master: master.to_owned(), current, configured: Arc::default(), nodes: Vec::new(), switched }
     }
 
@@ -94,7 +94,7 @@ impl Sentinels {
     /// # Errors
     ///
     /// When it cannot be reached, does not answer in time, or knows no such master.
-    pub async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
+    pub(super) async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
         let Some(node) = self.nodes.get_mut(index) else {
             return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
         };
@@ -124,20 +124,20 @@ impl Sentinels {
     }
 
     /// Makes this sentinel the first to be asked next time.
-    pub fn prefer(&mut self, index: usize) {
+    pub(super) fn prefer(&mut self, index: usize) {
         if let Some(first) = self.nodes.get_mut(..=index) {
             first.rotate_right(1);
         }
     }
 
     /// The address of a sentinel, for messages.
-    pub fn named(&self, index: usize) -> String {
+    pub(super) fn named(&self, index: usize) -> String {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
     /// Adds the sentinels that the known ones name and that can be reached, so that all configured ones may be removed later.
     /// Removes added ones that cannot be reached any more, because a sentinel may come back with another address.
-    pub async fn learn(&mut self) {
+    pub(super) async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };
         let is_known = |nodes: &[Node], address: &HostPort| {

@@ -78,7 +78,7 @@ pub(crate) struct Survey {
 impl Survey {
     /// Makes a survey for the master with this name. `login` is the login for the master; `switched` is notified when a
     /// sentinel announces another master.
-    pub fn new(
+    pub(super) fn new(
         master: &str,
         current: Arc<CurrentSentinels>,
         login: Arc<CurrentLogin>,
@@ -93,7 +93,7 @@ impl Survey {
     /// # Errors
     ///
     /// When no sentinel does: the answers of all, with the most informative kind of error.
-    pub async fn find(&mut self) -> Result<HostPort, Fault> {
+    pub(super) async fn find(&mut self) -> Result<HostPort, Fault> {
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
         // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
         let (mut silent, mut outdated, mut promoted) = (Vec::<Candidate>::new(), Vec::new(), Vec::new());

@@ -19,7 +19,7 @@ use base::time::Timestamp;
 
 /// The state that all calls on one connection share.
 #[derive(Debug)]
-pub struct Session {
+pub(super) struct Session {
     /// A batch for the next lane that is free; empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
     /// The lanes with a call under way, a bit for each.
@@ -34,7 +34,7 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn new(round_trip: RoundTrip) -> Session {
+    pub(super) fn new(round_trip: RoundTrip) -> Session {
         Session {
             handed: Mutex::default(),
             busy: AtomicU32::new(0),
@@ -46,12 +46,12 @@ impl Session {
     }
 
     /// The number of calls under way.
-    pub fn under_way(&self) -> usize {
+    pub(super) fn under_way(&self) -> usize {
         self.busy.load(Ordering::Relaxed).count_ones() as usize
     }
 
     /// Waits until the number of calls under way changes.
-    pub async fn changes(&self, under_way: usize) {
+    pub(super) async fn changes(&self, under_way: usize) {
         poll_fn(|_| if self.under_way() == under_way { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Hands a batch to the first free lane, and returns when the lane has taken it, which leaves `batch` empty.
-    pub async fn hand(&self, batch: &mut Vec<PendingTake>) {
+    pub(super) async fn hand(&self, batch: &mut Vec<PendingTake>) {
         std::mem::swap(&mut *self.handed.lock(), batch);
         poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Waits for a batch for this lane, and marks the lane as busy.
-    pub async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
+    pub(super) async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
         poll_fn(|_| {
             let mut handed = self.handed.lock();
             if handed.is_empty() {
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// Marks the lane as free: its call has ended.
-    pub fn end(&self, lane: usize) {
+    pub(super) fn end(&self, lane: usize) {
         self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
     }
 
@@ -105,12 +105,12 @@ pub(crate) struct Lanes<'s, F> {
 }
 
 impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
-    pub fn new(session: &'s Session, lanes: impl Iterator<Item = F>) -> Lanes<'s, F> {
+    pub(super) fn new(session: &'s Session, lanes: impl Iterator<Item = F>) -> Lanes<'s, F> {
         Lanes { session, lanes: lanes.map(|lane| Some(Box::pin(lane))).collect() }
     }
 
     /// Makes the calls for which `feed` hands over batches, until a call ends the connection.
-    pub async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
+    pub(super) async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
         poll_fn(|context| {
             // Replies first: they make room for the next call.
             if let Poll::Ready(fault) = self.poll_busy(context) {
@@ -134,7 +134,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
     }
 
     /// Waits for the end of the calls under way.
-    pub async fn finish(&mut self) {
+    pub(super) async fn finish(&mut self) {
         poll_fn(|context| {
             while self.poll_busy(context).is_ready() {}
             if self.session.under_way() == 0 { Poll::Ready(()) } else { Poll::Pending }

@@ -66,7 +66,7 @@ impl StoreState {
 }
 
 #[derive(Debug)]
-pub struct Connection<T> {
+pub(crate) struct Connection<T> {
     worker: Worker,
     transport: Arc<T>,
     /// The longest that a decision waits.
@@ -90,7 +90,7 @@ pub struct Connection<T> {
 }
 
 impl<T: Transport> Connection<T> {
-    pub fn new(
+    pub(crate) fn new(
         worker: Worker,
         transport: Arc<T>,
         timeout: Micros,
@@ -130,7 +130,7 @@ impl<T: Transport> Connection<T> {
     /// # Errors
     ///
     /// The reason why the connection is not up.
-    pub fn usable(&self) -> Result<(), StoreError> {
+    pub(crate) fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 
@@ -144,7 +144,7 @@ impl<T: Transport> Connection<T> {
     /// # Errors
     ///
     /// When the queue is full, or the connection has just gone down.
-    pub fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
+    pub(crate) fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
         // One notice is enough: a call that may leave looks at the queue itself.

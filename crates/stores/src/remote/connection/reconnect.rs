@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<T: Transport> Connection<T> {
     /// Connects again and again, and makes the calls, forever. `tried` gets a permit after the first attempt.
-    pub async fn run(&self, tried: &Semaphore) {
+    pub(crate) async fn run(&self, tried: &Semaphore) {
         // A second driver would have nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;

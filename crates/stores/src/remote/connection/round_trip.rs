@@ -26,7 +26,7 @@ pub(crate) struct RoundTrip {
 
 /// The warning that calls take longer than `timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
+pub(super) struct TooLong {
     /// The shortest duration of the last calls.
     pub fastest: Micros,
     /// The value of `timeout` that such calls need.
@@ -34,7 +34,7 @@ pub struct TooLong {
 }
 
 impl RoundTrip {
-    pub fn new(timeout: Micros, at_once: usize) -> RoundTrip {
+    pub(super) fn new(timeout: Micros, at_once: usize) -> RoundTrip {
         let (at_once, unknown) = (at_once as u64, AtomicU64::new(u64::MAX));
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
@@ -56,19 +56,19 @@ impl RoundTrip {
     }
 
     /// The time after which a further call may be sent while one is under way.
-    pub fn gap(&self) -> Micros {
+    pub(super) fn gap(&self) -> Micros {
         let (_, calls) = self.parts();
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
     /// Whether calls take so long that the next one is sent before they are answered.
-    pub fn is_long(&self) -> bool {
+    pub(super) fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }
 
     /// Notes the duration of an answered call. Returns `Some` after every `SLOW_CALLS` consecutive calls that took longer than
     /// `timeout` allows.
-    pub fn observe(&self, took: Micros) -> Option<TooLong> {
+    pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
         // A slower call counts at once, so that calls spread over the longer time. That faster ones follow needs no haste: a call
         // that is answered holds nobody up.
         let usual = self.usual.load(Ordering::Relaxed);

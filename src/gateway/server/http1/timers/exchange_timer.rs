@@ -8,7 +8,7 @@ use super::reusable_timer::ReusableTimer;
 use base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
-pub struct ExchangeTimer {
+pub(crate) struct ExchangeTimer {
     /// The beginning of the present wait for the upstream; `None` without one.
     since: Option<Timestamp>,
     timer: ReusableTimer,
@@ -17,25 +17,25 @@ pub struct ExchangeTimer {
 }
 
 impl ExchangeTimer {
-    pub fn new(clock: Clock) -> ExchangeTimer {
+    pub(crate) fn new(clock: Clock) -> ExchangeTimer {
         ExchangeTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
     }
 
     /// Restarts the wait, because the upstream has sent something or a new request begins.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
     /// Ready once the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
-    pub fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         ready!(self.timer.poll(since.plus(timeout), &self.clock, cx));
         self.grace.poll(cx)
     }
 
     /// Ready at this deadline.
-    pub fn poll_deadline(&mut self, deadline: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_deadline(&mut self, deadline: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(deadline, &self.clock, cx)
     }
 }

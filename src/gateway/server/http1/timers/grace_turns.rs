@@ -12,14 +12,14 @@ use std::task::{Context, Poll, ready};
 const TURNS: u8 = 4;
 
 #[derive(Default)]
-pub struct GraceTurns {
+pub(crate) struct GraceTurns {
     taken: u8,
     turn: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
 
 impl GraceTurns {
     /// Ready when the task has been woken for all turns.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.taken < TURNS {
             // The runtime looks at its sockets before it wakes the task.
             let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
@@ -31,7 +31,7 @@ impl GraceTurns {
     }
 
     /// Begins the turns again.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         *self = GraceTurns::default();
     }
 }

@@ -18,7 +18,7 @@ use base::time::{Clock, Timestamp};
 /// nothing for the idle timeout, this process leaves, or the client is excluded.
 ///
 /// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
-pub async fn wait_for_first_byte(
+pub(crate) async fn wait_for_first_byte(
     stream: &mut DownstreamStream,
     idle_timeout: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
     state: &ServerState,
@@ -69,7 +69,7 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
 
 /// The ends of a wait: the idle timeout, the end of the process, and the exclusion of the client. They live as long as the
 /// connection, since every request polls them.
-pub struct IdleTimeout<S> {
+pub(crate) struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,
     exclusion: ClientExclusion,
@@ -78,18 +78,18 @@ pub struct IdleTimeout<S> {
 
 impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
     /// Makes the timeout of one connection. `shutdown` ends when the process leaves.
-    pub fn new(shutdown: S, exclusion: ClientExclusion) -> IdleTimeout<S> {
+    pub(crate) fn new(shutdown: S, exclusion: ClientExclusion) -> IdleTimeout<S> {
         IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), exclusion, timer: ReusableTimer::coarse() }
     }
 
     /// Whether the certificates in force no longer admit the client.
-    pub async fn is_client_excluded(&mut self) -> bool {
+    pub(crate) async fn is_client_excluded(&mut self) -> bool {
         poll_fn(|cx| Poll::Ready(self.exclusion.poll(cx).is_ready())).await
     }
 
     /// Ready once the process leaves or the client is excluded, or at `deadline`. Must not be polled again after that, except in
     /// [`IdleTimeout::is_client_excluded`].
-    pub fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         let shutdown = Pin::new(&mut self.shutdown);
         if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {
             return Poll::Ready(());

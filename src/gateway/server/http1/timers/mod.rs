@@ -20,8 +20,8 @@
 //! Waits that most connections never begin have plain timeouts: for the rest of a head that arrives in parts, for a request body
 //! or a response that stalls, for PROXY protocol headers, and in a lingering close.
 
-pub mod exchange_timer;
-pub mod grace_turns;
-pub mod idle_timeout;
-pub mod poll_on_wake;
-pub mod reusable_timer;
+pub(crate) mod exchange_timer;
+pub(crate) mod grace_turns;
+pub(crate) mod idle_timeout;
+pub(crate) mod poll_on_wake;
+pub(crate) mod reusable_timer;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// Whether a future has woken its task since it was last polled, and the waker that sets this flag.
 #[derive(Debug, Default)]
-pub struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
+pub(crate) struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
 
 #[derive(Debug)]
 struct WakeFlag {
@@ -20,7 +20,7 @@ struct WakeFlag {
 impl PollOnWake {
     /// Polls the future with `poll`; returns `Pending` if the future has not woken the task. A caller that also polls the
     /// future elsewhere must call [`PollOnWake::rearm`] after that.
-    pub fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+    pub(crate) fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let current = self.0.take().filter(|(flag, _)| flag.task.will_wake(cx.waker()));
         let (flag, waker) = self.0.insert(current.unwrap_or_else(|| {
             let flag = Arc::new(WakeFlag { woken: AtomicBool::new(true), task: cx.waker().clone() });
@@ -40,7 +40,7 @@ impl PollOnWake {
     }
 
     /// Makes the next poll reach the future, because another waker was registered with it, or because it is a different future.
-    pub fn rearm(&self) {
+    pub(crate) fn rearm(&self) {
         if let Some((flag, _)) = &self.0 {
             flag.woken.store(true, Ordering::Release);
         }

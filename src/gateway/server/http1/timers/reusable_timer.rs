@@ -18,27 +18,27 @@ const LONGEST: Micros = Micros(60_000_000);
 /// not be noticed.
 const SHORTEST: Micros = Micros(20_000);
 
-pub struct ReusableTimer {
+pub(crate) struct ReusableTimer {
     /// The timer, with the time at which it fires; `None` if it is not set.
     set: Option<(Timestamp, Timer)>,
     woken: PollOnWake,
     timer: fn(Duration) -> Timer,
 }
 
-pub type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl ReusableTimer {
     /// Makes a timer of Pingora's timer thread, like [`time::sleep`]: cheap, and up to 20 ms late.
-    pub fn coarse() -> ReusableTimer {
+    pub(crate) fn coarse() -> ReusableTimer {
         ReusableTimer::with(|left| Box::pin(time::sleep(left)))
     }
 
-    pub fn with(timer: fn(Duration) -> Timer) -> ReusableTimer {
+    pub(crate) fn with(timer: fn(Duration) -> Timer) -> ReusableTimer {
         ReusableTimer { set: None, woken: PollOnWake::default(), timer }
     }
 
     /// Ready at `deadline`, which may differ from poll to poll.
-    pub fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.set {
                 Some((fires_at, timer)) if *fires_at <= deadline => {

@@ -22,17 +22,17 @@ use base::tls::{certificate_error, system_roots};
 /// The most bytes read of a collector's response, which is nearly empty.
 const LARGEST: u64 = 64 << 10;
 
-pub struct SpanClient {
+pub(super) struct SpanClient {
     agent: Agent,
     failure: Failure,
 }
 
 /// The reason of the last failure, because the SDK does not report all of it.
 #[derive(Clone, Debug, Default)]
-pub struct Failure(Arc<Mutex<Option<String>>>);
+pub(super) struct Failure(Arc<Mutex<Option<String>>>);
 
 impl Failure {
-    pub fn take(&self) -> Option<String> {
+    pub(super) fn take(&self) -> Option<String> {
         self.0.lock().take()
     }
 }
@@ -48,7 +48,7 @@ impl SpanClient {
     ///
     /// # Errors
     /// When its certificates cannot be read or used.
-    pub fn new(settings: &Settings, failure: Failure) -> Result<SpanClient, String> {
+    pub(super) fn new(settings: &Settings, failure: Failure) -> Result<SpanClient, String> {
         let config = Agent::config_builder()
             .tls_config(tls(settings)?)
             .timeout_global(Some(settings.timeout))

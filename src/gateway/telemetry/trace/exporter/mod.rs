@@ -17,7 +17,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 use super::settings::Settings;
 use http_client::{Failure, SpanClient};
 
-pub struct Exporter {
+pub(super) struct Exporter {
     otlp: opentelemetry_otlp::SpanExporter,
     failure: Failure,
     /// Whether the last batch was not accepted.
@@ -39,7 +39,7 @@ impl Exporter {
     ///
     /// # Errors
     /// When its certificates cannot be read or used.
-    pub fn new(
+    pub(super) fn new(
         settings: &Settings,
         waiting: Arc<AtomicUsize>,
         sent: Counter,

@@ -46,7 +46,7 @@ impl World {
     /// # Errors
     ///
     /// The invariant that it breaks.
-    pub fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         for (owner, client) in self.shared.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
             for bucket in 0..self.shared.stored.len() {
                 if client.heard[bucket].unsaid.is_some() {

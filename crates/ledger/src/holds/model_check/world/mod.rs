@@ -20,7 +20,7 @@ const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
 
 /// The protocol as it is, or with a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Variant {
+pub(super) enum Variant {
     Released,
     /// A slot is given back when the answer begins.
     EarlyRelease,
@@ -44,7 +44,7 @@ pub enum Variant {
 
 /// What can go wrong, beside what a network may always do: lose, delay and reorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     Double,
     Kill,
     Flush,
@@ -57,7 +57,7 @@ pub enum Fault {
 
 /// How much may happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub(super) struct Budget {
     pub asks: u8,
     /// Calls that only say.
     pub says: u8,
@@ -68,7 +68,7 @@ pub struct Budget {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(super) enum Action {
     /// The owner asks for one slot of each bucket in the mask.
     Ask {
         owner: usize,
@@ -154,7 +154,7 @@ struct SentAnswer {
 }
 
 #[derive(Clone)]
-pub struct World {
+pub(super) struct World {
     variant: Variant,
     limits: [Concurrency; 2],
     of: &'static [Fault],
@@ -198,7 +198,7 @@ fn micros(seconds: u64) -> Timestamp {
 }
 
 impl World {
-    pub fn new(variant: Variant, limits: [u64; 2], buckets: usize, budget: Budget) -> World {
+    pub(super) fn new(variant: Variant, limits: [u64; 2], buckets: usize, budget: Budget) -> World {
         let client = |owner: u64| Client {
             is_alive: true,
             holdings: Holdings::new(Owner(owner)),
@@ -224,7 +224,7 @@ impl World {
     }
 
     /// What can happen next.
-    pub fn actions(&self) -> Vec<Action> {
+    pub(super) fn actions(&self) -> Vec<Action> {
         let Changing { clients, calls, answers, stored, saved, asks, says, ticks, faults, .. } = &self.shared;
         let mut actions = Vec::new();
         let may = |fault: Fault| *faults > 0 && self.of.contains(&fault);
@@ -279,7 +279,7 @@ impl World {
     /// # Errors
     ///
     /// The invariant that it breaks.
-    pub fn apply(&mut self, action: Action) -> Result<(), String> {
+    pub(super) fn apply(&mut self, action: Action) -> Result<(), String> {
         if let Action::ArriveTwice { .. }
         | Action::Kill { .. }
         | Action::Flush
