@@ -31,7 +31,7 @@ use config::{Config, Listener, SocketMode, Source, Threads};
 use stores::memory::bucket_file::LockError;
 use stores::{EventSink, Store};
 
-/// A gateway whose sockets are bound, and which is not started yet.
+/// A gateway whose sockets are bound, but which is not started yet.
 pub(crate) struct BoundGateway {
     pub(super) gateway: Arc<GatewayState>,
     pub(super) status: Arc<Status>,
@@ -45,7 +45,7 @@ pub(crate) struct BoundGateway {
     pub(super) bucket_saver: Option<Arc<BucketSaver>>,
 }
 
-/// An address that is listened on, with the name of its kind.
+/// An address on which the gateway listens, with the name of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenAddress {
     pub name: &'static str,
@@ -71,7 +71,7 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// The error, a line for each of its parts.
+    /// The error as lines, one for each of its parts.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             StartError::Variables(lines) => lines.clone(),

@@ -36,7 +36,7 @@ use config::Listener;
 use stores::Worker;
 
 impl BoundGateway {
-    /// The addresses listened on, in the order in which they are announced.
+    /// The addresses on which the gateway listens, in the order in which they are announced.
     pub(crate) fn listening(&self) -> Vec<ListenAddress> {
         let http = self.http.iter().map(|(bound, listener)| {
             let name = if listener.tls.is_some() { "https" } else { "http" };

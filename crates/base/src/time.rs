@@ -4,8 +4,8 @@
 //! a test replaces by one that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
-/// Timers driven by a thread of their own, up to 20 ms late. A timer of the request thread's own runtime would make the
-/// kernel set an alarm whenever that thread becomes idle, which is once in three requests.
+/// Timers that a separate thread drives, up to 20 ms late. A timer of the request thread's own runtime would make the kernel
+/// set an alarm whenever that thread becomes idle, which is once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// The most that such a timer can be late: timers are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// As [`sleep`], but as precise as a timer of the request thread's own runtime, which is used only for the end of the span.
+/// Like [`sleep`], but as precise as a timer of the request thread's own runtime, which is used only for the end of the span.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // A timer of the other thread that fires as soon as it is set might be missed.
@@ -27,7 +27,8 @@ pub async fn sleep_precisely(span: Duration) {
     tokio::time::sleep_until(end).await;
 }
 
-/// Waits for `work`, but not for longer than `span`, which is as precise as in [`sleep_precisely`]. `None` if the time is over.
+/// Waits for `work`, but not for longer than `span`, with the precision of [`sleep_precisely`]. `None` if `work` has not ended
+/// by then.
 pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -60,13 +61,13 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
-    /// The time in seconds, the unit of metrics; the rounding of the float is far below the resolution of a clock.
+    /// The time in seconds, the unit of metrics. The rounding error is far below the resolution of a clock.
     #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// Whole seconds, rounded up: the unit of response fields.
+    /// The time in whole seconds, rounded up, as response fields show it.
     pub fn ceil_seconds(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
@@ -97,7 +98,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The machine's monotonic clock, set to the wall clock once, now.
+    /// The machine's monotonic clock, which is set to the time of the wall clock once, by this call.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn system() -> Clock {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -116,8 +117,8 @@ impl Clock {
         }
     }
 
-    /// The machine's wall clock, with which the times in tokens are compared. It may be set, and it advances while the
-    /// machine is suspended.
+    /// The time of the machine's wall clock, with which the times in tokens are compared. An operator may set it, and it
+    /// advances while the machine is suspended.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn wall(&self) -> Timestamp {
         match self {
@@ -129,8 +130,8 @@ impl Clock {
         }
     }
 
-    /// The wall clock's time at a moment of [`Clock::now`], to compare with a date that a person wrote. No clock is read: the
-    /// result is as correct as the last [`Clock::compare`].
+    /// Converts a moment of [`Clock::now`] to the time of the wall clock, to compare it with a date that a person wrote. Reads
+    /// no clock: the result is as correct as the last [`Clock::compare`].
     pub fn date(&self, moment: Timestamp) -> Timestamp {
         match self {
             Clock::System { ahead, .. } => Timestamp(moment.0.saturating_add_signed(ahead.load(Ordering::Relaxed))),
@@ -138,7 +139,7 @@ impl Clock {
         }
     }
 
-    /// Compares this clock with the wall clock, which may have been set in the meantime.
+    /// Compares this clock with the wall clock, which may have been set since the last comparison.
     pub fn compare(&self) {
         if let Clock::System { ahead, .. } = self {
             let (wall, now) = (self.wall().0, self.now().0);
@@ -147,7 +148,7 @@ impl Clock {
         }
     }
 
-    /// The moment of a manual clock; `None` for the machine's clock.
+    /// The time of a manual clock; `None` for the machine's clock.
     pub fn injected(&self) -> Option<Timestamp> {
         match self {
             Clock::System { .. } => None,

@@ -5,11 +5,11 @@ use std::fmt;
 use base::split::split_once;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// An amount of tokens, in thousandths of a token. Never a float: costs have at most three decimals.
+/// An amount of tokens, in thousandths of a token. Not a float: costs have at most three decimals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
-/// The treatment of decimals beyond the third.
+/// The treatment of decimals after the third one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraDecimals {
     /// They are an error, for numbers that an operator wrote.
@@ -25,7 +25,7 @@ impl Cost {
         Cost(thousandths)
     }
 
-    /// A cost of whole tokens; saturates far beyond anything that a limit can hold.
+    /// A cost of whole tokens. It saturates far above anything that a limit can hold.
     pub const fn from_tokens(tokens: u64) -> Cost {
         Cost(tokens.saturating_mul(1000))
     }
@@ -34,7 +34,7 @@ impl Cost {
         self.0
     }
 
-    /// The whole tokens, rounded down: the unit that clients see.
+    /// The whole tokens, rounded down, as clients see them.
     pub const fn whole(self) -> u64 {
         self.0 / 1000
     }
@@ -45,7 +45,7 @@ impl Cost {
         Cost::from_tokens(self.0.div_ceil(1000))
     }
 
-    /// The sum; saturates far beyond anything that a limit can hold.
+    /// The sum. It saturates far above anything that a limit can hold.
     #[must_use]
     pub const fn plus(self, other: Cost) -> Cost {
         Cost(self.0.saturating_add(other.0))
@@ -57,13 +57,14 @@ impl Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
-    /// At least `min` and at most `max`; where they contradict each other, `max`.
+    /// The cost, or `min` if that is larger, or `max` if that is smaller. If `min` exceeds `max`, `max` is returned.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);
         max.map_or(cost, |max| cost.min(max))
     }
 
-    /// Reads `[0-9]+(\.[0-9]+)?`: no sign, exponent, hexadecimal or `nan`. A number beyond all bounds saturates.
+    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. A number that is too large
+    /// saturates.
     pub fn parse(text: &[u8], beyond: ExtraDecimals) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -88,8 +89,8 @@ impl Cost {
     }
 }
 
-/// The cost of a request that names its own: at least `min`, at most `max`. `default` if it names none, or no positive
-/// decimal.
+/// The cost of a request that may name its own cost: at least `min`, at most `max`. `default` if it names none, or if that is
+/// not a positive decimal.
 pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option<Cost>) -> Cost {
     let cost = text.and_then(|text| Cost::parse(text, ExtraDecimals::RoundUp)).filter(|cost| *cost > Cost::default());
     cost.map_or(default, |cost| cost.bounded(min, max))

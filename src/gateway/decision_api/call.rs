@@ -45,7 +45,7 @@ pub(crate) struct Call<'a> {
     pub answered: bool,
     /// The head of the request about which it asks, once that was read.
     pub described: Option<Box<Parts>>,
-    /// `None` for a call that is neither logged nor traced.
+    /// The values to be logged and traced; `None` for a call that is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
     /// Of the answer that was begun.
@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
         self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))
     }
 
-    /// Whether the peer of its connection has presented a certificate that was verified.
+    /// Whether the peer of the connection has presented a certificate that was verified.
     pub(crate) fn has_verified_certificate(&self) -> bool {
         self.connection.tls().is_some_and(|tls: &Arc<Session>| tls.identity().certificate.is_some())
     }
@@ -96,12 +96,12 @@ impl<'a> Call<'a> {
         self.trace.link(self.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>))
     }
 
-    /// Whether it is logged or traced.
+    /// Whether the call is logged or traced.
     pub(crate) fn is_recorded(&self, snapshot: &Snapshot) -> bool {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
-    /// Records a call from this peer that nothing else has recorded: it asked for nothing that rules could decide.
+    /// Records a call from this peer, if nothing has recorded it: a call that asked for nothing about which rules decide.
     pub(crate) fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());

@@ -24,10 +24,10 @@ use base::time::{Micros, Timestamp};
 /// What an attempt has at least, if it is made at all.
 const LEAST: Micros = Micros(1000);
 
-/// The attempts of one request.
+/// The attempts to send one request to an endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// When the request has to have ended, once it has been sent, if its whole time is bounded.
+    /// The time by which the request must have ended, once it has been sent; `None` if its duration is not limited.
     pub deadline: Option<Timestamp>,
     /// Whether it has been sent a second time because the connection to the upstream had been closed.
     repeated: bool,
@@ -35,20 +35,20 @@ pub(super) struct Attempts {
     failed: Option<Timestamp>,
 }
 
-/// A connection to the endpoint of an attempt, or a place on one that requests share.
+/// A connection to the endpoint of an attempt, or a stream on a shared one.
 #[derive(Debug)]
 pub(super) enum UpstreamConnection {
     Http1(UpstreamStream),
     Http2(Http2Stream),
 }
 
-/// What an attempt has of its endpoint.
+/// An attempt whose endpoint is connected.
 #[derive(Debug)]
 pub(super) struct Connected<C> {
     pub connection: C,
     pub reuse: ConnectionUse,
     pub key: u64,
-    /// Since when the request has it.
+    /// The time since which the request has the connection.
     pub since: Timestamp,
     pub idle_timeout: Micros,
     pub read_timeout: Micros,
@@ -62,7 +62,7 @@ pub(super) enum ConnectionUse {
     Again,
 }
 
-/// Whether a request may be sent once more.
+/// Whether the same request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeatable {
     Yes,
@@ -170,7 +170,13 @@ impl Attempts {
         retry
     }
 
-    /// An attempt has failed before its response began, on a connection that was made. Returns whether another one follows.
+    /// Handles the failure of an attempt before its response began, on a connection that was made. Returns whether another
+    /// attempt follows.
+    ///
+    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
+    /// sent once more, to any endpoint and on a new connection, if the upstream has retries and its budget allows one. The
+    /// upstream may have seen the request twice; this is counted as an error of the upstream, but not as a failure of the
+    /// endpoint. A request that fails a second time, or that cannot be repeated, has failed as on a new connection.
     ///
     /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
     /// sent once more, to whichever endpoint and on a new connection, if the upstream has retries and its budget allows one. The
@@ -215,7 +221,7 @@ impl Attempts {
         self.fail(exchange, error, repeatable)
     }
 
-    /// A response that had begun has ended early.
+    /// Handles a response that began and then ended too early.
     pub(super) fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
         // A response that has begun may take its time, as far as the endpoint is concerned.
@@ -324,7 +330,7 @@ fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -
     retry == Retry::Yes
 }
 
-/// The endpoint of the last attempt has answered with this status.
+/// Notes that the endpoint of the last attempt has answered with this status.
 pub(super) fn answered(exchange: &Exchange<'_>, status: u16) {
     if matches!(status, 502..=504) {
         return note_failure(exchange, EndpointFailure::Status);

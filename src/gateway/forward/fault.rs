@@ -6,7 +6,7 @@ use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 use decision::refusal::Refusal;
 
-/// Why an exchange failed.
+/// The reason why an exchange failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Client(ClientFault),
@@ -15,16 +15,16 @@ pub(super) enum Fault {
     Own(u16, &'static str),
 }
 
-/// How an attempt failed at its endpoint.
+/// The failure of an attempt at its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFault {
     pub error: UpstreamError,
-    /// For the log: without bytes of the upstream's.
+    /// A description for the log, without bytes of the upstream.
     pub detail: String,
     pub stage: Stage,
 }
 
-/// How far an attempt had come.
+/// The stage that an attempt has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// No byte of the request has been sent.
@@ -42,7 +42,7 @@ impl UpstreamFault {
         UpstreamFault { error, detail: detail.into(), stage }
     }
 
-    /// The upstream has closed the connection, or it broke.
+    /// The fault of a connection that the upstream has closed, or that broke.
     pub fn closed(error: Option<&std::io::Error>, stage: Stage) -> UpstreamFault {
         let detail = error.map_or_else(|| "ConnectionClosed".to_owned(), |error| format!("ReadError: {error}"));
         let is_tls = error.and_then(std::io::Error::get_ref).is_some_and(|cause| cause.is::<rustls::Error>());
@@ -73,12 +73,12 @@ impl From<UpstreamFault> for Fault {
 }
 
 impl Fault {
-    /// An upstream that was not connected to.
+    /// The fault of an upstream to which no connection could be made.
     pub(super) fn unconnected(error: UpstreamError) -> Fault {
         UpstreamFault::new(error, "ConnectError", Stage::Connecting).into()
     }
 
-    /// The status of the response, if the request still gets one.
+    /// The status of the response, if the request still gets a response.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Fault::Client(ClientFault::Body(error)) => Some(error.status()),
@@ -99,7 +99,7 @@ impl Fault {
         }
     }
 
-    /// How the upstream has failed, if it has.
+    /// The failure of the upstream, if the fault is one.
     pub(super) fn upstream_error(&self) -> Option<UpstreamError> {
         match self {
             Fault::Upstream(fault) => Some(fault.error),
@@ -107,12 +107,12 @@ impl Fault {
         }
     }
 
-    /// Whether nothing more of the exchange is to be waited for, its response either.
+    /// Whether the exchange has ended, so that not even the rest of its response is waited for.
     pub(super) fn ends_exchange(&self) -> bool {
         matches!(self, Fault::Client(ClientFault::Expired | ClientFault::Cut))
     }
 
-    /// What the response refuses, if it is no fault.
+    /// The refusal that the response states, unless it states a fault.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match (self.status(), self.upstream_error()) {
             (_, Some(UpstreamError::Busy)) => Some(Refusal::upstream_busy()),
@@ -121,7 +121,7 @@ impl Fault {
         }
     }
 
-    /// What the access log says of a response that the gateway has not finished.
+    /// The detail in the access log about a response that the gateway has not finished.
     pub(super) fn logged_detail(&self) -> Option<&'static str> {
         match self {
             Fault::Client(ClientFault::Cut) => Some("shutdown"),
@@ -130,7 +130,7 @@ impl Fault {
         }
     }
 
-    /// For the log: without bytes of the peer's.
+    /// A description for the log, without bytes of the peer.
     pub(super) fn detail(&self) -> &str {
         match self {
             Fault::Upstream(fault) => &fault.detail,
@@ -139,10 +139,10 @@ impl Fault {
         }
     }
 
-    /// The body is longer than the route allows.
+    /// The fault of a body that is longer than the route allows.
     pub(super) const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
     /// The body is not as long as the head says.
     pub(super) const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
-    /// The client has sent nothing more of the body for as long as the upstream would wait.
+    /// The fault of a client that sent nothing more of the body for as long as the upstream would wait.
     pub(super) const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
 }

@@ -14,7 +14,7 @@ use crate::gateway::server::body_part::{BodyPart, TrailerLines};
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 
-/// A client of HTTP/1.x, with what is to be written to it.
+/// An HTTP/1.x client, with the bytes to be written to it.
 #[derive(Debug)]
 pub(super) struct Http1Client<'c> {
     client: &'c mut Client,

@@ -18,7 +18,7 @@ use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::Size;
 
-/// One request at an upstream of HTTP/1.1.
+/// One request to an HTTP/1.1 upstream.
 #[derive(Debug)]
 pub(super) struct Http1Upstream {
     pub stream: UpstreamStream,
@@ -26,7 +26,7 @@ pub(super) struct Http1Upstream {
     written: usize,
     flushed: bool,
     coding: Coding,
-    /// Whether the upstream has been sent a byte of the request.
+    /// Whether any byte of the request has been sent to the upstream.
     pub has_begun: bool,
     download: Download,
     read: usize,
@@ -49,7 +49,7 @@ impl Http1Upstream {
         }
     }
 
-    /// Whether the response has ended, and nothing behind it has arrived.
+    /// Whether the response has ended, and nothing has arrived after it.
     pub(super) fn is_clean(&self) -> bool {
         self.download.is_clean()
     }

@@ -42,7 +42,7 @@ const RESET_STREAMS: usize = 1024;
 /// The most bytes of a request that wait in a stream for its server.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// The connections of HTTP/2 to upstreams of one thread.
+/// The HTTP/2 connections to upstreams, of one thread.
 #[derive(Debug)]
 pub(crate) struct Http2Pool {
     clock: Clock,
@@ -107,7 +107,7 @@ struct SharedConnection {
     clock: Clock,
 }
 
-/// The place of one request on a connection, until it is dropped.
+/// A stream on a shared connection, for one request. Dropping it frees its place.
 #[derive(Debug)]
 pub(crate) struct Http2Stream(Arc<SharedConnection>);
 
@@ -370,7 +370,7 @@ impl Http2Stream {
         self.0.requests.clone()
     }
 
-    /// The connection takes no more requests.
+    /// Notes that the connection accepts no more requests.
     pub(crate) fn close(&self) {
         self.0.is_closed.store(true, Ordering::Relaxed);
     }

@@ -19,7 +19,7 @@ use crate::gateway::server::http2::message_body::{self, SendEnd, poll_part};
 use crate::gateway::server::http2::received_body::ReceivedBody;
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// One request at an upstream of HTTP/2.
+/// One request to an HTTP/2 upstream.
 #[derive(Debug)]
 pub(super) struct Http2Upstream {
     request: SendStream<Bytes>,
@@ -39,7 +39,7 @@ enum ReadState {
 }
 
 impl Http2Upstream {
-    /// Sends the head of a request.
+    /// Sends the head of a request on a new stream.
     ///
     /// # Errors
     /// If the connection takes no more requests.

@@ -52,7 +52,8 @@ enum Decided {
     Fault(Fault),
 }
 
-/// Serves one request under the configuration that it came in. Returns its connection if another may follow on it.
+/// Serves one request under the configuration in force when it arrived. Returns the connection if another request may follow on
+/// it.
 pub(super) async fn serve(
     forwarder: &Forwarder,
     stream: Box<DownstreamStream>,
@@ -94,7 +95,7 @@ pub(super) async fn serve(
     client.end(reuse)
 }
 
-/// Serves one request of HTTP/2.
+/// Serves one HTTP/2 request.
 pub(super) async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     let Http2Request { mut head, length, stream, handle } = request;
     let snapshot = forwarder.gateway.snapshot.load();

@@ -23,7 +23,7 @@ use crate::gateway::server::body_part::{BodyPart, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// One request and its response on their ways.
+/// One request and its response, moved between the two sides.
 #[derive(Debug)]
 pub(super) struct Relay<'r, C, U> {
     pub client: &'r mut C,
@@ -40,7 +40,7 @@ pub(super) struct Relay<'r, C, U> {
     part: Option<BodyPart>,
 }
 
-/// How far the response has come.
+/// The progress of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Nothing of it has arrived.
@@ -53,7 +53,7 @@ pub(super) enum Progress {
     Ended,
 }
 
-/// The way of the request's body.
+/// The body of the request, on its way to the upstream.
 #[derive(Debug)]
 pub(super) struct Uploading {
     state: State,
@@ -134,7 +134,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    /// The next head of the response.
+    /// Reads the next head of the response.
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
@@ -163,7 +163,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.poll_waits(cx).map(|fault| Err(self.expired(fault)))
     }
 
-    /// The rest of the response.
+    /// Moves the rest of the response to the client.
     ///
     /// # Errors
     /// If the client or the upstream fails.
@@ -215,7 +215,8 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    /// The head of the response has been passed on. From now on nothing that happens to the rest of the request ends it.
+    /// Notes that the head of the response has been sent to the client. After this, no failure of the rest of the request ends
+    /// the response.
     pub(super) fn note_answered(&mut self) {
         self.progress = Progress::Body;
         self.upload.deadline = None;
@@ -225,7 +226,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         matches!(self.progress, Progress::Body | Progress::Ended)
     }
 
-    /// The response ends with its head.
+    /// Notes that the response has no body.
     pub(super) fn end_with_head(&mut self) {
         self.progress = Progress::Ended;
     }
@@ -330,7 +331,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.upload.waits_for == WaitsFor::Client && !may_wait
     }
 
-    /// Whether the same request can be sent once more: nothing of its body or its trailers is gone.
+    /// Whether the same request can be sent again: nothing of its body or its trailers has been used up.
     pub(super) fn repeatable(&self) -> Repeatable {
         if self.client.holds_trailers() { Repeatable::No } else { self.upload.repeatable }
     }

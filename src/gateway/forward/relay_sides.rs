@@ -13,7 +13,7 @@ use crate::gateway::server::body_part::BodyPart;
 pub(crate) use crate::gateway::server::body_part::HasBody;
 use crate::gateway::server::http1::exchange_io::ClientFault;
 
-/// The client's side: reads the body of the request and writes the response.
+/// The client's side of a relay: reads the body of the request and writes the response.
 pub(super) trait ClientSide: Send {
     /// The next part of the body. Not called after its end.
     ///
@@ -84,7 +84,7 @@ pub(super) struct InterimHead<'h> {
     pub reason: &'h [u8],
 }
 
-/// The upstream's side: writes the request, whose head it has already, and reads the response.
+/// The upstream's side of a relay: writes the request, whose head it already has, and reads the response.
 pub(super) trait UpstreamSide: Send {
     /// Sends a part of the body: ready when nothing of it is left, apart from one buffer.
     ///

@@ -31,18 +31,18 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
 
-/// A request as all of its attempts send it.
+/// A request in the form in which all of its attempts send it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RelayedRequest<'h> {
     pub head: ReceivedHead<'h>,
-    /// Of the head of the response.
+    /// The largest head of the response.
     pub size: Size,
-    /// How long its body may be, if its route bounds that.
+    /// The longest body of the request, if the route bounds it.
     pub body_left: Option<u64>,
     pub expects_continue: bool,
 }
 
-/// One attempt at an upstream of HTTP/2. `None`: another one follows.
+/// Makes one attempt at an HTTP/2 upstream. `None`: another attempt follows.
 pub(super) async fn over_http2<C: ClientSide>(
     client: &mut C,
     connected: Connected<Http2Stream>,
@@ -78,7 +78,7 @@ pub(super) async fn over_http2<C: ClientSide>(
     }
 }
 
-/// One attempt at an upstream of HTTP/1.1. `None`: another one follows.
+/// Makes one attempt at an HTTP/1.1 upstream. `None`: another attempt follows.
 pub(super) async fn over_http1<C: ClientSide>(
     client: &mut C,
     connected: Connected<UpstreamStream>,

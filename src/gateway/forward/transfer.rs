@@ -20,19 +20,19 @@ use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;
 
-/// What is read at first of a response: most are shorter.
+/// The size of the first read of a response, in bytes, because most are shorter.
 pub(super) const FIRST_READ: usize = 8 << 10;
 
-/// The time that an upstream has.
+/// The timeouts of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
-    /// To send something.
+    /// The longest wait for bytes from the upstream.
     pub read: Micros,
-    /// To take something.
+    /// The longest wait until the upstream accepts bytes.
     pub write: Micros,
 }
 
-/// One request and its response on their ways.
+/// One request and its response, moved between client and upstream.
 #[derive(Debug)]
 pub(super) struct Transfer<'t> {
     pub client: &'t mut Client,
@@ -41,14 +41,14 @@ pub(super) struct Transfer<'t> {
     pub download: Download,
     pub timeouts: Timeouts,
     pub size: Size,
-    /// How far the attempt has come.
+    /// The stage that the attempt has reached.
     pub stage: Stage,
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
 }
 
 impl Transfer<'_> {
-    /// The next head of the response, which is at the beginning of what has been read.
+    /// Reads the next head of the response, which is at the beginning of the bytes that have been read.
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
@@ -57,7 +57,7 @@ impl Transfer<'_> {
         Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
 
-    /// The rest of the response.
+    /// Moves the rest of the response to the client.
     ///
     /// # Errors
     /// If the client or the upstream fails.
@@ -119,7 +119,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Writes what is to be written of the response.
+    /// Writes what is ready of the response.
     ///
     /// # Errors
     /// If the client has gone or does not read.

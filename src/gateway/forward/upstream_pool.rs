@@ -36,7 +36,7 @@ pub(crate) struct UpstreamStream {
     file: CountGuard,
 }
 
-/// The connections to upstreams of one thread.
+/// The idle HTTP/1.1 connections to upstreams, of one thread.
 pub(crate) struct UpstreamPool {
     connector: TransportConnector,
     limits: Arc<ConnectionLimits>,
@@ -100,7 +100,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes the idle connections of a key: one of them has been found closed when it was used, and the others are as old.
+    /// Closes the idle connections of a key, because one of them was closed when it was used, and the others are as old.
     pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {

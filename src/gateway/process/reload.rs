@@ -35,10 +35,10 @@ use identity::jwt::jwks::RemoteKeySet;
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 
-/// Changes the format and the level of diagnostics, which belong to the command line, not to the gateway.
+/// Changes the format and the level of the log, which belongs to the command line, not to the gateway.
 pub(crate) type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
-/// Runs the tasks of the configuration in force, one configuration after another.
+/// Loads the configuration again when it changes, and runs the tasks that belong to it.
 pub(crate) struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
@@ -81,7 +81,7 @@ impl Reload {
         }
     }
 
-    /// Runs as long as the process does.
+    /// Waits for changes and applies them, as long as the process runs.
     pub(crate) async fn run(mut self) {
         let first = self.gateway.snapshot.load_full();
         self.start_background_tasks(&first);

@@ -21,6 +21,11 @@ const LARGEST_TABLE: usize = 1 << 20;
 
 /// Raises the open-file limit as far as possible, and returns the new limit.
 ///
+/// The kernel's table of this process's files is then grown to its final size. Otherwise the kernel would double the table
+/// whenever it is full; with several threads, a thread that opens a file then waits for 10 to 30 ms, and so would all
+/// connections while thousands of clients connect at once. To be called while the process has one thread, for which the kernel
+/// does not wait.
+///
 /// The kernel's table of this process' files is then grown to its final size. The kernel would double it whenever it is full,
 /// and with several threads a thread that opens a file then waits for 10 to 30 ms: so would all connections while thousands
 /// of clients connect at once. To be called while the process has one thread, for which the kernel does not wait.
@@ -36,7 +41,7 @@ pub(crate) fn raise(bounds: &Bounds) -> io::Result<u64> {
     raised
 }
 
-/// The maximum numbers of connections.
+/// The numbers of connections that the open-file limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdBudget {
     /// Files for connections of clients with theirs to upstreams, and of proxies that ask for decisions.
@@ -47,8 +52,8 @@ pub struct FdBudget {
     admin: usize,
 }
 
-/// The open files: connections of clients, streams of HTTP/2 with connections to upstreams of their own, and connections of
-/// proxies that ask for decisions, which need no upstream.
+/// The open files: connections of clients, HTTP/2 streams with separate connections to upstreams, and connections of proxies
+/// that ask for decisions, which need no upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
     pub proxying: usize,
@@ -57,7 +62,7 @@ pub struct OpenFiles {
 }
 
 impl FdBudget {
-    /// The budget by the present limit of this process.
+    /// The budget for the present open-file limit of this process.
     pub fn here() -> FdBudget {
         FdBudget::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
     }
@@ -70,12 +75,12 @@ impl FdBudget {
         FdBudget { files: files.max(2), deciding: 0, rejections, admin: admin.max(1) }
     }
 
-    /// Reserves files for proxies that ask for decisions, which no client of a proxied listener takes.
+    /// Reserves files for proxies that ask for decisions. Clients of listeners that proxy do not get these files.
     pub fn with_decisions(self) -> FdBudget {
         FdBudget { deciding: self.files / 4, ..self }
     }
 
-    /// The maximum number of excess connections that are answered at the same time.
+    /// The maximum number of excess connections that are being answered at the same time.
     pub fn rejections(self) -> usize {
         self.rejections
     }
@@ -95,12 +100,12 @@ impl FdBudget {
         bounds.connections.min(self.connections())
     }
 
-    /// Whether the files suffice for the connections of clients that are `open`, of which `most` are allowed.
+    /// Whether there are enough files for the `open` connections of clients, of which `most` are allowed.
     pub fn admits_client(self, most: usize, open: OpenFiles) -> bool {
         open.proxying <= most && (open.proxying <= 1 || self.has_files(open))
     }
 
-    /// Whether the files suffice for the connections of proxies that ask for decisions that are `open`, of which `most` are
+    /// Whether there are enough files for the `open` connections of proxies that ask for decisions, of which `most` are
     /// allowed.
     pub fn admits_proxy(self, most: usize, open: OpenFiles) -> bool {
         open.deciding <= most && (open.deciding <= self.deciding.max(1) || self.has_files(open))
@@ -111,7 +116,7 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Whether a file is left for the last of `uncounted` connections, which were accepted and are not counted as open yet,
+    /// Whether a file is left for the last of the `uncounted` connections, which were accepted but do not count as open yet,
     /// while `rejecting` others are answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
@@ -126,12 +131,12 @@ impl FdBudget {
         open.saturating_sub(self.files.saturating_add(self.rejections))
     }
 
-    /// The maximum number of streams with a connection to the upstream of their own, besides these open connections.
+    /// The maximum number of streams that have a separate connection to the upstream, in addition to these open connections.
     pub fn streams(self, proxying: usize, deciding: usize) -> usize {
         self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
     }
 
-    /// Logs a warning if `limits.connections` is more than the open-file limit allows.
+    /// Logs a warning if `limits.connections` exceeds what the open-file limit allows.
     pub fn warn_if_clamped(self, bounds: &Bounds) {
         let connections = self.connections();
         if bounds.connections > connections {

@@ -16,26 +16,26 @@ pub struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// Counts a connection. Also returns the number of connections that were open before.
+    /// Counts a connection as open. Also returns the number of connections that were open before.
     pub fn new(open: &Arc<AtomicUsize>, gauge: &Gauge) -> (ConnectionGuard, usize) {
         let before = open.fetch_add(1, Ordering::AcqRel);
         gauge.increment(1.0);
         (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
-    /// Counts the connection in the gauge of its protocol, once that is known.
+    /// Counts the connection in the gauge of its protocol, when the protocol is known.
     pub fn speaks(&mut self, gauge: &Gauge) {
         gauge.increment(1.0);
         self.gauge.decrement(1.0);
         self.gauge = gauge.clone();
     }
 
-    /// Counts the connection as its client's as well.
+    /// Counts the connection for its client as well.
     pub fn belongs_to(&mut self, client: ClientGuard) {
         self.client = Some(client);
     }
 
-    /// The client that the connection is counted for; `None` if nothing bounds its connections.
+    /// The client for which the connection is counted; `None` if nothing limits the client's connections.
     pub fn client(&self) -> Option<&ClientGuard> {
         self.client.as_ref()
     }
@@ -60,7 +60,7 @@ impl Drop for ConnectionGuard {
 pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
-    /// Counts one more; `None` if there are `most` already.
+    /// Counts one more; `None` if `most` are counted already.
     pub fn new(count: &Arc<AtomicUsize>, most: usize) -> Option<CountGuard> {
         let before = count.fetch_add(1, Ordering::AcqRel);
         let guard = CountGuard(Arc::clone(count));
@@ -80,7 +80,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// How a connection is counted.
+/// The way in which a connection is counted.
 #[derive(Debug)]
 pub(crate) enum ConnectionSlot {
     Accepted(#[expect(dead_code, reason = "held until the connection is closed")] ConnectionGuard),

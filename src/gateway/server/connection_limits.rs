@@ -17,7 +17,7 @@ use config::Bounds;
 use identity::client_ip::Settings as ClientIp;
 use request::request::ClientAddress;
 
-/// The limits of one process, shared by all listeners and threads.
+/// The limits on the connections of one process, shared by all listeners and threads.
 #[derive(Debug)]
 pub struct ConnectionLimits {
     /// The number of open connections of clients whose requests are proxied.
@@ -56,7 +56,7 @@ pub enum HandshakeLimit {
     HandshakesOfClient,
 }
 
-/// Counts a handshake, until it is dropped.
+/// Counts a handshake under way, until it is dropped.
 #[derive(Debug)]
 pub struct HandshakeGuard {
     _of_client: Option<CountGuard>,
@@ -72,8 +72,8 @@ pub enum Purpose {
     Deciding,
 }
 
-/// Counts the connections to upstreams that the streams of one HTTP/2 connection have: the first with the client's connection,
-/// as in HTTP/1.1, and the others among all streams.
+/// Counts the connections to upstreams for the streams of one HTTP/2 connection: the first is counted with the client's
+/// connection, as in HTTP/1.1, the others with all streams of the process.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnections {
     first: Arc<AtomicUsize>,
@@ -85,7 +85,7 @@ impl UpstreamConnections {
         UpstreamConnections { first: Arc::default(), limits: Arc::clone(limits) }
     }
 
-    /// Counts one more connection. `None`, which is logged, if there are as many as the open-file limit allows.
+    /// Counts one more connection. `None`, which is logged, if there are already as many as the open-file limit allows.
     pub(crate) fn count(&self, clock: &Clock) -> Option<CountGuard> {
         let limits = &self.limits;
         CountGuard::new(&self.first, 1).or_else(|| {
@@ -117,7 +117,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// The number of open connections, which draining waits for.
+    /// The number of open connections; the end of a drain waits until it is zero.
     pub fn open(&self) -> usize {
         self.proxying.load(Ordering::Acquire).saturating_add(self.deciding.load(Ordering::Acquire))
     }
@@ -131,7 +131,8 @@ impl ConnectionLimits {
     }
 
     /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`]: a thread accepts up to 128
-    /// connections before the first of them is served. If no file would be left, it is not counted, and must be closed.
+    /// connections before the first of them is served. If no file would be left, the connection is not counted, and must be
+    /// closed.
     pub fn admit(&self, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
@@ -160,12 +161,12 @@ impl ConnectionLimits {
         }
     }
 
-    /// No longer counts one connection as accepted only: it is counted as open next.
+    /// Ends the counting of a connection as accepted; it is counted as open next.
     pub fn begin(&self) {
         self.uncounted.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts a connection, in its listener's `gauge` too.
+    /// Counts a connection, also in its listener's `gauge`.
     ///
     /// # Errors
     /// When there were already as many connections as `bounds` or the open-file limit allow.
@@ -187,7 +188,7 @@ impl ConnectionLimits {
         if is_within { Ok(guard) } else { Err(ConnectionLimit::Connections) }
     }
 
-    /// Counts a connection as its client's. A trusted proxy connects for many clients, and has no bound.
+    /// Counts a connection for its client. A trusted proxy, which connects for many clients, is not limited.
     ///
     /// # Errors
     /// When its client already has as many connections as it may.
@@ -232,7 +233,7 @@ impl ConnectionLimits {
         CountGuard::new(&self.rejecting, self.fd_budget.rejections())
     }
 
-    /// Logs that a connection, or a stream of HTTP/2, is rejected.
+    /// Logs that a connection or an HTTP/2 stream is rejected.
     pub fn log_rejection(&self, limit: ConnectionLimit, clock: &Clock) {
         let (throttle, hint) = match limit {
             ConnectionLimit::Connections => {

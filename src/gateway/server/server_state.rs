@@ -9,10 +9,11 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
 use base::time::Clock;
 
-/// The shared parts of the gateway, held by value: reading one takes no more steps than reading it from the gateway's state.
+/// The parts of the gateway that servers share, held by value: reading them takes no more steps than reading them from the
+/// gateway's state.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerState {
-    /// The snapshot in force: bounds, the client's address and the access log.
+    /// The configuration in force, with the bounds, the trusted proxies and the access log.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub metrics: Arc<HttpMetrics>,
     pub clock: Clock,
@@ -31,7 +32,7 @@ pub(crate) mod tests {
     use crate::gateway::telemetry::metrics::Metrics;
     use config::{Config, Environment};
 
-    /// The state of a server with this configuration, and its metrics.
+    /// The state of a server with this configuration, and the metrics of the server.
     pub(crate) fn state(config: &str) -> (ServerState, Metrics) {
         let config = format!("upstream: http://127.0.0.1:9\n{config}");
         let environment =

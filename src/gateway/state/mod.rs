@@ -30,7 +30,7 @@ const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;
 
-/// The shared state of one gateway, with any number of threads. A value that only one room needs is held by that room.
+/// The state that all threads of a gateway share. A value that only one room needs is held by that room.
 #[derive(Debug)]
 pub(crate) struct GatewayState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
@@ -49,17 +49,17 @@ pub(crate) struct GatewayState {
 }
 
 impl GatewayState {
-    /// The issuers whose keys are fetched.
+    /// The key sets that are fetched.
     pub(crate) fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
         self.snapshot.load().remotes().cloned().collect()
     }
 
-    /// Whether every issuer's keys are in force.
+    /// Whether the keys of every issuer have been fetched.
     pub(crate) fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
     }
 
-    /// Sets the most bytes of unread responses that are held. `auto` is a quarter of the memory that there is now.
+    /// Sets the largest number of bytes of unread responses that are held. `auto` is a quarter of the memory that there is now.
     pub(crate) fn bound_response_buffers(&self, bounds: &Bounds) {
         let bytes = match bounds.response_buffers {
             ResponseBufferSize::Bytes(bytes) => bytes,

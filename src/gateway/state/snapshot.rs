@@ -18,21 +18,21 @@ use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
 use rules::rule_set::CompiledLimit;
 
-/// One configuration in force.
+/// One configuration in force, with everything that requests need of it.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// The number of configurations in force before it.
+    /// The number of configurations that were in force before this one.
     pub number: u32,
     pub config: Config,
-    /// The displayed values of each limit; `None` for a limit that clients do not see.
+    /// The texts of each limit in the rate-limit fields; `None` for a limit that clients do not see.
     pub shown: Vec<Option<ExposedLimit>>,
     /// The verifier of tokens; `None`: tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
     pub destinations: Destinations,
-    /// The writer of the access log, if there is one.
+    /// The writer of the access log; `None` if there is no access log.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
-    /// The counters of unmatched requests, by policy.
+    /// The counters of requests that no rule of a policy matched, by policy.
     pub unmatched: Vec<Counter>,
     /// The counters of denied requests, by [`rules::denier::DenierId`].
     pub denied: Vec<Counter>,
@@ -41,12 +41,12 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The first snapshot.
+    /// Makes the first snapshot.
     pub(crate) fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
         Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
-    /// The successor of `before`, which takes over the unchanged parts.
+    /// Makes the successor of `before`, which takes over the unchanged parts.
     pub(crate) fn after(
         before: &Snapshot,
         config: Config,
@@ -112,12 +112,12 @@ impl Snapshot {
         }
     }
 
-    /// The issuers whose keys are fetched.
+    /// The key sets that are fetched.
     pub(crate) fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 
-    /// The issuers whose keys are fetched, with the metric of the last fetch.
+    /// The key sets that are fetched, with the metric of the last fetch.
     pub(crate) fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
         self.remotes().zip(&self.keys_fetched)
     }

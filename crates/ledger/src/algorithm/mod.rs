@@ -51,7 +51,7 @@ pub const TWINS: [&str; 5] = [
 /// The zone of windows that no calendar defines.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 
-/// The algorithms, without numbers.
+/// The algorithms, without the numbers of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
     TokenBucket,
@@ -81,13 +81,13 @@ impl AlgorithmKind {
         }
     }
 
-    /// `None` for text that names no algorithm.
+    /// Parses the name of an algorithm; `None` if the name is unknown.
     pub fn parse(text: &str) -> Option<AlgorithmKind> {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
     }
 
-    /// Gives back up to `amount` of what is spent of the bucket with this state, whatever the numbers of its limit are: the
-    /// bucket then holds that much more, but no more than when it is full. `None` for an invalid state.
+    /// Gives back up to `amount` of what is spent of the bucket with this state, whatever the numbers of its limit are. The
+    /// bucket then holds as much more, but not more than a full one. `None` for an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
@@ -99,7 +99,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// The index of its twin in [`TWINS`].
+    /// The index of the Lua twin in [`TWINS`].
     pub const fn twin(self) -> usize {
         match self {
             AlgorithmKind::TokenBucket => 0,
@@ -110,7 +110,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// The reason of a refusal by a limit that has too little left: the name, and `_exceeded`.
+    /// The reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
     pub const fn exceeded(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
@@ -122,7 +122,7 @@ impl AlgorithmKind {
     }
 }
 
-/// An algorithm, with the numbers of one limit.
+/// An algorithm with the numbers of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
@@ -146,7 +146,7 @@ impl fmt::Display for Algorithm {
 }
 
 impl Algorithm {
-    /// Charges `cost` to the bucket with this state, at `now`; `None` is a full bucket.
+    /// Charges `cost` to the bucket with this state at `now`; a state of `None` is a full bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
@@ -157,7 +157,7 @@ impl Algorithm {
         }
     }
 
-    /// The quota at `now`: the periods of a calendar differ in length.
+    /// The quota at `now`: calendar periods differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -173,7 +173,7 @@ impl Algorithm {
         self.zone().is_none()
     }
 
-    /// The time zone of its calendar; `None` without a calendar.
+    /// The time zone of the limit's calendar; `None` if it has no calendar.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
             Algorithm::TokenBucket(_)
@@ -187,7 +187,7 @@ impl Algorithm {
         }
     }
 
-    /// The window of a fixed window, at whose end everything becomes free at once; `None` for algorithms that free amounts
+    /// The window of a fixed window, at whose end the whole limit becomes free at once; `None` for algorithms that free amounts
     /// gradually.
     pub fn window(&self) -> Option<Window> {
         match self {
@@ -199,7 +199,7 @@ impl Algorithm {
         }
     }
 
-    /// The period of a fixed window at `now`; `None` if none has begun, or for algorithms that free amounts gradually.
+    /// The period of a fixed window at `now`; `None` if no period has begun, or for algorithms that free amounts gradually.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -210,8 +210,8 @@ impl Algorithm {
         }
     }
 
-    /// The amount spent at `now` of the bucket with this state, rounded up to a thousandth. It is more than
-    /// [`Algorithm::ceiling`] after a limit was lowered.
+    /// The amount spent of the bucket with this state at `now`, rounded up to a thousandth. After a limit was lowered it can
+    /// exceed [`Algorithm::ceiling`].
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
@@ -230,7 +230,7 @@ impl Algorithm {
         self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
     }
 
-    /// The entry that a store must write at `now` although nothing is charged to the bucket; almost always `None`.
+    /// The entry that a store must write at `now` even if nothing is charged to the bucket. There is almost never one.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
@@ -241,8 +241,8 @@ impl Algorithm {
         }
     }
 
-    /// The limit for a request that has some numbers of its own, and pays at least `least`. With a number that is 0 no request
-    /// fits.
+    /// The limit for a request that may have its own numbers and pays at least `least`. If one of these numbers is 0, every
+    /// request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
@@ -253,8 +253,8 @@ impl Algorithm {
         }
     }
 
-    /// The limit with the fastest refill that any request may cause. It predicts the most that the bucket can hold at a later
-    /// moment, whatever requests with other numbers do to it.
+    /// The limit with the fastest refill that any request can cause. It predicts the most that the bucket can hold at a later
+    /// moment, whatever numbers other requests have.
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
@@ -274,8 +274,8 @@ impl Algorithm {
         }
     }
 
-    /// One of `of` equal shares of the limit, with the cost to charge to it. The cost is multiplied in place of dividing the
-    /// limit, so nothing is rounded; a share can pay at least one such cost.
+    /// One of `of` equal shares of the limit, with the cost to charge to it. The cost is multiplied instead of dividing the
+    /// limit, so that nothing is rounded; a share can pay at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -301,8 +301,8 @@ impl Algorithm {
         }
     }
 
-    /// The first entry of a share of the limit, if a store has shown the state `seen` of the whole limit; `None` if it is enough
-    /// to spend the same amount at `now`.
+    /// The first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough to spend
+    /// the same amount at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
@@ -311,8 +311,8 @@ impl Algorithm {
         }
     }
 
-    /// The index of its twin in [`TWINS`], and its numbers for a call at about `near` on the store's clock. If they are valid
-    /// only around that time, the twin reports a call at another time.
+    /// The index of the Lua twin in [`TWINS`], and the twin's numbers for a call at about the time `near` on the store's clock.
+    /// If the numbers are valid only around that time, the twin reports a call at another time.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         let numbers = match self {
             Algorithm::TokenBucket(bucket) => bucket.numbers(),
@@ -324,7 +324,7 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Whether a bucket that cannot pay becomes able to pay only as time passes. Then a refusal can be repeated until that time
+    /// Whether a refusing bucket can pay again only after time has passed. Then a refusal can be repeated until that time
     /// without asking the store.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
@@ -337,8 +337,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a state from a reply still determines the level of the bucket at this moment, if nothing was charged since. An
-    /// excerpt of a large state does so only for some time.
+    /// Whether a state from a reply still determines the level of the bucket at this moment, if nothing was charged in the
+    /// meantime. An excerpt of a large state does so only for some time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -349,8 +349,8 @@ impl Algorithm {
         }
     }
 
-    /// The part of a state that is worth remembering outside the store: all of it, unless it is large. It never shows more than
-    /// the bucket holds.
+    /// The part of a state that is worth remembering outside the store: all of a small one. It never shows more than the bucket
+    /// holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
@@ -361,7 +361,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns these numbers for a bucket that `other` may charge too, as the limits of one meter do.
+    /// Returns these numbers for a bucket that `other` may charge too, as limits with the same meter do.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {
@@ -376,8 +376,7 @@ impl Algorithm {
         }
     }
 
-    /// The setting of a bucket in which the numbers of `other` differ, so that both limits cannot charge one bucket; `None` if
-    /// they can.
+    /// The name of a setting in which `other` differs, so that both limits cannot charge one bucket; `None` if they can.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),
@@ -404,7 +403,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether it may delay a request that it grants.
+    /// Whether the algorithm may delay a request that it grants.
     pub fn delays(&self) -> bool {
         matches!(self, Algorithm::LeakyBucket(_))
     }

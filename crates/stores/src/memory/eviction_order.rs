@@ -91,7 +91,7 @@ impl LimitQueues {
 }
 
 impl EvictionOrder {
-    /// How many limits have a bucket.
+    /// The number of limits that have a bucket.
     #[cfg(test)]
     pub(super) fn limits(&self) -> usize {
         self.limits.len()

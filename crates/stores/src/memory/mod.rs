@@ -84,7 +84,7 @@ impl Memory {
         }
     }
 
-    /// Makes decisions on the clock of another store, which this one replaces during an outage.
+    /// Makes the store decide on the clock of another store, which it replaces during an outage.
     pub fn on(self, store_clock: Arc<StoreClock>) -> Memory {
         Memory { store_clock: Some(store_clock), ..self }
     }
@@ -103,12 +103,12 @@ impl Memory {
         }
     }
 
-    /// The time by which calendars count when the clock of the process shows `now`.
+    /// The time for calendars when the clock of the process shows `now`.
     pub(crate) fn date_at(&self, now: Timestamp) -> Timestamp {
         self.clock.date(now).max(now)
     }
 
-    /// Decides a plan at one instant, with the locks of all its shards held.
+    /// Decides a plan at one moment, while the locks of all its shards are held.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
@@ -125,8 +125,8 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Lowers the bucket of a charge to at most `most`, as after the state `seen` that another store has shown; charges nothing.
-    /// Returns how many buckets were evicted although something was still spent in them.
+    /// Lowers the bucket of a charge to at most `most`, as if it had the state `seen` that another store has shown. Charges
+    /// nothing. Returns the number of buckets that were evicted although something was still spent in them.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -147,7 +147,7 @@ impl Memory {
         begun.map_or(0, |entry| keep(shard, entry, held))
     }
 
-    /// Frees the buckets that are full again, and shrinks the shards that held many more.
+    /// Removes the buckets that are full again, and shrinks the shards that held many more.
     pub fn sweep(&self) {
         let now = self.now();
         for shard in &self.shards {

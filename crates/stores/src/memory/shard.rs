@@ -13,7 +13,7 @@ use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 
-/// Buckets by their key, and the order in which they are evicted.
+/// Some of the buckets, by their keys, with the order in which they are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     /// The slot of each bucket, by the hash of its key.
@@ -59,7 +59,7 @@ pub(crate) enum Eviction {
     Spent,
 }
 
-/// Whether a bucket was already kept.
+/// Whether a bucket was in the shard before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Replaced,
@@ -85,7 +85,7 @@ impl Shard {
         self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
-    /// The whole entry of a bucket: its queue, the moment at which it is full, and its state.
+    /// The entry of a bucket: its queue, the moment at which it is full, and its state.
     pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
@@ -125,7 +125,7 @@ impl Shard {
         self.buckets.iter().map(|bucket| &bucket.key)
     }
 
-    /// Evicts the bucket whose loss matters least at `now`; `None` when there is no bucket.
+    /// Evicts the bucket whose loss matters least at `now`; `None` if there is no bucket.
     pub(super) fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
         if let Some(slot) = self.order.full(now) {
             self.remove_slot(slot);
@@ -136,7 +136,7 @@ impl Shard {
         Some(Eviction::Spent)
     }
 
-    /// Frees up to `most` buckets that are full at `now`, and returns how many were freed.
+    /// Removes up to `most` buckets that are full at `now`, and returns the number of removed ones.
     pub(crate) fn free_full(&mut self, now: Timestamp, most: usize) -> usize {
         let mut freed = 0;
         while freed < most
@@ -153,7 +153,7 @@ impl Shard {
         &self.order
     }
 
-    /// Returns memory that a crowd of buckets held and few need now.
+    /// Releases memory that was needed for many more buckets than there are now.
     pub(crate) fn shrink(&mut self) {
         let Shard { slots, hasher, buckets, .. } = self;
         if slots.capacity() > 1024 && slots.len() < slots.capacity() / 4 {

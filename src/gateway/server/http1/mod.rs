@@ -49,7 +49,7 @@ pub(crate) struct Http1Server<A> {
 }
 
 impl<A: Http1Application> Http1Server<A> {
-    /// Serves the requests of a connection, until it is closed. `prefix` are the bytes that have been read of it already.
+    /// Serves the requests of a connection, until it is closed. `prefix` are the bytes of it that have already been read.
     pub(crate) async fn serve(
         &self,
         stream: Stream,

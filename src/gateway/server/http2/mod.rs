@@ -73,13 +73,13 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 /// The number of body parts after which unread ones are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
-/// The most bytes of a response that wait in a stream for its client.
+/// The largest number of bytes of a response that wait in a stream for its client.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
 
 /// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
 const MOST_ERRORS: usize = 200;
 
-/// Serves requests of HTTP/2 with the application `A`.
+/// Serves HTTP/2 requests with the application `A`.
 pub(crate) struct Http2Server<A> {
     pub app: Arc<A>,
     pub state: ServerState,
@@ -104,7 +104,7 @@ enum Event {
 }
 
 impl<A: Http2Application> Http2Server<A> {
-    /// Serves the streams of a connection, until it is closed. `prefix` has already been read of it.
+    /// Serves the streams of a connection, until it is closed. `prefix` are the bytes of it that have already been read.
     pub(crate) async fn serve(
         &self,
         stream: Stream,
