@@ -20,22 +20,22 @@ const MAX_ANSWER_BYTES: u64 = 16 << 20;
 /// Parses the address of an admin listener on the command line.
 ///
 /// # Errors
-/// If it is a name, which is not looked up, or has no port.
+/// If the text is a host name, because names are not looked up, or if it has no port.
 pub(super) fn address_argument(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "must be an IP address with a port, like 127.0.0.1:9901".to_owned())
 }
 
-/// The HTTP method of a request.
+/// The HTTP method of a request to the admin listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Get,
-    /// Resets buckets.
+    /// The method DELETE, to reset buckets.
     Delete,
-    /// Gives back what was spent of buckets.
+    /// The method PATCH, to give back what was spent of buckets.
     Patch,
 }
 
-/// The status code of an answer.
+/// Requests a path from the admin listener, and returns the status code of the answer.
 ///
 /// # Errors
 ///
@@ -47,7 +47,8 @@ pub(super) fn status(address: SocketAddr, path: &str) -> std::io::Result<u16> {
     code(&start).ok_or_else(|| std::io::Error::other("must answer with HTTP, does not"))
 }
 
-/// Requests a JSON document. An error contains the gateway's text if it returns none.
+/// Sends a request to the admin listener, and returns the JSON document in the answer. If the gateway answers with a text, the
+/// error contains the text.
 ///
 /// # Errors
 /// When the listener cannot be reached, or answers without a document.
@@ -55,10 +56,11 @@ pub(super) fn ask(address: SocketAddr, method: Method, path: &str) -> Result<Val
     ask_with(address, method, path, "")
 }
 
-/// Sends a query about buckets to a gateway, which knows its rules.
+/// Sends a query about buckets to the admin listener, and returns the JSON document in the answer. The gateway uses its own
+/// rules.
 ///
 /// # Errors
-/// As [`ask`], and when no bucket is meant.
+/// As for [`ask`], and when the query identifies no bucket.
 pub(super) fn query(address: SocketAddr, method: Method, query: &BucketQuery) -> Result<Value, Failure> {
     ask_with(address, method, "/buckets", &format!("{QUERY_FIELD}: {}\r\n", query.encode()))
 }

@@ -111,7 +111,7 @@ fn name(text: &str) -> Result<String, String> {
     if fits { Ok(text) } else { Err("must be 8 to 16 hexadecimal digits".to_owned()) }
 }
 
-/// Shows or resets buckets.
+/// Shows buckets, resets them, or gives back an amount to them.
 ///
 /// # Errors
 /// When the file has problems, an argument names no bucket, or the store does not answer.
@@ -261,10 +261,11 @@ impl Grant {
     }
 }
 
-/// The only bucket whose name starts with `begin`; `None` if there is no such bucket, because full buckets are not stored.
+/// Returns the only bucket whose name begins with `begin`. `None` if no stored bucket has such a name. Full buckets are not
+/// stored.
 ///
 /// # Errors
-/// When several buckets have such a name, or the store does not answer.
+/// When several buckets have such a name, `hash_key` is needed and not known, or the store does not answer.
 pub(super) fn found(backend: &Backend, config: &Config, begin: &str) -> Result<Option<BucketKey>, Failure> {
     const PROGRESS_STEP: u64 = 100_000;
     // A gateway finds the names of its own buckets by itself.

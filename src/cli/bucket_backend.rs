@@ -24,7 +24,7 @@ use stores::{GivenBack, Inspector};
 #[derive(Debug)]
 pub(super) enum Backend {
     Shared(Box<stores::Settings>),
-    /// The memory of the gateway with this admin listener.
+    /// The memory of a gateway, read through the admin listener with this address.
     Gateway(SocketAddr),
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Backend {
 }
 
 impl Backend {
-    /// Finds the place of the buckets. `admin` overrides the admin listener of the file.
+    /// Finds the place where the buckets are stored. `admin` overrides the admin listener in the file.
     ///
     /// # Errors
     ///
@@ -66,10 +66,10 @@ impl Backend {
         }
     }
 
-    /// The states of buckets.
+    /// Reads the states of the buckets with these keys.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store or the gateway does not answer.
     pub(super) fn read(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.states(keys).await)?),
@@ -78,10 +78,10 @@ impl Backend {
         Ok(self.levels(at, keys, states))
     }
 
-    /// Resets buckets to full, and returns their former states.
+    /// Resets the buckets with these keys to full. Returns their states before the reset.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store or the gateway does not answer.
     pub(super) fn reset(&self, keys: &[BucketKey]) -> Result<Levels, Failure> {
         let (at, states) = match self {
             Backend::Shared(settings) => timed(self.inspect(settings, async |look| look.remove(keys).await)?),
@@ -90,7 +90,7 @@ impl Backend {
         Ok(self.levels(at, keys, states))
     }
 
-    /// Gives back up to `amount` of what is spent of each bucket, and returns the levels before and after.
+    /// Gives back to each bucket up to `amount` of what is spent. Returns the levels before and after the change.
     ///
     /// # Errors
     ///
@@ -115,10 +115,11 @@ impl Backend {
         Ok((self.levels(at, &keys, before), self.levels(at, &keys, after)))
     }
 
-    /// The buckets whose names start with `begin`. `progress` is called with the number of buckets visited so far.
+    /// Finds the buckets whose names begin with `begin`. `names` is the key that makes the names. `progress` is called with the
+    /// number of buckets read so far.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store or the gateway does not answer.
     pub(super) fn find(
         &self,
         begin: &str,

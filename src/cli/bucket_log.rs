@@ -12,7 +12,7 @@ use crate::gateway::bucket_lookup::BucketSelection;
 use crate::gateway::bucket_report::{BucketReport, Change, bucket_name};
 use config::Log;
 
-/// Logs a change of these buckets, whatever the log level of the file.
+/// Logs a change of buckets, with one line for each bucket. The log level of the file does not suppress these lines.
 ///
 /// # Errors
 /// When the log cannot be started.
@@ -48,7 +48,7 @@ pub(super) fn log_change(report: &BucketReport<'_>, chosen: &[BucketSelection]) 
     Ok(())
 }
 
-/// The user who runs the command, by name or number; under `sudo` also the user who called it, as `sudo` reports that.
+/// Returns the user who runs the command, by name or number. Under `sudo`, the result also names the user who called `sudo`.
 pub(super) fn user() -> String {
     let id = nix::unistd::getuid();
     let name = nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name);

@@ -29,10 +29,10 @@ enum SupportedShell {
     Fish,
 }
 
-/// Prints the completions of a shell.
+/// Prints the completion script for a shell.
 ///
 /// # Errors
-/// When they cannot be written.
+/// When the script cannot be written.
 pub(super) fn run(arguments: &Arguments, mut tollgate: Command) -> Result<(), Failure> {
     let shell = match arguments.shell {
         SupportedShell::Bash => Shell::Bash,

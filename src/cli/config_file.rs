@@ -14,10 +14,11 @@ pub(super) struct ConfigFile {
     pub config: PathBuf,
 }
 
-/// Reads a file for a command that does not need all of its values, and prints the unknown ones to standard error.
+/// Reads a file for a command that does not need all values of the file. Prints the values that are not known here to standard
+/// error.
 ///
 /// # Errors
-/// All problems of the file, and of the files that it names.
+/// If the file, or another file that the file names, has problems. The error lists all problems.
 pub(super) fn examine(path: &Path, purpose: Purpose) -> Result<Config, Problems> {
     let config = Config::examine(path, purpose)?;
     let unknown = config.warnings.named("unknown_value");

@@ -16,7 +16,7 @@ use base::rfc3339::format_seconds;
 use base::time::{Clock, Timestamp};
 use config::{Log, LogFormat};
 
-/// The current logger, which a reload may replace.
+/// The current logger of the process. A reload may replace this logger, to change the format or the level.
 #[derive(Clone)]
 pub(super) struct Diagnostics {
     logger: Arc<ArcSwap<Logger>>,
@@ -45,10 +45,10 @@ impl log::Log for Diagnostics {
     }
 }
 
-/// Starts to log to standard error.
+/// Starts to log to standard error, with a thread of its own.
 ///
 /// # Errors
-/// When its thread cannot be started, or a logger is set already.
+/// When the thread cannot be started, or the process has a logger already.
 pub(super) fn start(log: Log) -> Result<Diagnostics, Failure> {
     #[expect(clippy::disallowed_methods, reason = "each record is escaped by the formats below")]
     let lines = NonblockingStderr::to(std::io::stderr())?;

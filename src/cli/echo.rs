@@ -21,10 +21,10 @@ pub(super) struct Arguments {
     listen: SocketAddr,
 }
 
-/// Answers requests until the process ends.
+/// Runs the test upstream until the process ends.
 ///
 /// # Errors
-/// When it cannot listen on the address.
+/// When the test upstream cannot listen on the address.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let echo = echo::Echo::bind(arguments.listen)?;
     let listening = format!("listening echo {}", echo.address());

@@ -10,13 +10,13 @@ use super::check::Verdict;
 use super::failure::Failure;
 use super::{output, usage};
 
-/// The section of `--help`.
+/// The section about exit codes in `--help`.
 pub(super) const HELP: &str = "Exit codes: 0 success, 1 a problem in the input or the result, 2 invalid usage.";
 
 const PROBLEM: u8 = 1;
 const INVALID_USAGE: u8 = 2;
 
-/// Prints the failure of a command, if it has failed, and returns the exit code.
+/// Returns the exit code for the result of a command. If the command has failed, prints the error.
 pub(super) fn report(result: Result<Verdict, Failure>) -> ExitCode {
     match result {
         Ok(Verdict::Pass) => ExitCode::SUCCESS,
@@ -31,7 +31,7 @@ pub(super) fn report(result: Result<Verdict, Failure>) -> ExitCode {
     }
 }
 
-/// Prints what clap says about the arguments, an error or help that was asked for, and returns the exit code.
+/// Prints what clap says about the arguments: an error, or help that was asked for. Returns the exit code.
 pub(super) fn report_usage(error: Error) -> ExitCode {
     let is_error = error.use_stderr();
     usage::print(error);

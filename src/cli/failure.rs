@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Display};
 
-/// The error of a command, which is printed to standard error: one line, unless it is `Problems` or [`MultiLine`].
+/// The error of a command. It is printed to standard error as one line, unless it is `Problems` or [`MultiLine`].
 pub(super) type Failure = Box<dyn std::error::Error>;
 
-/// An error of several lines.
+/// An error that is printed as several lines.
 #[derive(Debug)]
 pub(super) struct MultiLine(pub Vec<String>);
 
@@ -17,12 +17,12 @@ impl Display for MultiLine {
 
 impl std::error::Error for MultiLine {}
 
-/// An error of the arguments that clap cannot find: the exit code is 2.
+/// Makes an error about arguments that clap itself does not detect. The error leads to exit code 2.
 pub(super) fn wrong_usage(what: impl Display) -> Failure {
     clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{what}\n")).into()
 }
 
-/// Makes an error with a hint on its own line about how to avoid it.
+/// Makes an error with a hint about how to avoid the error. The hint is printed on its own line.
 pub(super) fn with_hint(what: impl Into<String>, hint: impl Display) -> Failure {
     MultiLine(vec![what.into(), format!("  hint: {hint}")]).into()
 }

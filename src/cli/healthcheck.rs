@@ -29,10 +29,10 @@ pub(super) struct Arguments {
     admin: Option<SocketAddr>,
 }
 
-/// Asks the admin listener for its health.
+/// Asks the admin listener for the health of the gateway.
 ///
 /// # Errors
-/// When it cannot be reached, or does not answer 200.
+/// When the listener cannot be reached, or does not answer 200.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let address = match arguments.admin {
         Some(address) => address,

@@ -55,10 +55,10 @@ impl Shape {
     }
 }
 
-/// Writes the files that do not exist yet, and prints their names.
+/// Writes the starter file, and prints its name. For `api-keys`, also writes `api-keys.txt` unless that file exists.
 ///
 /// # Errors
-/// When the file exists, or cannot be written.
+/// When the starter file exists, or a file cannot be written.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Arguments { shape, file } = arguments;
     let mut page = Page::default();

@@ -21,7 +21,7 @@ pub(super) struct Arguments {}
 /// Prints the manual page.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the page cannot be written.
 pub(super) fn run(_: &Arguments, tollgate: Command) -> Result<(), Failure> {
     print_own(page(tollgate)?.as_bytes())
 }

@@ -22,7 +22,7 @@ pub(super) struct NonblockingStderr {
 }
 
 impl NonblockingStderr {
-    /// Makes a writer to `target`, on a separate thread.
+    /// Starts a thread that writes lines to `target`, and returns a writer that never waits for this thread.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -44,7 +44,7 @@ impl NonblockingStderr {
         Ok(new)
     }
 
-    /// Waits for a short time until the queued lines are written.
+    /// Waits until the queued lines are written, but only for a short time.
     pub(super) fn finish(&self) {
         let (steps, step) = LAST;
         for _ in 0..steps {

@@ -19,7 +19,7 @@ pub(super) enum Colour {
     Green,
 }
 
-/// Whether lines have colours.
+/// Whether printed lines have colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ColourMode {
     Plain,
@@ -27,12 +27,12 @@ pub(super) enum ColourMode {
 }
 
 impl ColourMode {
-    /// Whether standard output shows colours.
+    /// Returns whether lines on standard output have colours.
     pub(super) fn of_output() -> ColourMode {
         ColourMode::of(io::stdout().is_terminal())
     }
 
-    /// Whether standard error shows colours.
+    /// Returns whether lines on standard error have colours.
     pub(super) fn of_errors() -> ColourMode {
         ColourMode::of(io::stderr().is_terminal())
     }
@@ -58,8 +58,8 @@ impl Colour {
 
 const END: &str = "\x1b[0m";
 
-/// Lines to print. A character that a terminal would interpret or not show is escaped, whatever its source: files, logs,
-/// arguments, other servers.
+/// Lines to print. Characters that a terminal would interpret or not show are escaped, whatever the source of the line: files,
+/// logs, arguments, other servers.
 #[derive(Debug, Default)]
 pub(super) struct Page(String);
 
@@ -72,7 +72,7 @@ impl Page {
         lines.into_iter().for_each(|line| self.line(line));
     }
 
-    /// Adds a line in a colour.
+    /// Adds a line in this colour. Without colours in `painting`, adds a plain line.
     pub(super) fn painted_line(&mut self, line: impl Display, colour: Colour, painting: ColourMode) {
         match painting {
             ColourMode::Plain => self.line(line),
@@ -82,7 +82,7 @@ impl Page {
         }
     }
 
-    /// Adds the lines of a report, all except its hints in a colour.
+    /// Adds the lines of a report. All lines except hints get the colour.
     pub(super) fn report(&mut self, report: Vec<String>, colour: Colour, painting: ColourMode) {
         for line in report {
             match line.starts_with(' ') {
@@ -135,18 +135,18 @@ pub(super) fn print(page: &Page) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// As [`print()`].
+/// As for [`print()`].
 pub(super) fn print_line(line: impl Display) -> Result<(), Failure> {
     let mut page = Page::default();
     page.line(line);
     print(&page)
 }
 
-/// Prints a text that is part of this program, so that nothing in it needs an escape.
+/// Prints a text that is part of this program. Nothing in such a text needs an escape.
 ///
 /// # Errors
 ///
-/// As [`print()`].
+/// As for [`print()`].
 pub(super) fn print_own(text: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {
@@ -155,12 +155,12 @@ pub(super) fn print_own(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Prints lines to standard error. An error there cannot be reported anywhere.
+/// Prints lines to standard error. A failure is ignored, because it cannot be reported anywhere.
 pub(super) fn print_errors(page: &Page) {
     let _ = io::stderr().write_all(page.0.as_bytes());
 }
 
-/// Prints the error of a command.
+/// Prints the error of a command to standard error.
 pub(super) fn print_failure(failure: &Failure) {
     let mut page = Page::default();
     match (failure.downcast_ref::<Problems>(), failure.downcast_ref::<MultiLine>()) {
@@ -171,22 +171,22 @@ pub(super) fn print_failure(failure: &Failure) {
     print_errors(&page);
 }
 
-/// Whether standard error is a terminal, where a user sees progress.
+/// Whether standard error is a terminal. Progress is shown only on a terminal.
 pub(super) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Replaces the last line of a terminal.
+/// Prints the text to standard error in place of the current line of progress.
 pub(super) fn print_progress(text: impl Display) {
     let _ = write!(io::stderr(), "\r{}", Printable(text));
 }
 
-/// Ends the line of progress.
+/// Ends the line of progress, so that further text begins on a new line.
 pub(super) fn end_progress() {
     let _ = writeln!(io::stderr());
 }
 
-/// Moves the cursor to the beginning of the line of progress.
+/// Moves the cursor to the beginning of the line of progress, so that further text overwrites the line.
 pub(super) fn restart_progress() {
     let _ = write!(io::stderr(), "\r");
 }

@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     file: ConfigFile,
 }
 
-/// Runs the gateway until it ends.
+/// Starts the gateway, and runs it until the process ends.
 ///
 /// # Errors
 /// When the file has problems, or the gateway cannot start.

@@ -17,10 +17,10 @@ and as the first line of gateway.yaml:
 #[command(after_help = EXAMPLE)]
 pub(super) struct Arguments {}
 
-/// Prints the schema.
+/// Prints the JSON Schema of the configuration.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When the schema cannot be written.
 pub(super) fn run(_: &Arguments) -> Result<(), Failure> {
     print_own(schema().as_bytes())
 }

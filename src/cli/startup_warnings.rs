@@ -11,7 +11,8 @@ use config::{Source, read_file};
 const WRITABLE_BY_OTHERS: u32 = 0o002;
 const READABLE_BY_OTHERS: u32 = 0o004;
 
-/// Warns about weaknesses of the process and of the files that it has read. `secrets` are files with secrets.
+/// Logs a warning if the process runs as root, if other users can write one of the files in `sources`, or if other users can
+/// read a secret in one of these files. `secrets` are the files that the configuration names as secrets.
 pub(super) fn warn(sources: &[Source], secrets: &[PathBuf]) {
     if nix::unistd::geteuid().is_root() {
         log::warn!("runs as root, which it does not need");

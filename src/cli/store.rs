@@ -47,11 +47,11 @@ struct Init {
     password_file: Option<PathBuf>,
 }
 
-/// Prints the statements that prepare the database, or runs them.
+/// Prints the statements that prepare the database of a PostgreSQL store, or runs these statements.
 ///
 /// # Errors
 ///
-/// When the file has problems or another store, or the database refuses.
+/// When the file has problems or names another kind of store, or the database refuses.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Act::Init(Init { file, print, user, password_file }) = &arguments.act;
     let config = Config::load(&file.config)?;

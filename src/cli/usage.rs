@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use super::output::{Page, print_errors};
 use base::printable::Printable;
 
-/// Prints the text: help to standard output, an error to standard error.
+/// Prints help to standard output, or the error of invalid arguments to standard error.
 pub(super) fn print(mut error: Error) {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // It contains nothing but what this program was built with. A closed standard output is no reason to fail.

@@ -31,7 +31,7 @@ use config::{Config, Listener, SocketMode, Source, Threads};
 use stores::memory::bucket_file::LockError;
 use stores::{EventSink, Store};
 
-/// A gateway whose sockets are bound, but which is not started yet.
+/// A gateway whose sockets are bound. It is not started yet.
 pub(crate) struct BoundGateway {
     pub(super) gateway: Arc<GatewayState>,
     pub(super) status: Arc<Status>,
@@ -45,14 +45,14 @@ pub(crate) struct BoundGateway {
     pub(super) bucket_saver: Option<Arc<BucketSaver>>,
 }
 
-/// An address on which the gateway listens, with the name of its kind.
+/// An address on which the gateway listens, with the kind of the listener, such as `https`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenAddress {
     pub name: &'static str,
     pub address: EndpointAddress,
 }
 
-/// The reason why a gateway could not start.
+/// The reason why the gateway cannot start.
 #[derive(Debug)]
 pub(crate) enum StartError {
     Bind(BindError),
@@ -65,13 +65,13 @@ pub(crate) enum StartError {
         file: PathBuf,
         error: LockError,
     },
-    /// A line for each invalid variable about traces.
+    /// Variables about traces are invalid. Each line describes one variable.
     Variables(Vec<String>),
     Tracer(String),
 }
 
 impl StartError {
-    /// The error as lines, one for each of its parts.
+    /// Returns the error as lines: one for each invalid variable, or a single line for any other error.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             StartError::Variables(lines) => lines.clone(),
@@ -99,12 +99,12 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Binds the sockets that the configuration names, or takes them over from the previous process. `sources` are the files from
-/// which the configuration was read.
+/// Binds the sockets that the configuration names, or takes over those of the previous process, and makes the state that the
+/// threads share. `sources` are the files from which the configuration was read.
 ///
 /// # Errors
-/// An address or the access log's file cannot be opened, another process uses the file of buckets, the handover fails, or a
-/// variable about traces is invalid.
+/// If an address or the file of the access log cannot be opened, another process uses the file of buckets, the handover fails,
+/// or a variable about traces is invalid.
 pub(crate) fn bootstrap(config: Config, sources: Vec<Source>, relog: Relog) -> Result<BoundGateway, StartError> {
     let trace_settings = TraceSettings::read().map_err(StartError::Variables)?;
     let mut inherited = InheritedSockets::receive().map_err(StartError::Upgrade)?;

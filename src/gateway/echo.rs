@@ -16,14 +16,14 @@ use super::server::listener::{BindError, ListeningSockets};
 use super::server::queued_connections::AcceptingSockets;
 use base::endpoint_address::EndpointAddress;
 
-/// An echo server whose socket is bound, but which is not started yet.
+/// An echo server whose socket is bound. It is not started yet.
 #[derive(Debug)]
 pub(crate) struct Echo {
     sockets: ListeningSockets,
 }
 
 impl Echo {
-    /// Binds the socket.
+    /// Binds the socket to `address`.
     ///
     /// # Errors
     /// If the address cannot be bound.
@@ -35,7 +35,7 @@ impl Echo {
         &self.sockets.address
     }
 
-    /// Runs until SIGTERM or SIGINT arrives. `ready` is called before the first request is served.
+    /// Runs the echo server until SIGTERM or SIGINT arrives. `ready` is called before the first request is served.
     pub(crate) fn run(self, ready: impl FnOnce() + Send + 'static) {
         let conf = ServerConf {
             grace_period_seconds: Some(0),

@@ -20,25 +20,25 @@ mod upstream;
 
 pub(crate) use admin::{bucket_levels, bucket_lookup, bucket_query, bucket_report, buckets};
 pub(crate) use bootstrap::bootstrap;
-/// For `tests/fuzz`, which tests the requests and descriptors of Envoy's calls separately.
+/// Exported so that `tests/fuzz` can test the requests in Envoy's authorization calls separately.
 pub use decision_api::ext_authz::checked_request;
-/// For `tests/fuzz`, which tests messages separately.
+/// Exported so that `tests/fuzz` can test gRPC messages separately.
 pub use decision_api::grpc;
-/// For `tests/fuzz`, which tests described requests separately.
+/// Exported so that `tests/fuzz` can test the requests that other proxies describe separately.
 pub use decision_api::original_request;
-/// For `tests/fuzz`.
+/// Exported so that `tests/fuzz` can test the descriptors in Envoy's rate limit calls separately.
 pub use decision_api::rls::descriptors;
 pub(crate) use enforcement::authenticate;
-/// For `tests/fuzz`, which tests responses separately.
+/// Exported so that `tests/fuzz` can test responses of upstreams separately.
 pub use forward::{chunked, download, http1_response_head};
 pub(crate) use process::signal_listener::hold_signals;
 pub(crate) use runtime::fd_limit::raise as raise_open_files;
-/// For `tests/fuzz`, which tests bodies separately.
+/// Exported so that `tests/fuzz` can test request bodies separately.
 pub use server::http1::request_body;
 pub use server::http1::request_head;
-/// For `tests/fuzz`.
+/// Exported so that `tests/fuzz` can test the counts of HTTP/2 frames separately.
 pub use server::http2::frame_counts;
-/// For `benches/bare`, a proxy without limits on the same listener.
+/// Exported for `benches/bare`, a proxy without limits that uses the same listener.
 pub use server::listener::ListeningSockets;
 pub use server::queued_connections::AcceptingSockets;
 pub use server::tls::EncryptedStream;

@@ -36,7 +36,7 @@ use config::Listener;
 use stores::Worker;
 
 impl BoundGateway {
-    /// The addresses on which the gateway listens, in the order in which they are announced.
+    /// Returns the addresses on which the gateway listens, in the order in which they are announced.
     pub(crate) fn listening(&self) -> Vec<ListenAddress> {
         let http = self.http.iter().map(|(bound, listener)| {
             let name = if listener.tls.is_some() { "https" } else { "http" };
@@ -47,7 +47,7 @@ impl BoundGateway {
         http.chain(admin).collect()
     }
 
-    /// Runs until the process exits. `ready` is called when signals are listened for and requests are answered.
+    /// Runs the gateway until the process exits. `ready` is called when signals are listened for and requests are answered.
     pub(crate) fn run(self, ready: impl FnOnce() + Send + 'static) {
         let mut server = Server::new_with_opt_and_conf(None, server_conf());
         server.bootstrap();

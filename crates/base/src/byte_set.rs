@@ -4,7 +4,7 @@
 pub struct ByteSet([bool; 256]);
 
 impl ByteSet {
-    /// The set of the ASCII letters and digits, and of the bytes in `others`.
+    /// Makes the set of all ASCII letters and digits, and of the bytes in `others`.
     #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
     pub const fn letters_digits_and(others: &[u8]) -> ByteSet {
         let mut table = [false; 256];
@@ -21,7 +21,7 @@ impl ByteSet {
         ByteSet(table)
     }
 
-    /// Adds all bytes that are not ASCII.
+    /// Returns this set with all bytes added that are not ASCII.
     #[allow(clippy::indexing_slicing, reason = "a place beyond the end would not compile where it is a constant")]
     pub const fn and_beyond_ascii(self) -> ByteSet {
         let mut table = self.0;

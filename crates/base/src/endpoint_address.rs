@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The address of an endpoint of an upstream, or of a listener.
+/// The address of a listener, or of an endpoint of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointAddress {
     Inet(SocketAddr),
@@ -18,7 +18,7 @@ pub enum EndpointAddress {
 const UNIX: &str = "unix:";
 
 impl EndpointAddress {
-    /// The IP address and port; `None` for a Unix domain socket.
+    /// Returns the IP address and port. `None` for a Unix domain socket.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             EndpointAddress::Inet(address) => Some(*address),

@@ -1,6 +1,6 @@
 //! Reads the name of this machine.
 
-/// The host name as the kernel reports it, so that logs, spans and stores all show the same one.
+/// Returns the host name of this machine, as the kernel reports it. Logs, spans and stores all use this name.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

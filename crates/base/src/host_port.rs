@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// The host: a name, or an IP address. An IPv6 address is without brackets.
+    /// The host: a name, or an IP address. An IPv6 address has no brackets here.
     pub host: String,
     pub port: u16,
 }
@@ -15,7 +15,8 @@ impl HostPort {
         HostPort { host: host.into(), port }
     }
 
-    /// Parses `name:port`, `192.0.2.1:port` or `[2001:db8::1]:port`. A text without a port gets `default_port`.
+    /// Parses `name:port`, `192.0.2.1:port` or `[2001:db8::1]:port`. If the text has no port, the port is `default_port`.
+    /// Returns `None` for a text of another form, and for port 0.
     pub fn parse(text: &str, default_port: u16) -> Option<HostPort> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
@@ -42,7 +43,7 @@ impl HostPort {
         (port != 0).then(|| HostPort::new(host, port))
     }
 
-    /// The host as an IP address; `None` if it is a name.
+    /// Returns the host as an IP address. `None` if the host is a name.
     pub fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }

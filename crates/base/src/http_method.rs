@@ -14,7 +14,7 @@ pub fn is_token(byte: u8) -> bool {
 }
 
 /// Whether IANA has registered this method for use (RFC 9110, section 16.1.1, and RFC 10008). The comparison is case-sensitive.
-/// `PRI` and `*` are reserved, and `TRACE` and `CONNECT` are never forwarded, so these are not registered here.
+/// Returns `false` for `PRI` and `*`, which are reserved, and for `TRACE` and `CONNECT`, which are never forwarded.
 pub fn is_registered(method: &[u8]) -> bool {
     matches!(
         method,
@@ -58,8 +58,8 @@ pub fn is_registered(method: &[u8]) -> bool {
     )
 }
 
-/// Whether a method must never be forwarded, because it would turn a proxy into a tunnel or a mirror. Compared without regard to
-/// case, because some servers ignore it.
+/// Whether a method must never be forwarded, because it would turn a proxy into a tunnel or a mirror. The comparison ignores
+/// case, because some servers also ignore case.
 pub fn is_never_forwarded(method: &[u8]) -> bool {
     method.eq_ignore_ascii_case(b"TRACE") || method.eq_ignore_ascii_case(b"CONNECT")
 }

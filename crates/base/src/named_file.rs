@@ -19,7 +19,7 @@ pub struct NamedFile {
 }
 
 impl NamedFile {
-    /// Makes a named file: `path` is where it can be opened, and `loaded` the content that was just read from it.
+    /// Makes a named file. `path` is where the file can be opened, and `loaded` is the content that was just read from it.
     pub fn new(path: PathBuf, loaded: Vec<u8>) -> NamedFile {
         NamedFile { path, loaded }
     }
@@ -28,7 +28,7 @@ impl NamedFile {
         &self.path
     }
 
-    /// The content of the file when the configuration was loaded.
+    /// Returns the content that the file had when the configuration was loaded.
     pub fn loaded(&self) -> &[u8] {
         &self.loaded
     }
@@ -37,7 +37,7 @@ impl NamedFile {
     ///
     /// # Errors
     ///
-    /// If it cannot be opened or read, is no regular file any more, or is larger than 16 MiB.
+    /// If the file cannot be opened or read, is not a regular file, or is larger than 16 MiB.
     pub fn read(&self) -> io::Result<Cow<'_, [u8]>> {
         let bytes = read_regular(&self.path, MAX_BYTES)?;
         if bytes.len() > MAX_BYTES {
@@ -47,13 +47,14 @@ impl NamedFile {
     }
 }
 
-/// Reads a regular file: one byte more than `most`, which is enough to reject it. May block while a file system does.
+/// Reads a regular file, but at most `most` + 1 bytes of it. The extra byte lets the caller reject a file that is too large.
+/// May block as long as the file system does.
 ///
-/// A named pipe, a terminal or another device is an error, which is found without waiting for a writer.
+/// A named pipe, a terminal or another device is an error. The function never waits for a process that writes to a pipe.
 ///
 /// # Errors
 ///
-/// If it cannot be opened or read, or is not a regular file.
+/// If the file cannot be opened or read, or is not a regular file.
 pub fn read_regular(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     #[cfg(feature = "test-hooks")]
     hang(path);

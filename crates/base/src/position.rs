@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A line and a column of a file. Both count from 1, columns in characters.
+/// A line and a column of a file. Both numbers start at 1. Columns are counted in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub line: usize,

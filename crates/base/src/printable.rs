@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Write};
 
 use serde::Serialize;
 
-/// Displays a value as one line: every [hidden](is_hidden) character is escaped, `\n` too. Backslashes are kept, so that a text
-/// which was escaped before is not escaped twice.
+/// Displays a value as one line: every [hidden](is_hidden) character is escaped, also a line break. Backslashes are not
+/// escaped, so that a text which is escaped already is not escaped twice.
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<T>(pub T);
 
@@ -35,11 +35,11 @@ impl Write for EscapingWriter<'_, '_> {
     }
 }
 
-/// Appends a value as JSON, with every hidden character as an escape of JSON, which a reader decodes.
+/// Appends a value to `out` as JSON. Every hidden character is written as a JSON escape, which a JSON parser decodes.
 ///
 /// # Errors
 ///
-/// When the value cannot be written as JSON; `out` is then as it was.
+/// If the value cannot be written as JSON. `out` is then unchanged.
 pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Result<()> {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
@@ -54,8 +54,8 @@ pub fn write_json(out: &mut Vec<u8>, value: &impl Serialize) -> serde_json::Resu
     Ok(())
 }
 
-/// Returns the JSON document with every hidden character escaped, except for its line breaks. In JSON such characters occur only
-/// in strings, or as white space between values.
+/// Returns the JSON document `json` with every hidden character in its strings escaped. Between values, line breaks are kept,
+/// and tabs and carriage returns become spaces.
 pub fn printable_json(json: &str) -> String {
     let mut printable = String::with_capacity(json.len());
     for character in json.chars() {
@@ -74,9 +74,9 @@ pub fn printable_json(json: &str) -> String {
     printable
 }
 
-/// Returns the text of Prometheus' exposition format with every hidden character escaped, except for its line breaks. Such
-/// characters occur only in the values of labels, where the format has no escape for them: `\u{1b}` becomes a part of the
-/// value.
+/// Returns a text in Prometheus' exposition format with every hidden character escaped, except for line breaks. Hidden
+/// characters occur only in the values of labels. The format has no escape for them, so the escaped form, such as `\u{1b}`,
+/// becomes a part of the value.
 pub fn printable_exposition(text: String) -> String {
     if !text.contains(|character| character != '\n' && is_hidden(character)) {
         return text;
@@ -94,7 +94,8 @@ pub fn printable_exposition(text: String) -> String {
     printable
 }
 
-/// Whether a character would control a terminal, end a line, look like another space, reorder text or have no width.
+/// Whether a character is not plainly visible: it controls a terminal, ends a line, looks like a space, reorders text or has no
+/// width. The space itself is not hidden.
 pub fn is_hidden(character: char) -> bool {
     match character {
         ' '..='~' => false,

@@ -29,7 +29,7 @@ enum KeyOrigin {
 }
 
 impl PseudonymKey {
-    /// The length of the shortest accepted secret, in bytes: a shorter one could be guessed.
+    /// The length of the shortest accepted secret, in bytes. A shorter secret could be guessed.
     pub const SHORTEST: usize = 16;
 
     /// Makes a key from the operator's own secret.
@@ -37,12 +37,13 @@ impl PseudonymKey {
         PseudonymKey { key: hmac::Key::new(hmac::HMAC_SHA256, secret), origin: KeyOrigin::Secret }
     }
 
-    /// A key to use when the operator's secret is not known here. Its pseudonyms do not match those in any log.
+    /// Makes a key for a process that does not know the operator's secret. The pseudonyms from this key do not match the
+    /// pseudonyms in any log.
     pub fn unknown() -> PseudonymKey {
         PseudonymKey { origin: KeyOrigin::Unknown, ..PseudonymKey::default() }
     }
 
-    /// Whether a gateway with the same configuration makes the same pseudonyms.
+    /// Whether the key is the one that a gateway with the same configuration uses, so that both make the same pseudonyms.
     pub fn is_known(&self) -> bool {
         self.origin != KeyOrigin::Unknown
     }
@@ -52,12 +53,12 @@ impl PseudonymKey {
         self.origin == KeyOrigin::Public
     }
 
-    /// The pseudonym of a bucket, from its key in the store.
+    /// Returns the pseudonym of a bucket. `key` is the bucket's key in the store.
     pub fn bucket(&self, key: &[u8; 16]) -> Pseudonym {
         self.name("bucket", key)
     }
 
-    /// The pseudonym of an attribute's value. The same value has different pseudonyms for different attributes.
+    /// Returns the pseudonym of an attribute's value. The same value has a different pseudonym for each attribute.
     pub fn value(&self, attribute: &str, value: &[u8]) -> Pseudonym {
         self.name(attribute, value)
     }
@@ -87,7 +88,7 @@ impl fmt::Debug for PseudonymKey {
     }
 }
 
-/// A name that hides a value: sixteen hexadecimal digits, the first 8 bytes of an HMAC-SHA256.
+/// A name that hides a value: the first 8 bytes of an HMAC-SHA256 of the value, displayed as 16 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pseudonym([u8; 8]);
 
@@ -103,7 +104,7 @@ impl fmt::Debug for Pseudonym {
     }
 }
 
-/// The error for a text that is not a pseudonym: sixteen hexadecimal digits in lower case.
+/// The error for a text that is not a pseudonym. A pseudonym has exactly 16 hexadecimal digits in lower case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPseudonym;
 

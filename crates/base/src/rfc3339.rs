@@ -7,8 +7,8 @@ use crate::time::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// Parses a date and time, which may be separated by `T` or a space. Returns microseconds since the Unix epoch, negative before
-/// 1970.
+/// Parses a date and time with an offset from UTC. The date and the time are separated by `T` or a space. Returns microseconds
+/// since the Unix epoch, negative before 1970. `None` if the text is invalid.
 pub fn parse(text: &str) -> Option<i64> {
     let (moment, rest) = text.as_bytes().split_at_checked(19)?;
     let [date @ .., b'T' | b't' | b' ', h0, h1, b':', m0, m1, b':', s0, s1] = moment else { return None };
@@ -36,7 +36,7 @@ pub fn seconds_since_epoch([year, month, day, hour, minute, second]: [u32; 6]) -
     Some(moment.duration_since(EPOCH).as_secs())
 }
 
-/// Parses decimal digits.
+/// Parses a number that consists of decimal digits. `None` if another byte occurs, or if the number is too large.
 pub fn decimal(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0u32, |sum, digit| {
         let digit = digit.is_ascii_digit().then(|| u32::from(digit - b'0'))?;
@@ -44,7 +44,7 @@ pub fn decimal(digits: &[u8]) -> Option<u32> {
     })
 }
 
-/// Converts a moment to a date and time. A moment after the year 9999 becomes its end.
+/// Converts a moment to a date and time in UTC. A moment after the year 9999 becomes the last moment of that year.
 pub fn date_time(at: Timestamp) -> DateTime {
     let moment = i64::try_from(at.0).ok().and_then(|at| EPOCH.checked_add(SignedDuration::from_micros(at)).ok());
     moment.unwrap_or(DateTime::MAX)

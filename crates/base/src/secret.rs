@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::named_file::NamedFile;
 
-/// A secret text: its `Debug` output does not show it.
+/// A secret text, such as a password. Its `Debug` output does not show the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -20,21 +20,21 @@ impl Secret {
         Secret(text.into())
     }
 
-    /// Makes a secret of the content of a file. Line ends at its end are removed, because editors add one. `None` if the
-    /// content is not UTF-8.
+    /// Makes a secret from the content of a file. Line breaks at the end are removed, because editors add one there. `None` if
+    /// the content is not UTF-8.
     pub fn from_file(content: &[u8]) -> Option<Secret> {
         let text = std::str::from_utf8(content).ok()?;
         Some(Secret::new(text.trim_end_matches(['\n', '\r'])))
     }
 
-    /// The text itself, for sending or comparing it.
+    /// Returns the secret text itself, to send or compare it.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 }
 
 impl SecretSource {
-    /// The secret at the time when the configuration was loaded.
+    /// Returns the secret as it was when the configuration was loaded. `None` if the secret is in a file that is not UTF-8.
     pub fn loaded(&self) -> Option<Secret> {
         match self {
             SecretSource::Inline(secret) => Some(secret.clone()),
@@ -42,11 +42,11 @@ impl SecretSource {
         }
     }
 
-    /// Reads the secret again, from its file if it has one. May block.
+    /// Returns the present secret. If the secret is in a file, the file is read again, which may block.
     ///
     /// # Errors
     ///
-    /// Names the file and the mistake, if it cannot be read or is not UTF-8.
+    /// If the file cannot be read or is not UTF-8. The message names the file and the problem.
     pub fn read(&self) -> Result<Secret, String> {
         let file = match self {
             SecretSource::Inline(secret) => return Ok(secret.clone()),

@@ -1,22 +1,23 @@
 //! Splits bytes at a separator, as `str` does with text.
 
-/// The parts before and after the first separator; `None` without one.
+/// Returns the parts before and after the first `separator`. `None` if `bytes` does not contain the separator.
 pub fn split_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memchr(separator, bytes)?)
 }
 
-/// The parts before and after the last separator; `None` without one.
+/// Returns the parts before and after the last `separator`. `None` if `bytes` does not contain the separator.
 pub fn rsplit_once(bytes: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     around(bytes, memchr::memrchr(separator, bytes)?)
 }
 
-/// The parts before and after the first occurrence of a separator of any length; `None` without one.
+/// Returns the parts before and after the first occurrence of `separator`, which may have any length. `None` if `bytes` does
+/// not contain the separator.
 pub fn split_once_at<'b>(bytes: &'b [u8], separator: &[u8]) -> Option<(&'b [u8], &'b [u8])> {
     let (before, rest) = bytes.split_at_checked(memchr::memmem::find(bytes, separator)?)?;
     Some((before, rest.get(separator.len()..)?))
 }
 
-/// The parts before and after this index; `None` if the index is beyond the end.
+/// Returns the parts before and after the byte at `index`. `None` if there is no byte at `index`.
 pub fn around(bytes: &[u8], index: usize) -> Option<(&[u8], &[u8])> {
     let (before, rest) = bytes.split_at_checked(index)?;
     Some((before, rest.get(1..)?))

@@ -4,8 +4,8 @@
 //! a test replaces by one that it sets itself. Timestamps are microseconds since the Unix epoch, so that windows can be
 //! aligned to it, but they advance with the monotonic clock: setting the wall clock never refills a bucket.
 
-/// Timers that a separate thread drives, up to 20 ms late. A timer of the request thread's own runtime would make the kernel
-/// set an alarm whenever that thread becomes idle, which is once in three requests.
+/// Timers that a separate thread drives. They may be up to 20 ms late, but cost little: a timer of the request thread's own
+/// runtime would make the kernel set an alarm whenever that thread becomes idle, about once in three requests.
 pub use pingora_timeout::{sleep, timeout};
 
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 /// The most that such a timer can be late: timers are rounded up to 10 ms, and checked every 10 ms.
 const LATE: Duration = Duration::from_millis(20);
 
-/// Like [`sleep`], but as precise as a timer of the request thread's own runtime, which is used only for the end of the span.
+/// Sleeps for `span`, more precisely than [`sleep`]. Only for the end of the span, a timer of the request thread's own runtime
+/// is used.
 pub async fn sleep_precisely(span: Duration) {
     let end = tokio::time::Instant::now() + span;
     // A timer of the other thread that fires as soon as it is set might be missed.
@@ -27,8 +28,8 @@ pub async fn sleep_precisely(span: Duration) {
     tokio::time::sleep_until(end).await;
 }
 
-/// Waits for `work`, but not for longer than `span`, with the precision of [`sleep_precisely`]. `None` if `work` has not ended
-/// by then.
+/// Waits until `work` ends, but at most for `span`, with the precision of [`sleep_precisely`]. Returns `None` if `work` has not
+/// ended in this time.
 pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -42,7 +43,7 @@ pub async fn timeout_precisely<T>(span: Duration, work: impl Future<Output = T>)
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// The time from `earlier` to `self`; zero when `earlier` is later.
+    /// Returns the time from `earlier` to `self`. Zero if `earlier` is in fact the later moment.
     pub fn since(self, earlier: Timestamp) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
@@ -61,13 +62,13 @@ impl Micros {
         Micros(self.0.saturating_add(other.0))
     }
 
-    /// The time in seconds, the unit of metrics. The rounding error is far below the resolution of a clock.
+    /// Returns this length of time in seconds, the unit of metrics. The rounding error is far below the resolution of a clock.
     #[expect(clippy::cast_precision_loss, reason = "a duration beyond 2^53 µs is 285 years")]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The time in whole seconds, rounded up, as response fields show it.
+    /// Returns this length of time in whole seconds, rounded up. Used for the fields of responses.
     pub fn ceil_seconds(self) -> u64 {
         self.0.div_ceil(1_000_000)
     }
@@ -85,27 +86,27 @@ impl From<Micros> for Duration {
     }
 }
 
-/// The source of the present time.
+/// The source of the present time: the machine's clock, or a clock that is set by hand.
 #[derive(Clone, Debug)]
 pub enum Clock {
     System {
         epoch: Timestamp,
         start: Instant,
-        /// By how many microseconds the wall clock was ahead of this one when they were last compared.
+        /// The number of microseconds by which the wall clock was ahead of this clock when both were last compared.
         ahead: Arc<AtomicI64>,
     },
     Manual(Arc<AtomicU64>),
 }
 
 impl Clock {
-    /// The machine's monotonic clock, which is set to the time of the wall clock once, by this call.
+    /// Makes a clock that advances with the machine's monotonic clock. It starts with the wall clock's time at this call.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn system() -> Clock {
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Clock::System { epoch: Timestamp(Micros::from(epoch).0), start: Instant::now(), ahead: Arc::default() }
     }
 
-    /// A clock that stands still until [`Clock::set`] moves it, forwards or backwards.
+    /// Makes a clock whose time changes only when [`Clock::set`] sets it, forwards or backwards.
     pub fn manual(now: Timestamp) -> Clock {
         Clock::Manual(Arc::new(AtomicU64::new(now.0)))
     }
@@ -117,8 +118,8 @@ impl Clock {
         }
     }
 
-    /// The time of the machine's wall clock, with which the times in tokens are compared. An operator may set it, and it
-    /// advances while the machine is suspended.
+    /// Returns the time of the machine's wall clock, for comparison with the times in tokens. Unlike [`Clock::now`], this time
+    /// changes when an operator sets the clock, and it advances while the machine is suspended.
     #[expect(clippy::disallowed_methods, reason = "this file is where clocks are read")]
     pub fn wall(&self) -> Timestamp {
         match self {
@@ -130,8 +131,8 @@ impl Clock {
         }
     }
 
-    /// Converts a moment of [`Clock::now`] to the time of the wall clock, to compare it with a date that a person wrote. Reads
-    /// no clock: the result is as correct as the last [`Clock::compare`].
+    /// Converts a moment of [`Clock::now`] to the time of the wall clock, to compare the moment with a date that a person
+    /// wrote. Reads no clock, but uses the difference that [`Clock::compare`] found last.
     pub fn date(&self, moment: Timestamp) -> Timestamp {
         match self {
             Clock::System { ahead, .. } => Timestamp(moment.0.saturating_add_signed(ahead.load(Ordering::Relaxed))),
@@ -139,7 +140,8 @@ impl Clock {
         }
     }
 
-    /// Compares this clock with the wall clock, which may have been set since the last comparison.
+    /// Compares this clock with the wall clock, and keeps the difference for [`Clock::date`]. The wall clock may have been set
+    /// since the last comparison.
     pub fn compare(&self) {
         if let Clock::System { ahead, .. } = self {
             let (wall, now) = (self.wall().0, self.now().0);
@@ -148,7 +150,7 @@ impl Clock {
         }
     }
 
-    /// The time of a manual clock; `None` for the machine's clock.
+    /// Returns the time of a manual clock. `None` for the machine's clock.
     pub fn injected(&self) -> Option<Timestamp> {
         match self {
             Clock::System { .. } => None,
@@ -156,7 +158,7 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock. Has no effect on the machine's clock.
+    /// Sets a manual clock to this moment. Has no effect on the machine's clock.
     pub fn set(&self, moment: Timestamp) {
         if let Clock::Manual(now) = self {
             now.store(moment.0, Ordering::Release);

@@ -25,45 +25,47 @@ use rules::route::UpstreamId;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::RuleSet;
 
-/// A whole gateway.yaml, all of whose values are valid. Only this crate makes one.
+/// A valid configuration: all settings of a gateway.yaml. Only this crate makes values of this type.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The listeners, in the order of the file; at least one.
+    /// The listeners, in the order of the file. There is at least one.
     pub listeners: Vec<Listener>,
     pub admin: Option<SocketAddr>,
     pub threads: Threads,
-    /// The upstreams, in the order of the file; a [`rules::route::UpstreamId`] is an index into them. Empty if every route
-    /// answers by itself, or every listener decides for other proxies.
+    /// The upstreams, in the order of the file. A [`rules::route::UpstreamId`] is an index into this list. The list is empty if
+    /// the gateway proxies nothing: every route answers by itself, or every listener decides for other proxies.
     pub upstreams: Vec<Upstream>,
     pub routes: RouteSet,
     pub store: stores::Settings,
     pub client_ip: client_ip::Settings,
-    /// `None`: no tokens are verified.
+    /// The settings for verifying JWTs. `None`: the gateway verifies no tokens.
     pub jwt: Option<jwt::Settings>,
-    /// The API keys. They follow changes of their file; everything else stays as it was loaded.
+    /// The API keys, if the file has `api_keys`. The gateway reads their file again when the file changes. All other settings
+    /// stay as loaded.
     pub api_keys: Option<Arc<ApiKeys>>,
     pub rules: RuleSet,
-    /// `None`: the gateway adds no CORS fields.
+    /// The settings of `cors`. `None`: the gateway adds no CORS fields to responses.
     pub cors: Option<Cors>,
-    /// `None`: responses of the gateway itself are problem documents.
+    /// The settings of `error_pages`. `None`: responses that the gateway itself makes are problem documents.
     pub error_pages: Option<Arc<ErrorPages>>,
     pub headers: Vec<HeaderFormat>,
     pub retry_after_jitter: Jitter,
-    /// The values of `limits`.
+    /// The bounds of requests and connections, from the key `limits`.
     pub bounds: Bounds,
-    /// `limits.extra_methods`: methods that are forwarded although they are not registered.
+    /// The methods in `limits.extra_methods`. The gateway forwards requests with these methods although the methods are not
+    /// registered.
     pub extra_methods: Vec<String>,
     pub drain: Drain,
     pub log: Log,
-    /// `None`: no access log is written.
+    /// The settings of the access log. `None`: no access log is written.
     pub access_log: Option<AccessLog>,
-    /// The key for the pseudonyms of buckets and clients, which stand in place of values that must not be shown.
+    /// The key that makes pseudonyms of buckets and clients. Pseudonyms replace values that must not be shown, such as in logs.
     pub hash_key: PseudonymKey,
-    /// Facts about values that the reader noted for the lints.
+    /// Facts about values that the reader of the file noted for the lints and the gateway.
     pub remarks: Remarks,
     /// Warnings about settings that are valid but unwise.
     pub warnings: Warnings,
-    /// A hash of the text, to tell two files apart.
+    /// A hash of the file's text. Two files with different texts have different hashes.
     pub hash: String,
 }
 
@@ -72,19 +74,19 @@ impl Config {
         self.upstreams.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The name of the chosen route, and the name of its upstream. The second is empty if there is no upstream, or none has
-    /// been chosen yet.
+    /// Returns the name of the chosen route, and the name of the upstream chosen for that route. The second name is empty if
+    /// the route has no upstream, or if no upstream has been chosen yet.
     pub fn destination(&self, choice: RouteChoice) -> (&str, &str) {
         let route = self.routes.route(choice.route).map_or("", |route| &*route.name);
         (route, choice.upstream.and_then(|upstream| self.upstream(upstream)).map_or("", |upstream| &*upstream.name))
     }
 
-    /// The name of the listener with this index.
+    /// Returns the name of the listener with this index.
     pub fn listener_name(&self, index: usize) -> &str {
         self.listeners.get(index).map_or(ONLY_LISTENER, |listener| &listener.name)
     }
 
-    /// The settings for deciding for other proxies, of the listener with this index. `None` for a listener that proxies.
+    /// Returns the `decide` settings of the listener with this index. `None` for a listener that proxies.
     pub fn decide(&self, listener: usize) -> Option<&Decide> {
         self.listeners.get(listener)?.decide.as_ref()
     }

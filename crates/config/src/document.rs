@@ -176,7 +176,7 @@ struct CheckedFile {
 }
 
 impl Config {
-    /// Reads a file's text. `file` is its name in reports.
+    /// Reads the text of a gateway.yaml that the gateway is going to run. `file` is the name of the file in reports.
     ///
     /// # Errors
     /// All problems of the text, and of the files that it names.
@@ -184,8 +184,8 @@ impl Config {
         Config::parse_for(Purpose::Run, file, bytes, environment)
     }
 
-    /// Reads a file's text for a purpose. When a file is only examined, its secrets and addresses need not be known: an unknown
-    /// value is a warning.
+    /// Reads the text of a gateway.yaml for this purpose. If the purpose is to examine the file, secrets and addresses need not
+    /// be known: each unknown value is a warning.
     ///
     /// # Errors
     /// All problems of the text, and of the files that it names.

@@ -17,26 +17,26 @@ use identity::api_key_file;
 /// The path that stands for standard input, for commands.
 const STANDARD_INPUT: &str = "-";
 
-/// The result of loading a file.
+/// The result of loading a gateway.yaml: the configuration or its problems, and the files that were read.
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Result<Config, Problems>,
-    /// The file, and the files that it names. A valid file of API keys and valid certificates of listeners are left out: they
-    /// are watched separately, without a reload.
+    /// The gateway.yaml and the files that it names, for watching them. Valid API key files and valid certificates of listeners
+    /// are left out, because they are watched separately and need no reload.
     pub sources: Vec<Source>,
 }
 
-/// A file, with its content at the time of reading.
+/// A file that was read, with a hash of its content at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// The path under which it can be opened.
+    /// The path under which the file can be opened.
     pub path: PathBuf,
     /// Of its content; `None` if it could not be read.
     hash: Option<[u8; 32]>,
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads and checks a gateway.yaml that the gateway is going to run.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
@@ -44,7 +44,8 @@ impl Config {
         LoadedConfig::from(path).config
     }
 
-    /// Reads and checks a file for a command that needs no secrets or addresses: an unknown value is a warning.
+    /// Reads and checks a gateway.yaml for this purpose. If the command only examines the file, secrets and addresses need not
+    /// be known: each unknown value is a warning.
     ///
     /// # Errors
     /// All problems of the file, and of the files that it names.
@@ -59,19 +60,20 @@ impl Source {
         Source { path: path.to_owned(), hash }
     }
 
-    /// Whether the file still has the same content.
+    /// Whether the file still has the content that was read.
     pub fn is_as_read(&self) -> bool {
         Source::new(&self.path, &read_file(&self.path)) == *self
     }
 }
 
 impl LoadedConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a gateway.yaml. Returns also the files that were read.
     pub fn from(path: &Path) -> LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_main(path, Purpose::Run))
     }
 
-    /// Reads and checks a file again. It must be a regular file, because the content of a pipe cannot be read twice.
+    /// Reads and checks a gateway.yaml again, such as for a reload. The path must be a regular file, because the content of a
+    /// pipe cannot be read twice.
     pub fn again(path: &Path) -> LoadedConfig {
         LoadedConfig::read(path, Purpose::Run, read_file(path))
     }
@@ -142,7 +144,8 @@ fn unreadable(file: String, error: &io::Error) -> Problems {
     Problems { file, problems: vec![problem], warnings: Vec::new() }
 }
 
-/// Reads a file that gateway.yaml names: one byte more than the largest that is accepted, which is enough to reject it.
+/// Reads a file that gateway.yaml names. If the file is too large, reads one byte more than the limit, so that the caller can
+/// reject the file.
 ///
 /// # Errors
 /// If the file cannot be opened or read, or is not a regular file.

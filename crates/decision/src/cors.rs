@@ -6,12 +6,12 @@ use http::{HeaderValue, Method};
 use request::request::Request;
 use rules::rule::{Condition, hold};
 
-/// The value of `cors`.
+/// The settings under the key `cors`.
 #[derive(Clone, Debug)]
 pub struct Cors {
-    /// The entries. The first one that matches a request decides.
+    /// The entries of `cors`. The first entry that matches a request decides.
     pub entries: Vec<CorsEntry>,
-    /// The value of `Access-Control-Expose-Headers`: the gateway's own fields, which pages may read.
+    /// The value of `Access-Control-Expose-Headers`: the names of the gateway's own fields that pages may read.
     pub exposed: HeaderValue,
 }
 
@@ -28,36 +28,35 @@ pub struct CorsEntry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origins {
     Any,
-    /// The listed origins, as browsers send them.
+    /// Only these origins, written as browsers send them.
     Listed(Vec<Box<str>>),
 }
 
-/// The values of the fields that only the answer to a preflight has.
+/// The values of the header fields that only the answer to a preflight has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreflightFields {
     pub methods: HeaderValue,
-    /// The value of `Access-Control-Allow-Headers`. `None`: pages may send only the fields that need no permission.
+    /// The value of `Access-Control-Allow-Headers`. `None` means that pages may send only the fields that need no permission.
     pub headers: Option<HeaderValue>,
     /// The value of `Access-Control-Max-Age`, in seconds.
     pub max_age: HeaderValue,
 }
 
-/// The result of `cors` for one request.
+/// The decision of `cors` about one request, and the values of the response's header fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsAnswer {
     /// The index of the entry that matched the request.
     pub entry: usize,
-    /// The value of `Access-Control-Allow-Origin`; `None` for a request without an origin, or with an origin that is not
-    /// listed.
+    /// The value of `Access-Control-Allow-Origin`. `None` if the request has no origin, or an origin that is not listed.
     pub origin: Option<HeaderValue>,
     pub credentials: bool,
     pub exposed: HeaderValue,
-    /// The fields for a preflight; `None` if the request is not a preflight, or its origin is not listed.
+    /// The fields of the answer to a preflight. `None` if the request is not a preflight, or if its origin is not listed.
     pub preflight: Option<PreflightFields>,
 }
 
 impl Cors {
-    /// Decides about a request; `None` if no entry matches it.
+    /// Decides which pages may read the response to a request. `None` if no entry matches the request.
     pub fn answer(&self, request: &Request<'_>) -> Option<CorsAnswer> {
         let matches = |(_, one): &(usize, &CorsEntry)| hold(&one.conditions, request);
         let (entry, found) = self.entries.iter().enumerate().find(matches)?;
@@ -75,8 +74,8 @@ impl Cors {
 }
 
 impl Cors {
-    /// Decides about a request whose head could not be read, of which only the origin is known. `None` if the entry depends on
-    /// more of the request.
+    /// Decides which pages may read the response to a request whose head could not be read. Only the request's origin is known.
+    /// `None` if the first entry has conditions, because they cannot be checked.
     pub fn answer_unread(&self, origin: Option<&HeaderValue>) -> Option<CorsAnswer> {
         let first = self.entries.first().filter(|first| first.conditions.is_empty())?;
         Some(CorsAnswer {

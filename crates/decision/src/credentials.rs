@@ -13,10 +13,10 @@ use request::identity::KnownKey;
 /// How long a client should wait while the keys of an issuer have never been fetched, before the spread.
 const KEYS_WAIT: Micros = Micros(3_000_000);
 
-/// Decides by the token whether the request goes on: with the claims of a valid token, or without claims.
+/// Decides, from the status of the token, whether the request continues: with the claims of a valid token, or without claims.
 ///
 /// # Errors
-/// Returns the refusal of a token that does not verify, or that is missing where one is required.
+/// Returns the refusal if the token does not verify, or if a required token is missing.
 pub fn check_token(
     status: TokenStatus,
     on_missing: OnMissing,
@@ -38,10 +38,11 @@ pub fn check_token(
     }
 }
 
-/// Decides by the API key whether the request goes on: with the holder of a known key, or without one.
+/// Decides, from the API key, whether the request continues. Returns the holder of a known key. `None` if the request continues
+/// without a key.
 ///
 /// # Errors
-/// Returns the refusal of a key that is not known, unless such keys count as none.
+/// Returns the refusal of an unknown key, unless the settings treat an unknown key like a missing key.
 pub fn check_api_key(presented: ApiKeyLookup, on_invalid: OnInvalid) -> Result<Option<Arc<KnownKey>>, Refusal> {
     match (presented, on_invalid) {
         (ApiKeyLookup::Absent, _) => Ok(None),

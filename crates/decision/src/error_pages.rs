@@ -6,14 +6,14 @@ use http::header::HeaderName;
 use request::request::Request;
 use rules::rule::{Condition, hold};
 
-/// The entries of `error_pages`. The first one that matches a request and its status becomes the response's body.
+/// The entries of `error_pages`. The first entry that matches a request and the response's status gives the response's body.
 #[derive(Clone, Debug)]
 pub struct ErrorPages(pub Vec<ErrorPage>);
 
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
     pub conditions: Vec<Condition>,
-    /// The statuses for which the page is used; empty for every status.
+    /// The statuses for which the page is used. An empty list means every status.
     pub statuses: Vec<u16>,
     pub body: Template,
     pub content_type: HeaderValue,
@@ -21,8 +21,8 @@ pub struct ErrorPage {
 }
 
 impl ErrorPages {
-    /// The page for a response with this status, and its index. `request` is `None` if its head could not be read: then only
-    /// pages without conditions match.
+    /// Returns the page for a response with this status, and the page's index. `request` is `None` if its head could not be
+    /// read: then only pages without conditions match.
     pub fn find(&self, request: Option<&Request<'_>>, status: u16) -> Option<(usize, &ErrorPage)> {
         let is_for = |page: &ErrorPage| {
             (page.statuses.is_empty() || page.statuses.contains(&status))
@@ -40,11 +40,11 @@ impl ErrorPages {
 pub struct PlaceholderValues<'f> {
     pub status: u16,
     pub request_id: &'f str,
-    /// The value of `Retry-After`, in seconds.
+    /// The value of `Retry-After` in seconds, if the response has this field.
     pub retry_after: Option<u64>,
 }
 
-/// A text with the placeholders `{request_id}`, `{retry_after}` and `{status}`. Other braces are text.
+/// A text with the placeholders `{request_id}`, `{retry_after}` and `{status}`. All other braces stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -103,8 +103,8 @@ impl Template {
         Template { parts, syntax: Syntax::of(content_type) }
     }
 
-    /// The text with the values of a response in place of the placeholders. Without a `Retry-After` its placeholder becomes
-    /// empty, or `null` in JSON.
+    /// Returns the text with the values of a response in place of the placeholders. If the response has no `Retry-After`, the
+    /// placeholder becomes empty, or `null` in JSON.
     pub fn fill(&self, placeholder_values: PlaceholderValues<'_>) -> String {
         let mut filled = String::new();
         for part in &self.parts {

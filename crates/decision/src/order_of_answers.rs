@@ -19,24 +19,26 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{RouteChoice, RouteSet};
 use rules::rule_set::{Answer, RuleSet};
 
-/// A stage of a decision that precedes the rules.
+/// A stage of a decision. Every stage comes before the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Whether the request may be sent on its connection: [`Refusal::misdirected`].
+    /// Checks whether the request may be sent on its connection. If not, the answer is [`Refusal::misdirected`].
     Connection,
-    /// Whether it has only one reading: [`check_reading`].
+    /// Checks whether the request has only one reading: [`check_reading`].
     Reading,
-    /// Whether it is a preflight of a listed origin ([`super::cors`]): the proxy answers it, another door decides about it without
-    /// credentials.
+    /// Checks whether the request is a preflight from a listed origin ([`super::cors`]). As a proxy, the gateway answers a
+    /// preflight itself. If another proxy asks about a preflight, the preflight is decided without credentials.
     Preflight,
-    /// Whether its credentials verify, the token first: [`super::credentials`].
+    /// Checks the credentials of the request, the token first: [`super::credentials`].
     Credentials,
-    /// Its route, which is an attribute for the rules and may bound the body: [`choose_route`], [`check_body`].
+    /// Chooses the route of the request, because rules can read the route: [`choose_route`]. The route may also bound the size
+    /// of the body: [`check_body`].
     Route,
 }
 
 impl Stage {
-    /// The stages that precede the rules for requests that arrive in this way, in the order of answers.
+    /// Returns the stages that come before the rules, in the order of answers. `door` is the way in which the request reaches
+    /// the decision.
     pub fn before_rules(door: Door) -> &'static [Stage] {
         use Stage::{Connection, Credentials, Preflight, Reading, Route};
         match door {
@@ -52,7 +54,7 @@ impl Stage {
 /// Refuses a request that could be read in more than one way. Such a request is neither authenticated nor charged.
 ///
 /// # Errors
-/// Returns the refusal.
+/// Returns the refusal of such a request.
 pub fn check_reading(rules: &RuleSet, request: &Request<'_>) -> Result<(), Refusal> {
     rules.read(request).map_err(Refusal::ambiguous)
 }
@@ -72,7 +74,7 @@ pub fn choose_route(
 /// Refuses a request that announces a larger body than its route allows.
 ///
 /// # Errors
-/// Returns the refusal.
+/// Returns the refusal of such a request.
 pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(), Refusal> {
     let Some(most) = route.and_then(|route| route.overrides.body_bytes) else { return Ok(()) };
     let length = request.head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -82,15 +84,15 @@ pub fn check_body(route: Option<&Forwarding>, request: &Request<'_>) -> Result<(
 /// The decision of the rules about a request, before any bucket is charged.
 #[derive(Clone, Debug)]
 pub enum RulesDecision {
-    /// A `deny` refuses the request; no limit is asked.
+    /// A `deny` refuses the request. No limit is asked.
     Denied { refusal: Refusal, by: DenierId },
-    /// The cost is above what a limit can hold. `plan` has the limits that were asked.
+    /// The cost is more than a limit can ever hold. `plan` has the limits that were checked.
     TooLarge { refusal: Refusal, plan: Plan },
-    /// The request is exempt: it pays nothing.
+    /// The request is exempt, so it pays nothing.
     Exempt,
-    /// No limit applies.
+    /// No limit applies to the request.
     Unlimited,
-    /// The buckets of this plan decide; it is not empty.
+    /// The buckets of this plan decide. The plan is not empty.
     Charge(Plan),
 }
 

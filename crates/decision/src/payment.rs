@@ -16,19 +16,19 @@ pub enum Payment {
         settlement: Settlement,
         source: Source,
     },
-    /// The cost is above what a limit can hold: the store was not asked.
+    /// The cost is more than a limit can ever hold, so the store was not asked.
     TooLarge(Plan),
     /// The store gave no answer, and a limit has `on_store_failure: deny`.
     StoreUnavailable(Plan),
 }
 
-/// The outcome of one limit.
+/// The result of one limit in the plan of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitAnswer<'a> {
     pub charge: &'a Charge,
     pub limit: &'a CompiledLimit,
     pub verdict: Verdict,
-    /// The outcome; `None` if the level is not known.
+    /// The outcome. `None` if the amount that is left in the bucket is unknown.
     pub outcome: Option<Outcome>,
 }
 
@@ -39,7 +39,8 @@ impl Payment {
         }
     }
 
-    /// The outcomes of all limits, the enforced ones first. A shadow that was not checked is left out.
+    /// Returns the outcomes of all limits in the plan, the enforced limits first. A limit that is tried but not enforced
+    /// (shadow mode) is left out if it was not checked.
     pub fn answers<'a>(&'a self, rules: &'a RuleSet) -> SmallVec<[LimitAnswer<'a>; 2]> {
         let (enforced, shadow): (&[Outcome], &[Outcome]) = match self {
             Payment::Settled { settlement, .. } => (&settlement.enforced, &settlement.shadow),
@@ -61,8 +62,8 @@ impl Payment {
         Some(LimitAnswer { charge, limit: rules.limit(charge.limit)?, verdict, outcome })
     }
 
-    /// The index in [`Payment::answers`] of the enforced limit that refused the request or, if it was granted, of the most
-    /// restrictive one.
+    /// Returns the index in `answers` of the enforced limit that decided: the limit that refused the request, or the most
+    /// restrictive limit of a granted request. `answers` is the result of [`Payment::answers`]. `None` if no limit is enforced.
     pub fn deciding(&self, answers: &[LimitAnswer<'_>]) -> Option<usize> {
         let enforced = answers.get(..self.plan().enforced.len()).unwrap_or(answers);
         let index = match self {

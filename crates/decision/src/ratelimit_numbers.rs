@@ -7,24 +7,24 @@ use ledger::algorithm::Algorithm;
 use ledger::charge::{Charge, LimitId, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict, most_restrictive};
 
-/// The numbers of `RateLimit-Policy`: `q` and `w`.
+/// The numbers in the field `RateLimit-Policy`: its parameters `q` and `w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyNumbers {
     pub quota: u64,
-    /// The seconds in which an empty bucket becomes full.
+    /// The number of seconds in which an empty bucket becomes full.
     pub window: u64,
 }
 
-/// The numbers of `RateLimit`: `r` and `t`.
+/// The numbers in the field `RateLimit`: its parameters `r` and `t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelNumbers {
     pub remaining: u64,
-    /// A time in seconds: the wait, for a limit that refuses or delays the request; otherwise the time until the bucket is
-    /// full.
+    /// A time in seconds. For a limit that refuses or delays the request, this is the wait. For any other limit, it is the time
+    /// until the bucket is full.
     pub reset: u64,
 }
 
-/// The values of `RateLimit-Limit`, `-Remaining` and `-Reset`.
+/// The values of the fields `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Triple {
     pub limit: u64,
@@ -33,7 +33,8 @@ pub struct Triple {
 }
 
 impl PolicyNumbers {
-    /// The numbers of a limit at `now` on the store's clock; they depend on the time only for calendar windows.
+    /// Returns the numbers of a limit with this algorithm. `now` is the time on the store's clock. The time matters only for
+    /// calendar windows.
     pub fn of(algorithm: &Algorithm, now: Timestamp) -> PolicyNumbers {
         let quota = algorithm.quota(now);
         PolicyNumbers { quota: quota.limit, window: quota.window.ceil_seconds() }
@@ -52,7 +53,7 @@ impl LevelNumbers {
 }
 
 impl Triple {
-    /// The numbers of the most restrictive of these charges; `None` without charges.
+    /// Returns the numbers of the most restrictive of these charges. `None` if there are no charges.
     pub fn most_restrictive<'p>(charges: impl Iterator<Item = (&'p Charge, &'p Outcome)>) -> Option<Triple> {
         let outcomes = charges.map(|(charge, outcome)| (charge, *outcome, charge.algorithm.ceiling()));
         most_restrictive(outcomes).map(|(charge, outcome)| {
@@ -61,16 +62,17 @@ impl Triple {
         })
     }
 
-    /// Whether a smaller share is left here than in the fields of the upstream's response. If these have no `limit`, the
-    /// remaining amounts are compared.
+    /// Whether `self` leaves the client a smaller share than the upstream's response, whose fields have the values `limit` and
+    /// `remaining`. If `limit` is `None`, only the remaining amounts are compared.
     pub fn is_stricter_than(self, limit: Option<u64>, remaining: u64) -> bool {
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(self.limit);
         u128::from(self.remaining) * u128::from(limit) < u128::from(remaining) * u128::from(self.limit)
     }
 }
 
-/// The enforced charges whose limits clients may see, in the order of the file. `exposed` returns the description of such a
-/// limit. The outcome is `None` if the level is not known, so always if `settlement` is `None`.
+/// Returns the enforced charges whose limits clients may see, in the order of the configuration, each with a description and an
+/// outcome. The function `exposed` returns the description of a limit, or `None` if clients may not see the limit. The outcome
+/// is `None` if the amount left is unknown, and always if `settlement` is `None`.
 pub fn exposed<'p, L>(
     plan: &'p Plan,
     settlement: Option<&'p Settlement>,

@@ -2,10 +2,10 @@
 
 use ledger::algorithm::AlgorithmKind;
 
-/// The reason of a refusal: the word in `X-Tollgate-Reason` and in metrics.
+/// The reason of a refusal. Its name is a word that is sent in `X-Tollgate-Reason` and used in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A limit of this algorithm has too little left.
+    /// A limit with this algorithm has too little left for the request.
     Exceeded(AlgorithmKind),
     CostTooLarge,
     StoreUnavailable,

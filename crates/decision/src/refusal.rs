@@ -4,53 +4,54 @@ use super::reason::Reason;
 use identity::jwt::Invalid;
 use rules::ambiguity::Ambiguity;
 
-/// The answer to a refused request, as its client sees it.
+/// The answer to a refused request: its status and reason, and further values for the response and the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub status: u16,
     pub reason: Reason,
-    /// The value of `Retry-After`, in seconds, with the random spread; `None` if waiting does not help.
+    /// The value of `Retry-After` in seconds, with the spread added. `None` if waiting does not help.
     pub retry_after: Option<u64>,
     pub problem: ProblemType,
-    /// The moment at which the window ends and the bucket is full, in RFC 3339.
+    /// The moment at which the window of the refusing limit ends and the bucket is full, in RFC 3339. `None` if the limit has
+    /// no window, or if no limit refused the request.
     pub resets_at: Option<String>,
-    /// The reason why the token does not verify: for the log, never for the client.
+    /// The reason why the token does not verify. It is logged, and never sent to the client.
     pub invalid_token: Option<Invalid>,
 }
 
-/// The type of a problem document (RFC 9457).
+/// The type of the problem document (RFC 9457) in the response to a refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProblemType {
-    /// `about:blank`: the status says everything.
+    /// `about:blank`: the status is the whole explanation.
     Blank,
-    /// These limits of the caller are used up. Limits that are not exposed are left out.
+    /// The limits in `violated` are used up. At least one is the caller's own. Limits that clients may not see are left out.
     QuotaExceeded { violated: Vec<String> },
-    /// These limits, which all callers share, are used up. Limits that are not exposed are left out.
+    /// The limits in `violated` are used up. All callers share them. Limits that clients may not see are left out.
     ReducedCapacity { violated: Vec<String> },
 }
 
 /// Whether the exceeded limits are the client's own, or shared by all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExceededCapacity {
-    /// At least one of them is the caller's own.
+    /// At least one of the exceeded limits is the caller's own.
     Quota,
-    /// All of them are shared by all callers.
+    /// All exceeded limits are shared by all callers.
     SharedCapacity,
 }
 
 impl Refusal {
-    /// The refusal of a request that violates HTTP or a bound of `limits`; `status` is the status that HTTP has for the
-    /// violation.
+    /// Makes the refusal of a request that violates HTTP, or a bound under the key `limits`. `status` is the status code that
+    /// HTTP defines for the violation.
     pub fn bad_request(status: u16) -> Refusal {
         Refusal::new(status, Reason::BadRequest)
     }
 
-    /// The refusal of a request for a host that must not be requested on this connection (421).
+    /// Makes the refusal of a request for a host that must not be requested on this connection (421).
     pub fn misdirected() -> Refusal {
         Refusal::bad_request(421)
     }
 
-    /// The refusal of a request that can be read in more than one way.
+    /// Makes the refusal of a request that can be read in more than one way.
     pub fn ambiguous(ambiguity: Ambiguity) -> Refusal {
         match ambiguity {
             Ambiguity::Ambiguous => Refusal::new(400, Reason::AmbiguousRequest),
@@ -66,47 +67,48 @@ impl Refusal {
         Refusal { invalid_token: Some(invalid), ..Refusal::new(401, Reason::TokenInvalid) }
     }
 
-    /// The refusal of a token that is not verified, because the client has sent too many invalid ones.
+    /// Makes the refusal of a token that is not verified, because the client has sent too many invalid tokens.
     pub fn too_many_invalid_tokens(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(429, Reason::TokenInvalid) }
     }
 
-    /// The refusal of a token, because the keys of its issuer have never been fetched.
+    /// Makes the refusal of a token that cannot be verified, because the keys of its issuer have never been fetched.
     pub(crate) fn keys_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::KeysUnavailable) }
     }
 
-    /// The refusal of an unknown API key.
+    /// Makes the refusal of an unknown API key.
     pub(crate) fn key_invalid() -> Refusal {
         Refusal::new(401, Reason::KeyInvalid)
     }
 
-    /// The refusal of a request, because every endpoint of the upstream has as many requests as it may have.
+    /// Makes the refusal of a request whose upstream is busy: every endpoint already has as many requests as it may have.
     pub fn upstream_busy() -> Refusal {
         Refusal { retry_after: Some(1), ..Refusal::new(503, Reason::UpstreamBusy) }
     }
 
-    /// The refusal of a request that matches no route.
+    /// Makes the refusal of a request that matches no route.
     pub(crate) fn no_route() -> Refusal {
         Refusal::new(404, Reason::NoRoute)
     }
 
-    /// The refusal by a rule with `action: deny`, or by a policy with `otherwise: deny`.
+    /// Makes the refusal of a request that a rule with `action: deny`, or a policy with `otherwise: deny`, refuses.
     pub(crate) fn denied() -> Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
-    /// The refusal of a cost that no full bucket of a limit could pay. The store is not asked.
+    /// Makes the refusal of a request that costs more than a full bucket of a limit holds. The store is not asked.
     pub(crate) fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }
 
-    /// The refusal because the store gave no answer and a limit has `on_store_failure: deny`.
+    /// Makes the refusal of a request for which the store gave no answer, if a limit has `on_store_failure: deny`.
     pub fn store_unavailable(retry_after: u64) -> Refusal {
         Refusal { retry_after: Some(retry_after), ..Refusal::new(503, Reason::StoreUnavailable) }
     }
 
-    /// The refusal because limits have too little left. `violated` are the names of the limits that clients may see.
+    /// Makes the refusal of a request for which limits have too little left. `violated` are the names of those limits that
+    /// clients may see.
     pub(crate) fn exceeded(
         exceeded: ExceededCapacity,
         reason: Reason,

@@ -6,26 +6,27 @@ use ledger::algorithm::Algorithm;
 /// A window of at least this length is a period, whose clients all wait for the same moment.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// The settings for the random part of `Retry-After`, which keeps clients from returning together.
+/// The settings for the part that `Retry-After` adds to the wait, so that clients do not return together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
-    /// The largest part of the wait that is added, in millionths.
+    /// The largest part of the wait that is added to the wait, in millionths.
     pub share: u32,
     pub max: Micros,
-    /// The most that is added for a window of an hour or more, in place of a part of the wait: all clients of the window wait
-    /// for the same moment.
+    /// The longest time that is added for a window of an hour or more. It replaces `share` and `max`, because all clients of
+    /// such a window wait for the same moment.
     pub max_period: Micros,
 }
 
-/// Computes `Retry-After` in whole seconds, rounded up: the wait plus a part of it that is fixed for the bucket
-/// (`BucketKey::spread`). So every gateway gives the same client the same answer, and different clients do not return together.
+/// Computes `Retry-After` in whole seconds, rounded up: the wait, plus a part of it that `spread` determines. `spread` is fixed
+/// for the bucket (`BucketKey::spread`), so every gateway gives the same client the same answer, and different clients do not
+/// return together.
 pub fn retry_after(spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     let most = u128::from(wait.0) * u128::from(jitter.share) / 1_000_000;
     wait.plus(part(most, spread).min(jitter.max)).ceil_seconds()
 }
 
-/// Computes `Retry-After` for a limit of this algorithm. For a long window, which ends for all clients at once, the added part
-/// does not depend on the wait.
+/// Computes `Retry-After` for a limit with this algorithm. A long window ends for all clients at once, so the added part does
+/// not depend on the wait there.
 pub(crate) fn retry_after_limit(algorithm: &Algorithm, spread: u32, wait: Micros, jitter: Jitter) -> u64 {
     match algorithm.window() {
         Some(window) if window.shortest() >= LONG => {

@@ -9,25 +9,26 @@ use ledger::outcome::Outcome;
 use rules::rule::{Expose, RefusalStatus};
 use rules::rule_set::RuleSet;
 
-/// The enforced charges that refused, in the order of the file.
+/// Returns the enforced charges that refused the request, in the order of the configuration, with their outcomes.
 pub fn refusing<'p>(plan: &'p Plan, settlement: &'p Settlement) -> impl Iterator<Item = (&'p Charge, &'p Outcome)> {
     plan.enforced.iter().zip(&settlement.enforced).filter(|(_, outcome)| outcome.verdict.is_refusal())
 }
 
-/// The charge that determines the refusal: the one with the longest wait, or the first of several. `None` if no charge refused.
+/// Returns the charge that determines the refusal, with its outcome: the charge with the longest wait, or the first of several
+/// with the same wait. `None` if no charge refused.
 pub fn speaker<'p>(plan: &'p Plan, settlement: &'p Settlement) -> Option<(&'p Charge, &'p Outcome)> {
     let index = speaker_index(settlement)?;
     plan.enforced.get(index).zip(settlement.enforced.get(index))
 }
 
-/// The index among the enforced charges of the one that determines the refusal.
+/// Returns the index, among the enforced charges, of the charge that determines the refusal. `None` if no charge refused.
 pub fn speaker_index(settlement: &Settlement) -> Option<usize> {
     let refusing = settlement.enforced.iter().enumerate().filter(|(_, outcome)| outcome.verdict.is_refusal());
     let speaker = refusing.reduce(|worst, next| if next.1.retry_after > worst.1.retry_after { next } else { worst });
     speaker.map(|(index, _)| index)
 }
 
-/// The refusal for a plan that was not granted. `now` is the moment on the store's clock.
+/// Makes the refusal for a plan that was not granted. `now` is the present time on the store's clock.
 pub fn refusal(rules: &RuleSet, plan: &Plan, settlement: &Settlement, now: Timestamp, jitter: Jitter) -> Refusal {
     let limits = || refusing(plan, settlement).map(|(charge, _)| rules.limit(charge.limit));
     // The caller's fault, unless every limit that refused is shared capacity.

@@ -10,7 +10,8 @@ use rules::rule_set::RuleSet;
 /// How long a refused client should wait while the store is away, before the spread.
 const STORE_WAIT: Micros = Micros(3_000_000);
 
-/// The refusal by the first limit that denies requests while the store is not available; `None` if no limit does.
+/// Returns the refusal of a request for which the store gave no answer. The first limit with `on_store_failure: deny` refuses
+/// the request. `None` if the plan has no such limit.
 pub fn refusal(rules: &RuleSet, plan: &Plan, jitter: Jitter) -> Option<Refusal> {
     let denies = |charge: &&Charge| {
         rules.limit(charge.limit).is_some_and(|limit| limit.on_store_failure == OnStoreFailure::Deny)

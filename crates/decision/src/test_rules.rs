@@ -16,12 +16,12 @@ use rules::rule::{
 };
 use rules::rule_set::RuleSet;
 
-/// Compiles these policies.
+/// Compiles these policies to a set of rules.
 pub fn rule_set(policies: Vec<Policy>) -> RuleSet {
     RuleSet::compile(RuleSource { policies, exempt: Vec::new() })
 }
 
-/// A token bucket that refills with one token per second.
+/// Makes a token bucket that holds `burst` tokens and refills with one token per second.
 pub fn bucket(burst: u64) -> Algorithm {
     token_bucket(Cost::ONE, Micros(1_000_000), burst)
 }
@@ -46,7 +46,7 @@ pub fn limit(burst: u64) -> Limit {
     }
 }
 
-/// A policy with one rule; both have this name, and the limit key is `ip:address`.
+/// Makes a policy with one rule. Both have this name, and the limit key is `ip:address`.
 pub fn policy(name: &str, action: Action) -> Policy {
     let part = KeyPart { attribute: Attribute::Address, fold: Fold::Exact };
     let rule = Rule {
@@ -68,7 +68,7 @@ pub fn policy(name: &str, action: Action) -> Policy {
     }
 }
 
-/// The condition that a request has this header field.
+/// Returns the condition that a request has this header field.
 pub fn has_header(name: &str) -> Condition {
     Condition {
         attribute: Attribute::parse(&format!("header:{name}")).unwrap(),

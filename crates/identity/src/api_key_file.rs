@@ -23,10 +23,10 @@ const NO_VALUE: &str = "-";
 /// The message for an invalid id or plan.
 pub const NAME: &str = "must be 1 to 128 of letters, digits, `_`, `.`, `@` and `-`";
 
-/// A fault in a file, and its position.
+/// A fault in a file of API keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The position of the fault; `None` for the file as a whole.
+    /// The position of the fault. `None` if the fault concerns the file as a whole.
     pub position: Option<Position>,
     pub kind: FaultKind,
 }
@@ -38,7 +38,7 @@ pub enum FaultKind {
     TooManyLines,
     NotText,
     Words(usize),
-    /// The line has not as many words as the file has columns.
+    /// The line is not a hash followed by one word for each column.
     WordsOfColumns {
         words: usize,
         columns: usize,
@@ -46,14 +46,14 @@ pub enum FaultKind {
     /// The first two columns are not `id` and `plan`.
     FirstColumns,
     ColumnName,
-    /// Another column has this name.
+    /// Another column has the same name.
     ColumnTwice,
     Hash,
     Id,
     Plan,
-    /// The value of a further column, which is counted from 1.
+    /// The value in a column after id and plan is invalid. The number of the column counts from 1.
     Value(usize),
-    /// The hash is already listed in this line.
+    /// The hash is already listed in the line with this number.
     Duplicate(usize),
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 ///
-/// All faults of the file, in their order.
+/// Returns all faults of the file, in their order.
 pub fn parse(bytes: &[u8]) -> Result<ApiKeySet, Vec<Fault>> {
     let whole = |kind| Err(vec![Fault { position: None, kind }]);
     if bytes.is_empty() {
@@ -220,7 +220,7 @@ pub fn is_name(text: &str) -> bool {
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(letter)
 }
 
-/// The line of the file for this key, without a line end.
+/// Returns the line of the file for this key, without a line break.
 pub fn line(key: &[u8], known: &KnownKey) -> String {
     format!("{} {} {}", Fingerprint::of(key), known.id, known.plan)
 }

@@ -18,18 +18,19 @@ use request::attribute::Attribute;
 use request::identity::KnownKey;
 use request::request::Request;
 
-/// The length of the longest key in bytes. A longer key is unknown, and is not hashed.
+/// The length of the longest key, in bytes. A longer key counts as unknown, and is not hashed.
 pub const LONGEST_KEY: usize = 1024;
 
-/// The API keys of a configuration: where requests carry a key, the known keys, and the treatment of unknown ones.
+/// The API keys of a configuration: where requests carry a key, which keys are known, and what happens to a request with an
+/// unknown key.
 #[derive(Debug)]
 pub struct ApiKeys {
     /// The attribute of a request that carries the key: a header field, query parameter or cookie.
     pub from: Attribute,
     pub on_invalid: OnInvalid,
-    /// The path under which the file of the keys can be opened.
+    /// The path at which the file with the API keys can be opened.
     pub file: PathBuf,
-    /// The part of its keys, in per cent, that a change of the file may remove.
+    /// The largest part of the keys, in per cent, that a change of the file may remove.
     pub max_shrink: u8,
     known: ArcSwap<ApiKeySet>,
 }
@@ -43,18 +44,18 @@ pub enum ApiKeyLookup {
 }
 
 impl ApiKeys {
-    /// Makes API keys that were read from this file. A change of the file may remove half of them.
+    /// Makes API keys from `keys`, which were read from `file`. A change of the file may remove at most half of the keys.
     pub fn new(from: Attribute, on_invalid: OnInvalid, file: PathBuf, keys: ApiKeySet) -> ApiKeys {
         ApiKeys { from, on_invalid, file, max_shrink: 50, known: ArcSwap::from_pointee(keys) }
     }
 
-    /// Sets the part of the keys, in per cent, that a change of the file may remove.
+    /// Sets the largest part of the keys, in per cent, that a change of the file may remove.
     #[must_use]
     pub fn losing_at_most(self, max_shrink: u8) -> ApiKeys {
         ApiKeys { max_shrink, ..self }
     }
 
-    /// Looks up the key of a request. Requests with more than one key have been rejected before.
+    /// Looks up the API key that a request carries. Requests with more than one key are rejected earlier.
     pub fn find(&self, request: &Request<'_>) -> ApiKeyLookup {
         match self.from.resolve(request) {
             None => ApiKeyLookup::Absent,
@@ -68,13 +69,13 @@ impl ApiKeys {
         self.known.store(Arc::new(keys));
     }
 
-    /// The current keys.
+    /// Returns the keys that are known at present.
     pub fn keys(&self) -> Arc<ApiKeySet> {
         self.known.load_full()
     }
 }
 
-/// A set of API keys, by their fingerprints.
+/// The keys in a file of API keys. Each key is found by its fingerprint.
 #[derive(Default)]
 pub struct ApiKeySet {
     known: HashMap<Fingerprint, Entry>,
@@ -90,22 +91,22 @@ struct Entry {
 }
 
 impl ApiKeySet {
-    /// Makes an empty set, for the keys of the file with this text.
+    /// Makes an empty set, to which the keys of a file are added. `source` is the text of the file.
     pub fn of(source: &[u8]) -> ApiKeySet {
         ApiKeySet { source: Sha256::digest(source).into(), ..ApiKeySet::default() }
     }
 
-    /// A hash of the text of the file, to tell whether the file has changed.
+    /// Returns a hash of the text of the file. Used to find out whether the file has changed.
     pub fn source(&self) -> [u8; 32] {
         self.source
     }
 
-    /// The names of the columns other than id and plan, which every key has.
+    /// Returns the names of the columns after id and plan.
     pub fn columns(&self) -> Arc<[String]> {
         Arc::clone(&self.columns)
     }
 
-    /// Sets the names of the columns, for the keys that are added after this.
+    /// Sets the names of the columns after id and plan, for keys that are added later.
     pub(crate) fn name_columns(&mut self, columns: Arc<[String]>) {
         self.columns = columns;
     }
@@ -118,11 +119,11 @@ impl ApiKeySet {
         self.known.is_empty()
     }
 
-    /// Adds a key, which has this line in the file.
+    /// Adds a key. `line` is the number of the key's line in the file.
     ///
     /// # Errors
     ///
-    /// When the key is listed already: the line that lists it.
+    /// If the set already has the key. Returns the number of the line that lists it.
     pub fn add(&mut self, fingerprint: Fingerprint, key: KnownKey, line: usize) -> Result<(), usize> {
         if let Some(entry) = self.known.get(&fingerprint) {
             return Err(entry.line);
@@ -143,7 +144,7 @@ impl fmt::Debug for ApiKeySet {
     }
 }
 
-/// The SHA-256 hash of an API key. `Debug` does not show it; `Display` writes it as in the file.
+/// The SHA-256 hash of an API key. `Debug` does not show the hash. `Display` writes the hash as in the file of API keys.
 #[derive(Clone, Copy, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -152,7 +153,7 @@ impl Fingerprint {
         Fingerprint(Sha256::digest(key).into())
     }
 
-    /// Parses 64 hexadecimal digits.
+    /// Parses a fingerprint of 64 hexadecimal digits. `None` for any other text.
     pub fn parse(text: &str) -> Option<Fingerprint> {
         let digits = <&[u8; 64]>::try_from(text.as_bytes()).ok()?;
         let mut bytes = [0; 32];

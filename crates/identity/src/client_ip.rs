@@ -29,14 +29,14 @@ impl Settings {
         self.trusted_proxies.iter().any(|network| network.contains(&address))
     }
 
-    /// The address of the client. For a trusted peer it is the right-most address in `X-Forwarded-For` that is not itself
-    /// trusted. Each address was added by the proxy to its right, so nothing to the left of an invalid address, or beyond 32
-    /// addresses, can be trusted: then the client is the last trusted proxy.
+    /// Returns the address of the client. For a trusted peer, this is the right-most address in `X-Forwarded-For` that is not
+    /// itself trusted. Each address was added by the proxy to its right, so an address to the left of an invalid address, or
+    /// beyond the last 32 addresses, is not used. If all usable addresses are trusted, the client is the last trusted proxy.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find(peer, headers), self.ipv6_prefix)
     }
 
-    /// The address of the client behind a peer that counts as trusted, even if `trusted_proxies` does not contain it.
+    /// Returns the address of the client of a peer that counts as trusted, even if `trusted_proxies` does not contain the peer.
     pub fn client_of_trusted(&self, peer: IpAddr, headers: &HeaderMap) -> ClientAddress {
         ClientAddress::new(self.find_untrusted(peer, headers), self.ipv6_prefix)
     }
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-/// Whether `X-Forwarded-For` ends with an address, so that the last proxy has named its client.
+/// Whether the last entry of `X-Forwarded-For` is an address. If so, the last proxy has named its client.
 pub fn ends_with_address(headers: &HeaderMap) -> bool {
     let line = headers.get_all("x-forwarded-for").iter().next_back();
     let hop = line.and_then(|line| line.as_bytes().rsplit(|byte| *byte == b',').next());

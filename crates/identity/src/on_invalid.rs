@@ -2,8 +2,8 @@
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnInvalid {
-    /// Rejected with 401.
+    /// The request is rejected with 401.
     Reject,
-    /// Continues as if it had no credentials.
+    /// The request continues as if it had no credentials.
     Anonymous,
 }

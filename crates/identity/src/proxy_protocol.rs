@@ -9,18 +9,19 @@ use std::str::FromStr;
 /// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// An incomplete header that lacks at least this many bytes, never 0.
+    /// The header is incomplete: at least this many bytes are missing, never 0.
     More(usize),
-    /// The first `length` bytes are the header.
+    /// The header is complete: the first `length` bytes are the header.
     Whole { length: usize, source: Source },
 }
 
 /// The source address that a header states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// This client. An IPv4-mapped address is converted to IPv4.
+    /// The address of the client. An IPv4-mapped address is converted to IPv4.
     Client(SocketAddr),
-    /// The load balancer itself, for a health check, or a peer without an IP address: the TCP peer is the client.
+    /// The header states no client address: the load balancer connects for itself, such as for a health check, or its client
+    /// has no IP address. The TCP peer counts as the client.
     Peer,
 }
 
@@ -41,11 +42,11 @@ const V2_FIXED: usize = 16;
 /// usual ones have some hundred.
 const V2_LONGEST_REST: usize = 4096;
 
-/// Parses a PROXY protocol header. Bytes after it are ignored.
+/// Parses the PROXY protocol header at the start of `bytes`. Bytes after the header are ignored.
 ///
 /// # Errors
 ///
-/// When the bytes are not the beginning of any header.
+/// If the bytes are not the beginning of a valid header.
 pub fn parse(bytes: &[u8]) -> Result<Progress, HeaderError> {
     if is_beginning(bytes, V1) {
         parse_v1(bytes)

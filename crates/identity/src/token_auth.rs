@@ -29,22 +29,23 @@ const ADDRESSES: usize = 100_000;
 pub enum TokenStatus {
     Missing,
     Valid,
-    /// It was verified before, and is still valid.
+    /// The token was verified before, and is still valid.
     Cached,
-    /// It is not verified: its client has sent too many tokens that are invalid.
+    /// The token is not verified, because its client has sent too many invalid tokens.
     Limited {
         wait: Micros,
-        /// A fixed number of the client's bucket, by which `Retry-After` is spread.
+        /// A number that is fixed for the client's bucket. Used to spread `Retry-After`, so that clients do not all return at
+        /// once.
         spread: u32,
     },
-    /// The keys of its issuer have never been fetched.
+    /// The token cannot be verified, because the keys of its issuer have never been fetched.
     KeysUnavailable {
         spread: u32,
     },
     Invalid(Invalid),
 }
 
-/// Authenticates requests by the tokens of one configuration.
+/// Authenticates requests by their tokens, with the settings of one configuration.
 #[derive(Debug)]
 pub struct TokenAuth {
     verifier: jwt::Verifier,
@@ -54,7 +55,7 @@ pub struct TokenAuth {
 }
 
 impl TokenAuth {
-    /// Makes the authenticator that replaces `before`. Fetched keys are kept, and so are the counts of invalid tokens.
+    /// Makes the authenticator that replaces `before`. The fetched keys and the counts of invalid tokens are kept.
     pub fn after(before: Option<&TokenAuth>, settings: &Settings, clock: Clock) -> TokenAuth {
         let buckets = before.map(|before| Arc::clone(&before.invalid.buckets));
         TokenAuth {
@@ -69,12 +70,12 @@ impl TokenAuth {
         &self.verifier
     }
 
-    /// Removes the buckets that are full again. To be called about every second.
+    /// Removes the buckets of clients that are full again. The caller must call this about every second.
     pub fn sweep(&self) {
         self.invalid.buckets.sweep();
     }
 
-    /// Verifies the token of a request. The claims are `None` unless the token is valid.
+    /// Verifies the token of a request. Returns the status of the token, and its claims if the token is valid.
     pub async fn verify(&self, request: &Request<'_>) -> (TokenStatus, Option<Arc<Claims>>) {
         let Some(token) = self.verifier.find(request) else { return (TokenStatus::Missing, None) };
         if let Some(claims) = self.verifier.cached(&token) {

@@ -20,7 +20,8 @@ fn main() -> Result<(), InvalidNumbers> {
     Ok(())
 }
 
-/// Takes three requests of one client at the same time: two are granted, the third must wait for a second.
+/// Charges three requests of one client at the same time to one bucket. Two are granted, and the third has to wait for a
+/// second.
 pub fn three_requests() -> Result<Vec<Outcome>, InvalidNumbers> {
     let one_per_second = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
     let algorithm = Algorithm::TokenBucket(TokenBucket::new(one_per_second, 2)?);

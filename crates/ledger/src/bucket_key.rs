@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 
 use request::attribute::Attribute;
 
-/// The version of the encoding, which changes whenever the encoding of a bucket key or the meaning of a state changes.
+/// The version of the format of stored buckets, part of every bucket key. It changes whenever the encoding of a bucket key or
+/// the meaning of a stored state changes.
 pub const FORMAT: &[u8] = b"tollgate/1";
 
 /// A bucket's key in a store: the first 16 bytes of a SHA-256 hash.
@@ -18,7 +19,7 @@ pub const FORMAT: &[u8] = b"tollgate/1";
 pub struct BucketKey(pub [u8; 16]);
 
 impl BucketKey {
-    /// Parses thirty-two hexadecimal digits, the form in which a key is displayed.
+    /// Parses a key from thirty-two hexadecimal digits, the form in which keys are displayed. `None` for any other text.
     pub fn parse(text: &str) -> Option<BucketKey> {
         let mut key = [0; 16];
         if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
@@ -30,7 +31,8 @@ impl BucketKey {
         Some(BucketKey(key))
     }
 
-    /// A fixed number for this bucket, evenly distributed over all buckets and the same on every gateway.
+    /// Returns a number that depends only on this key, and so is the same on every gateway. The numbers of all buckets are
+    /// evenly distributed.
     pub fn spread(&self) -> u32 {
         let [a, b, c, d, ..] = self.0;
         u32::from_be_bytes([a, b, c, d])
@@ -43,35 +45,37 @@ impl fmt::Debug for BucketKey {
     }
 }
 
-/// Identifies a limit wherever its buckets are stored: the tag is the same after a reload and in the next process, unlike an
-/// index. Two limits have the same tag with a probability of 2^-30; then they count as one when buckets are evicted.
+/// Identifies the limit to which a stored bucket belongs. Unlike the limit's index, the tag stays the same after a reload or a
+/// restart. Two limits have the same tag with a probability of 2^-30; then the two count as one limit when buckets are evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitTag(pub u32);
 
 impl LimitTag {
-    /// The tag for one variant of the limit: all overrides of a limit together count as another limit. There may be many
-    /// overrides, and their numbers may differ from the limit's own as much as those of another limit.
+    /// Returns the tag for buckets with the settings of one variant: 0 for the limit's own settings, above 0 for an override.
+    /// All overrides of a limit share one tag, so their buckets are evicted as those of a separate limit. There may be many
+    /// overrides, and their settings may differ much from the limit's own.
     #[must_use]
     pub fn of_variant(self, variant: u32) -> LimitTag {
         if variant == 0 { self } else { LimitTag(self.0.wrapping_add(0x9e37_79b9)) }
     }
 }
 
-/// The identity of a limit in a file; together with a descriptor it identifies a bucket.
+/// Identifies a limit of gateway.yaml. Together with a descriptor, this identifies a bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitIdentity<'a> {
     pub policy: &'a str,
     pub rule: &'a str,
-    /// The name of the limit; empty unless the rule has several limits.
+    /// The name of the limit. Empty unless the rule has several limits.
     pub limit: &'a str,
-    /// `enforce` or `shadow`: a shadow has its own buckets.
+    /// The mode, `enforce` or `shadow`. A limit in shadow mode (a dry run) has its own buckets.
     pub mode: &'a str,
     pub algorithm: &'a str,
-    /// The limit keys as they are printed; their order does not matter.
+    /// The limit keys in their printed form. Their order does not matter.
     pub keys: &'a [String],
 }
 
-/// The part of the bucket keys that is the same for all requests of a limit, hashed once.
+/// The hash of what all bucket keys of a limit have in common. Computed once for each limit, and completed with the descriptor
+/// of each request.
 #[derive(Clone, Debug)]
 pub struct KeySeed {
     hash: Sha256,
@@ -96,8 +100,8 @@ impl KeySeed {
         KeySeed { hash, tag: LimitTag(u32::from_be_bytes([a, b, c, d])) }
     }
 
-    /// The seed for a limit that shares the buckets of a meter. The limit keeps its own tag for eviction, so that many clients
-    /// of one plan do not evict the buckets of another plan.
+    /// Makes the seed for a limit that shares the buckets of a meter with other limits. The limit keeps its own tag for
+    /// eviction, so that many clients of one plan do not evict the buckets of another plan.
     pub fn of_meter(meter: &str, identity: &LimitIdentity<'_>) -> KeySeed {
         // No policy has an empty name.
         let shared = LimitIdentity { policy: "", rule: meter, limit: "", mode: "meter", ..*identity };
@@ -117,14 +121,15 @@ impl KeySeed {
     }
 }
 
-/// The values that a rule picked from one request, encoded: for each limit key, the index of the alternative that had a value,
-/// and the value.
+/// The values of a rule's limit keys in one request, encoded as bytes. For each limit key, the bytes contain the value, and the
+/// index of the attribute with this value among the alternatives of the limit key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor(SmallVec<[u8; 96]>);
 
 impl Descriptor {
-    /// Adds the value of an attribute. If the file trusts several issuers, `issuer` is that of the token: a claim then counts
-    /// together with its issuer, since two issuers may give the same name to two people.
+    /// Adds the value of an attribute. `alternative` is the index of the attribute in its limit key. If the file trusts several
+    /// issuers, `issuer` is the issuer of the token. A claim is then added together with its issuer, since two issuers may give
+    /// the same name to two people.
     pub fn push_value(&mut self, alternative: u8, attribute: &Attribute, issuer: Option<&str>, value: &[u8]) {
         if let Some(issuer) = issuer.filter(|_| matches!(attribute, Attribute::Claim(_))) {
             self.push(alternative, issuer.as_bytes());
@@ -132,8 +137,8 @@ impl Descriptor {
         self.push(alternative, value);
     }
 
-    /// Adds the value of a limit key. The limit keys must be added in the same order for every request: the order of their
-    /// printed forms.
+    /// Adds the value of a limit key. `alternative` is the index of the attribute with the value. The limit keys must be added
+    /// in the same order for every request, sorted by their printed forms.
     pub fn push(&mut self, alternative: u8, value: &[u8]) {
         self.0.push(alternative);
         self.0.extend_from_slice(&length(value.len()));

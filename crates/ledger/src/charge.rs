@@ -12,7 +12,8 @@ use super::outcome::{Outcome, Verdict};
 use super::store_time::StoreTime;
 use base::time::Micros;
 
-/// One bucket to charge. It owns all its data, so that it can be sent to the task that talks to the store.
+/// A cost that a request takes from one bucket. A charge owns all its data, so that it can be sent to the task that talks to
+/// the store.
 #[derive(Clone, Debug)]
 pub struct Charge {
     pub key: BucketKey,
@@ -20,9 +21,10 @@ pub struct Charge {
     pub cost: Cost,
     /// The limit's index in the rule set, for responses and metrics.
     pub limit: LimitId,
-    /// The tag of the limit and its variant, for stores, whose buckets outlive a rule set.
+    /// The tag by which a store identifies the limit. Buckets in a store outlive a rule set, so the limit's index is not
+    /// enough.
     pub tag: LimitTag,
-    /// The set of numbers that applies: 0 for the limit's own, otherwise an override.
+    /// The settings that apply: 0 for the limit's own settings, otherwise the position of an override in the limit, from 1.
     pub variant: u32,
     pub purpose: ChargePurpose,
 }
@@ -31,19 +33,19 @@ pub struct Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargePurpose {
     Spend,
-    /// The bucket must be able to pay the cost before the plan spends anything, but pays nothing. If it cannot, it refuses the
-    /// plan.
+    /// Nothing is spent from the bucket. If the bucket could not pay the cost, the whole plan is refused.
     Check,
 }
 
 impl Charge {
-    /// Makes a charge that spends, of the only limit. If there are several, set `limit` and `tag`.
+    /// Makes a charge that spends `cost`, for a rule set with a single limit. If there are several limits, set the fields
+    /// `limit` and `tag` too.
     pub fn new(key: BucketKey, algorithm: Algorithm, cost: Cost) -> Charge {
         let tag = LimitTag::default();
         Charge { key, algorithm, cost, limit: LimitId(0), tag, variant: 0, purpose: ChargePurpose::Spend }
     }
 
-    /// Whether the cost exceeds a full bucket, so that waiting does not help.
+    /// Returns whether the cost exceeds what a full bucket holds. Then waiting does not help.
     pub fn is_too_large(&self) -> bool {
         self.cost > self.algorithm.ceiling()
     }
@@ -58,19 +60,20 @@ impl Charge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
 
-/// All charges of one request.
+/// All charges of one request, which a store settles together.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// The charges of enforced limits, in the order of the file. Either all are charged or none. Charges to one bucket are
-    /// combined: see [`Plan::enforce`].
+    /// The charges of enforced limits, in the order of the file. Either all of these buckets are charged, or nothing is
+    /// charged. Charges to one bucket are combined: see [`Plan::enforce`].
     pub enforced: SmallVec<[Charge; 2]>,
-    /// The charges of shadows. Each is settled independently of the others, and only if the enforced charges grant the request.
+    /// The charges of limits in shadow mode: dry runs that never refuse a request. Each is settled by itself, and only if the
+    /// enforced charges grant the request.
     pub shadow: SmallVec<[Charge; 0]>,
 }
 
 impl Plan {
-    /// Adds an enforced charge that spends. Several charges to one bucket are combined: each is checked with the sum of their
-    /// costs and with its own numbers, and the bucket is charged once, with the numbers of the last one.
+    /// Adds an enforced charge that spends. Several charges to one bucket are combined: each checks the sum of their costs
+    /// against its own limit. The bucket is charged once, with the settings of the last of these charges.
     pub fn enforce(&mut self, mut charge: Charge) {
         let own = charge.cost;
         for other in self.enforced.iter_mut().filter(|other| other.key == charge.key) {
@@ -106,14 +109,15 @@ impl Plan {
         self.shadow.extend(other.shadow);
     }
 
-    /// Adds the enforced charges of another plan as checks, which spend nothing. Its shadows are left out.
+    /// Adds the enforced charges of another plan as checks that spend nothing. The shadow charges of the other plan are left
+    /// out.
     pub fn join_check(&mut self, other: Plan) {
         let check = |charge| Charge { purpose: ChargePurpose::Check, ..charge };
         self.enforced.extend(other.enforced.into_iter().map(check));
     }
 
-    /// Whether an enforced charge only checks its bucket: because of its purpose, or because a later charge of the plan spends
-    /// from the same bucket.
+    /// Returns whether the enforced charge at this index only checks its bucket: because of its purpose, or because a later
+    /// charge of the plan spends from the same bucket.
     pub fn is_only_checked(&self, index: usize) -> bool {
         let mut from = self.enforced.iter().skip(index);
         from.next().is_some_and(|charge| {
@@ -121,8 +125,8 @@ impl Plan {
         })
     }
 
-    /// Whether this enforced charge only checks a bucket from which another charge spends. Its outcome is the level before that
-    /// charge.
+    /// Returns whether this enforced charge only checks a bucket from which another charge of the plan spends. The outcome of
+    /// the check then shows the tokens that remained before the other charge.
     pub fn checks_what_is_spent(&self, charge: &Charge) -> bool {
         charge.purpose == ChargePurpose::Check && self.enforced.iter().any(|other| other.is_spent_from(charge.key))
     }
@@ -131,14 +135,15 @@ impl Plan {
         self.enforced.is_empty() && self.shadow.is_empty()
     }
 
-    /// Makes delays longer than `most` refusals, because the request cannot wait so long.
+    /// Limits the delay of the request: a bucket that would delay the request for longer than `most` refuses the request
+    /// instead.
     pub fn limit_delay(&mut self, most: Micros) {
         for charge in &mut self.enforced {
             charge.algorithm = charge.algorithm.within(most);
         }
     }
 
-    /// Whether two plans charge the same costs to the same buckets.
+    /// Returns whether both plans take the same costs from the same buckets with the same settings.
     pub fn is_same_take(&self, other: &Plan) -> bool {
         let same = |(a, b): (&Charge, &Charge)| {
             (a.key, a.cost, a.purpose) == (b.key, b.cost, b.purpose) && a.algorithm == b.algorithm
@@ -147,27 +152,29 @@ impl Plan {
             && self.charges().zip(other.charges()).all(same)
     }
 
-    /// All charges, the enforced ones first; outcomes of a settlement are in the same order.
+    /// Returns all charges of the plan: first the enforced charges, then the shadow charges. The outcomes in a settlement are
+    /// in the same order.
     pub fn charges(&self) -> impl Iterator<Item = &Charge> {
         self.enforced.iter().chain(&self.shadow)
     }
 }
 
-/// The result of charging a plan.
+/// The result of charging a plan: whether the request is granted, and the outcome of each charge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
     pub verdict: Verdict,
-    /// The time for which a granted request waits before it goes on: the longest delay of its enforced charges, counted from
-    /// the arrival of the answer. Zero unless an algorithm delays.
+    /// How long a granted request must wait before it goes on: the longest delay of its enforced charges, counted from the
+    /// arrival of the store's answer. Zero unless one of the algorithms delays requests.
     pub delay: Micros,
-    /// The outcome of each enforced charge.
+    /// The outcome of each enforced charge, in the order of the plan.
     pub enforced: SmallVec<[Outcome; 2]>,
-    /// The outcome of each shadow charge; empty if the request was refused, because then no shadow is charged.
+    /// The outcome of each shadow charge. Empty if the request was refused, because shadow limits are not charged then.
     pub shadow: SmallVec<[Outcome; 0]>,
 }
 
 impl Settlement {
-    /// The settlement of a refused request: nothing is spent, and no shadow is charged.
+    /// Makes the settlement of a refused request from the outcomes of its enforced charges. Nothing is spent, and shadow limits
+    /// are not charged.
     pub fn refused(enforced: SmallVec<[Outcome; 2]>) -> Settlement {
         Settlement { verdict: Verdict::Deny, delay: Micros(0), enforced, shadow: SmallVec::new() }
     }
@@ -177,9 +184,10 @@ impl Settlement {
     }
 }
 
-/// Settles a plan at `now`. `states` are the stored states of its buckets, in the order of [`Plan::charges`]; they may be
-/// borrowed, since some are too large to be copied for each request. Also returns the states to store, in the same order:
-/// `None` for a bucket that did not change.
+/// Settles a plan at `now`: decides whether its buckets can pay, and computes their new states. `states` has the stored state
+/// of each bucket, in the order of [`Plan::charges`]. States may be borrowed, since some are too large to be copied. Also
+/// returns the new states to store, in the same order. An entry is `None` if its bucket does not change, and the list is empty
+/// if a refused request changes no bucket.
 pub fn settle<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: impl Into<StoreTime>) -> (Settlement, Entries) {
     let now: StoreTime = now.into();
     let step = |charge: &Charge, state: &Option<S>| {
@@ -241,7 +249,8 @@ fn corrections<S: AsRef<[u64]>>(plan: &Plan, states: &[Option<S>], now: StoreTim
     if corrected().any(|entry| entry.is_some()) { corrected().collect() } else { Entries::new() }
 }
 
-/// The states to store, one for each charge; usually empty if the request was refused.
+/// The states to store, one for each charge of a plan: `None` for a bucket that does not change. The list is usually empty if
+/// the request was refused.
 pub type Entries = SmallVec<[Option<Entry>; 2]>;
 
 /// The outcome of a bucket that is not charged: it refused, or it could have paid.
@@ -260,7 +269,7 @@ fn outcome(verdict: Verdict, level: Level) -> Outcome {
 #[cfg(any(test, feature = "test-values"))]
 #[allow(clippy::unwrap_used, reason = "for tests")]
 impl Charge {
-    /// For tests: charges `cost` to a token bucket that refills with one token per second.
+    /// For tests: makes a charge of `cost` to a token bucket that refills with one token per second.
     pub fn of_token_bucket(bucket: u8, burst: u64, cost: u64) -> Charge {
         use crate::algorithm::token_bucket::{Rate, TokenBucket};
         let rate = Rate { amount: Cost::ONE, period: Micros(1_000_000) };
@@ -271,7 +280,7 @@ impl Charge {
 
 #[cfg(any(test, feature = "test-values"))]
 impl Plan {
-    /// For tests: a plan that spends 3 tokens of a bucket of 10, and checks the same bucket for 1.
+    /// For tests: makes a plan that spends 3 tokens from a bucket of 10, and checks whether the same bucket has 1 token.
     pub fn of_one_bucket_spent_and_checked() -> Plan {
         let (mut plan, mut checked) = (Plan::default(), Plan::default());
         plan.enforce(Charge::of_token_bucket(1, 10, 3));

@@ -9,12 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(u64);
 
-/// The treatment of decimals after the third one.
+/// How a number with more than three decimals is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtraDecimals {
-    /// They are an error, for numbers that an operator wrote.
+    /// The number is rejected, unless the decimals after the third are zeros. Used for the settings of limits.
     Refuse,
-    /// They round up to the next thousandth, so that a client never pays less than it asked for.
+    /// The number is rounded up to the next thousandth. Used for a cost that a client names, so that the client never pays less
+    /// than that.
     RoundUp,
 }
 
@@ -25,7 +26,7 @@ impl Cost {
         Cost(thousandths)
     }
 
-    /// A cost of whole tokens. It saturates far above anything that a limit can hold.
+    /// Makes a cost of whole tokens. The result saturates far above anything that a limit can hold.
     pub const fn from_tokens(tokens: u64) -> Cost {
         Cost(tokens.saturating_mul(1000))
     }
@@ -34,37 +35,38 @@ impl Cost {
         self.0
     }
 
-    /// The whole tokens, rounded down, as clients see them.
+    /// Returns the number of whole tokens, rounded down. This is the number that clients see.
     pub const fn whole(self) -> u64 {
         self.0 / 1000
     }
 
-    /// The cost rounded up to whole tokens.
+    /// Returns the cost rounded up to whole tokens.
     #[must_use]
     pub const fn ceil(self) -> Cost {
         Cost::from_tokens(self.0.div_ceil(1000))
     }
 
-    /// The sum. It saturates far above anything that a limit can hold.
+    /// Returns the sum of both costs. The sum saturates far above anything that a limit can hold.
     #[must_use]
     pub const fn plus(self, other: Cost) -> Cost {
         Cost(self.0.saturating_add(other.0))
     }
 
-    /// The difference; zero if `other` is more.
+    /// Returns this cost minus `other`, or zero if `other` is larger.
     #[must_use]
     pub const fn less(self, other: Cost) -> Cost {
         Cost(self.0.saturating_sub(other.0))
     }
 
-    /// The cost, or `min` if that is larger, or `max` if that is smaller. If `min` exceeds `max`, `max` is returned.
+    /// Returns the cost, raised to `min` or lowered to `max` if it is out of bounds. If `min` exceeds `max`, returns `max`.
+    /// `None`: there is no upper bound.
     pub fn bounded(self, min: Cost, max: Option<Cost>) -> Cost {
         let cost = self.max(min);
         max.map_or(cost, |max| cost.min(max))
     }
 
-    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. A number that is too large
-    /// saturates.
+    /// Parses `[0-9]+(\.[0-9]+)?`, without a sign, an exponent, hexadecimal digits or `nan`. `None` for any other text. A
+    /// number that is too large saturates. `beyond` says how to treat decimals after the third one.
     pub fn parse(text: &[u8], beyond: ExtraDecimals) -> Option<Cost> {
         let (whole, decimals) = split_once(text, b'.').unwrap_or((text, b"0"));
         let digits = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
@@ -89,8 +91,8 @@ impl Cost {
     }
 }
 
-/// The cost of a request that may name its own cost: at least `min`, at most `max`. `default` if it names none, or if that is
-/// not a positive decimal.
+/// Returns the cost of a request that may name its own cost in `text`, limited to the range from `min` to `max`. Returns
+/// `default` if the request names no cost (`None`), or if the text is not a positive decimal.
 pub fn requested_cost(text: Option<&[u8]>, default: Cost, min: Cost, max: Option<Cost>) -> Cost {
     let cost = text.and_then(|text| Cost::parse(text, ExtraDecimals::RoundUp)).filter(|cost| *cost > Cost::default());
     cost.map_or(default, |cost| cost.bounded(min, max))

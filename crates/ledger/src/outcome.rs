@@ -5,17 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::cost::Cost;
 use base::time::Micros;
 
-/// The answer of a bucket: granted, refused for now, or never possible.
+/// The answer of a bucket to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     Allow,
     /// The bucket cannot pay now, but waiting helps.
     Deny,
-    /// The cost is above what the bucket can hold: waiting does not help.
+    /// The cost is above what a full bucket holds, so waiting does not help.
     Never,
-    /// The bucket was not asked, because another bucket of the plan was known to refuse or there was no store to ask. Its level
-    /// is not known.
+    /// The bucket was not asked, because another bucket of the plan was known to refuse, or because there was no store to ask.
+    /// How much the bucket holds is unknown.
     Unasked,
 }
 
@@ -25,17 +25,17 @@ impl Verdict {
     }
 }
 
-/// The outcome of one bucket.
+/// The answer of one bucket to a charge, with the remaining tokens and the times that a client needs to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// The amount left after this request or, if it was refused, the amount in the bucket.
+    /// The amount in the bucket after this request. A refused request has taken nothing from the bucket.
     pub remaining: Cost,
-    /// The time until the bucket can pay; zero if it granted the request.
+    /// The time until the bucket can pay the cost. Zero if the bucket granted the request, or can never pay.
     pub retry_after: Micros,
-    /// The time until the bucket is full.
+    /// The time until the bucket is full, if nothing more is charged to the bucket.
     pub reset_after: Micros,
-    /// The time by which the bucket delays the request, or would delay it if no other bucket had refused it.
+    /// How long the bucket delays the request. If another bucket has refused the request, how long the delay would have been.
     pub delay: Micros,
 }
 
@@ -49,8 +49,9 @@ impl Outcome {
     };
 }
 
-/// Chooses the most restrictive of several outcomes: a refusal before a grant; among refusals the longest wait; among grants
-/// the smallest share `remaining / limit`; among equal ones the first. The `Cost` of each is the amount in its full bucket.
+/// Chooses the most restrictive of several outcomes. A refusal comes before a grant. Among refusals, the longest wait is
+/// chosen; among grants, the smallest share `remaining / limit`; among equal outcomes, the first. The `Cost` of each outcome is
+/// the amount in a full bucket. Returns `None` without outcomes.
 pub fn most_restrictive<T>(outcomes: impl IntoIterator<Item = (T, Outcome, Cost)>) -> Option<(T, Outcome)> {
     let rank = |outcome: &Outcome| match outcome.verdict {
         Verdict::Never => (2, 0),

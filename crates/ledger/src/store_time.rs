@@ -9,12 +9,12 @@ use base::time::Timestamp;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreTime {
     pub now: Timestamp,
-    /// The present time for calendars, never before `now`.
+    /// The present time by which calendar periods begin and end. Never before `now`.
     pub date: Timestamp,
 }
 
 impl StoreTime {
-    /// The time that an algorithm uses: `date` if it has a calendar, otherwise `now`.
+    /// Returns the time by which this algorithm is charged: `date` if it has a calendar, otherwise `now`.
     pub fn of(self, algorithm: &Algorithm) -> Timestamp {
         if algorithm.zone().is_some() { self.date } else { self.now }
     }

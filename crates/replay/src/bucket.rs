@@ -12,17 +12,18 @@ use ledger::charge::{Charge, LimitId};
 use rules::explanation::{Explanation, PickedKey, RuleOutcome};
 use rules::partial::Observation;
 
-/// The identity of a bucket.
+/// Identifies a bucket of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BucketId {
     /// A bucket whose key was made from the values of the request.
     Picked(BucketKey),
-    /// A bucket that is identified by its pseudonym in the log, or by that of another limit of the same rule. The key is that of
-    /// the limit's bucket without a descriptor: limits of one meter have the same key.
+    /// A bucket that is identified by a pseudonym in the gateway's own log. The pseudonym is that of this limit's bucket. If
+    /// the log has no charge of this limit, the pseudonym is that of another limit of the same rule. The key is that of the
+    /// limit's bucket without a descriptor, so limits of one meter have the same key.
     Logged(BucketKey, Pseudonym),
 }
 
-/// A charge to one bucket.
+/// A charge that a simulation makes to one bucket.
 #[derive(Clone, Debug)]
 pub struct BucketCharge {
     pub bucket: BucketId,
@@ -35,32 +36,33 @@ impl BucketCharge {
     }
 }
 
-/// The counts of a bucket.
+/// A bucket of a simulation, with its limit, its state and the counts of its requests.
 #[derive(Clone, Debug)]
 pub struct Bucket {
     pub limit: LimitId,
     state: Option<State>,
     pub asked: u64,
     pub refused: u64,
-    /// The number of requests that the bucket refused although the former file does not refuse them.
+    /// The number of requests that this bucket refused but that the former file does not refuse. 0 without a former file.
     pub newly_refused: u64,
-    /// The number of requests to the bucket that the former file refuses.
+    /// The number of requests to this bucket that the former file refuses. 0 without a former file.
     pub refused_before: u64,
-    /// The name of the client in the log, once the bucket has refused: pseudonyms, or the values in a log of another program.
-    /// `None` if the bucket has its own pseudonym.
+    /// The name of the client for the report, such as `ip:address 203.0.113.7`. For a log of another program, the name has
+    /// values, and is set when the bucket first refuses. For the gateway's own log, the name has pseudonyms. `None` if the
+    /// report names the bucket by the bucket's own pseudonym.
     pub client: Option<String>,
 }
 
-/// The form of the names of clients in a report.
+/// The way in which a report names clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientNames {
-    /// Pseudonyms: the log is the gateway's, and hides the values.
+    /// Clients are named by pseudonyms. Used for the gateway's own log, because that log hides the values.
     Pseudonyms,
-    /// The values themselves: the log is foreign.
+    /// Clients are named by the values of the limit keys. Used for a log of another program.
     AsLogged,
 }
 
-/// All buckets of one file.
+/// All buckets of the simulation of one file.
 #[derive(Debug, Default)]
 pub struct Buckets(HashMap<BucketId, Bucket>);
 
@@ -69,7 +71,8 @@ impl Buckets {
         self.0.iter()
     }
 
-    /// Counts a request to a bucket. `before` is the result of the same request under the former file.
+    /// Counts a request that charges a bucket. `before` is the result of the same request under the former file, or `None`
+    /// without a former file.
     pub fn count_asked(
         &mut self,
         charge: &BucketCharge,
@@ -81,7 +84,8 @@ impl Buckets {
         bucket.refused_before += u64::from(before == Some(SimulatedResult::Refused));
     }
 
-    /// Counts a refusal by a bucket.
+    /// Counts a request that a bucket refused. `names` says how to name the client. `before` is the result of the same request
+    /// under the former file, or `None` without a former file.
     pub fn count_refused(
         &mut self,
         charge: &BucketCharge,
@@ -99,7 +103,7 @@ impl Buckets {
         }
     }
 
-    /// The states of the buckets of these charges, in their order.
+    /// Returns the states of the buckets of these charges, in the order of the charges. A bucket without a state is full.
     pub fn states<'c>(&self, charges: impl Iterator<Item = &'c BucketCharge>) -> SmallVec<[Option<State>; 2]> {
         charges.map(|charge| self.0.get(&charge.bucket).and_then(|bucket| bucket.state.clone())).collect()
     }

@@ -13,10 +13,10 @@ use request::percent::hex_pair;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Reads a line `ADDRESS - USER [TIME] "METHOD TARGET HTTP/1.1" STATUS BYTES "REFERER" "AGENT" "X-FORWARDED-FOR"`. The last
-/// field is that of nginx's format `main`; text after it is ignored.
+/// field occurs only in nginx's format `main`. Text after this field is ignored.
 ///
 /// # Errors
-/// Says what the line must have.
+/// If the line has another format. The error says what the line must have.
 pub(crate) fn read(line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), &'static str> {
     let (address, rest) = split_once(line, b' ').ok_or("no line of nginx or Apache")?;
     let (_, rest) = split_once_at(rest, b" [").ok_or("must have a time in brackets")?;

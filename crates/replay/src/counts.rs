@@ -9,33 +9,37 @@ use ledger::outcome::Outcome;
 use request::attribute::Attribute;
 use rules::rule::RuleSource;
 
-/// The counts of one file.
+/// The counts of what one file decides about the requests of the logs.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests that would be undecided if a rule that could be decided had not refused them.
+    /// The number of refused requests for which the log leaves some rule open. A limit that could be decided refuses these
+    /// requests in any case.
     pub refused_anyway: u64,
     pub causes: HashMap<Cause, u64>,
     pub shadows: HashMap<LimitId, ShadowCount>,
     pub open: HashMap<OpenQuestion, OpenCount>,
-    /// The attributes that logs lack and that the open questions depend on, including those that no request has needed so far.
+    /// The attributes that the logs lack and that could answer the open questions. This includes attributes that no request has
+    /// needed so far.
     pub lacking: Vec<Attribute>,
-    /// For each attribute, the number of requests that lack it although the log would have recorded it.
+    /// For each attribute, the number of requests that were decided as if they lacked the attribute, because their line has no
+    /// value for it.
     pub missing: HashMap<Attribute, u64>,
-    /// The number of requests that followed the rule named by the log, for each policy by its index.
+    /// For each policy, by its index, the number of requests whose rule was taken from the gateway's own log.
     pub as_logged: HashMap<usize, u64>,
 }
 
-/// The number of times that a shadow was checked, and the number of times that it would have refused.
+/// The number of times that a limit in shadow mode was checked, and the number of times that it would have refused. A limit in
+/// shadow mode is not enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShadowCount {
     pub asked: u64,
     pub would_refuse: u64,
 }
 
-/// The number of requests that left a question open, and the attributes that they lack.
+/// The number of requests that leave a question open, and the attributes that would answer the question.
 #[derive(Clone, Debug, Default)]
 pub struct OpenCount {
     pub lines: u64,
@@ -76,8 +80,8 @@ impl Counts {
         }
     }
 
-    /// Notes the attributes that the request lacks and that decide its open questions, for the first request of each question.
-    /// `lacks` says whether the request lacks an attribute.
+    /// Adds to `lacking` the attributes that the request lacks and that could answer its open questions. Only the first request
+    /// with a question is examined. `lacks` returns whether the request lacks an attribute.
     pub(crate) fn note_lacking(
         &mut self,
         rules: &RuleSource,

@@ -7,21 +7,22 @@ use request::attribute::Attribute;
 use rules::partial::{Knowledge, Observation};
 use rules::route::route_set::{PartialChoice, RouteChoice};
 
-/// The route and upstream of a request under one file.
+/// The route and the upstream that a file chooses for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination<'c> {
     Chosen {
         route: &'c str,
-        /// The upstream. Empty for a route that answers by itself; `None` if it is not known which of several it is.
+        /// The name of the upstream. Empty if the route answers without an upstream. `None` if the route has several upstreams
+        /// and the choice is not known.
         upstream: Option<&'c str>,
     },
     NoRoute,
-    /// The log lacks an attribute by which the route is chosen.
+    /// The route depends on an attribute that the log lacks.
     Unknown,
 }
 
 impl<'c> Destination<'c> {
-    /// Chooses the destination from the attributes that the log records.
+    /// Chooses the route and the upstream from the attributes that the log records.
     pub(crate) fn choose<'a>(
         config: &'c Config,
         observe: &mut impl FnMut(&'c Attribute) -> Observation<'a>,
@@ -35,12 +36,13 @@ impl<'c> Destination<'c> {
         }
     }
 
-    /// The destination of a request about which another proxy asked: it has no route here.
+    /// Returns the destination of a request about which another proxy asked the gateway. Such a request has neither a route nor
+    /// an upstream in the file.
     pub(crate) fn elsewhere() -> Destination<'c> {
         Destination::Chosen { route: "", upstream: Some("") }
     }
 
-    /// The destination of a request with the route of this name.
+    /// Returns the destination of a request that took the route `name`. [`Destination::Unknown`] if the file has no such route.
     pub(crate) fn named(config: &'c Config, name: &str) -> Destination<'c> {
         config.routes.named(name).map_or(Destination::Unknown, |choice| Destination::of(config, choice))
     }
@@ -52,14 +54,15 @@ impl<'c> Destination<'c> {
         Destination::Chosen { route, upstream: (!is_open).then_some(upstream) }
     }
 
-    /// Adds the upstream to which the request was sent, if the log records it.
+    /// Sets the upstream to which the request was sent, if the file's choice of an upstream is not known. `name` is the
+    /// upstream in the log, or `None` if the log records no upstream.
     pub(crate) fn with_upstream(self, config: &'c Config, name: Option<&str>) -> Destination<'c> {
         let Destination::Chosen { route, upstream: None } = self else { return self };
         let named = config.upstreams.iter().find(|upstream| Some(&*upstream.name) == name);
         Destination::Chosen { route, upstream: named.map(|upstream| &*upstream.name) }
     }
 
-    /// The value of the attributes `route` and `upstream`; `None` for any other attribute.
+    /// Returns what is known about the attribute `route` or `upstream`. `None` for any other attribute.
     pub(crate) fn observe(&self, attribute: &Attribute) -> Option<Observation<'c>> {
         let value = |name: &'c str| match name {
             "" => Observation::Missing,

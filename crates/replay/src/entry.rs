@@ -12,7 +12,8 @@ use super::timestamps::{Grain, LogTimestamp};
 use base::time::Timestamp;
 use decision::access_log_line;
 
-/// One request, with the time of its decision or, if the log lacks that, the time that the log records.
+/// One request of a log. `at` is the time of the decision, or the time that the log records if the log lacks the time of the
+/// decision.
 #[derive(Debug)]
 pub struct Entry {
     pub at: Timestamp,
@@ -20,23 +21,24 @@ pub struct Entry {
     pub source: EntrySource,
 }
 
-/// The kind of log that recorded a request.
+/// The recorded values of a request, by the kind of log.
 #[derive(Debug)]
 pub enum EntrySource {
-    /// The log of another server or an application.
+    /// The request is from the log of another server or of an application.
     Foreign(Box<ForeignEntry>),
-    /// The access log of this gateway.
+    /// The request is from the access log of this gateway.
     Own(Box<OwnEntry>),
 }
 
 /// The format of a log.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// Detected for each line by its first character: an object is this gateway's, anything else nginx's.
+    /// The format is detected for each line. A line that begins with `{` is read as this gateway's, any other line as nginx's
+    /// or Apache's.
     Detect,
     Own,
     Combined,
-    /// JSON, with a map of its fields.
+    /// JSON lines of another program, with a map of their fields.
     Mapped(Arc<FieldMap>),
 }
 
@@ -44,9 +46,9 @@ pub enum Format {
 #[derive(Debug)]
 pub enum ReadResult {
     Entry(Entry),
-    /// A request of the gateway's own log that was answered before any rule was checked.
+    /// A line of the gateway's own log about a request that was answered before any rule was checked.
     BeforeRules,
-    /// The line cannot be read; the text says what it must have.
+    /// A line that cannot be read. The text says what the line must have.
     Unreadable(Cow<'static, str>),
 }
 

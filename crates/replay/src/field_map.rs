@@ -3,22 +3,22 @@
 use base::printable::Printable;
 use request::attribute::{Attribute, AttributeError, SPELLINGS};
 
-/// One entry of a field map, such as `jwt:sub=user.id`.
+/// One entry of a field map, such as `jwt:sub=user.id`: an attribute, and the field of the log that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldMapping {
     pub target: Target,
-    /// The name of the field as it is written; dots separate the names of nested objects.
+    /// The name of the field as the operator writes it. Dots separate the names of nested objects.
     pub field: String,
 }
 
-/// The meaning of a field in a log.
+/// The content of a field in a log: the time, or the value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Time,
     Attribute(Attribute),
 }
 
-/// The meanings of the fields of a log, checked.
+/// A checked field map: the field with the time, and the field of each mapped attribute.
 #[derive(Debug)]
 pub struct FieldMap {
     pub time: String,
@@ -26,10 +26,10 @@ pub struct FieldMap {
 }
 
 impl FieldMapping {
-    /// Parses an entry.
+    /// Parses an entry such as `jwt:sub=user.id`.
     ///
     /// # Errors
-    /// Says what is wrong with the text.
+    /// If the text is no valid entry. The error says what is wrong.
     pub fn parse(text: &str) -> Result<FieldMapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {
@@ -73,10 +73,10 @@ impl FieldMapping {
 }
 
 impl FieldMap {
-    /// Makes a map of these entries.
+    /// Makes a field map from these entries.
     ///
     /// # Errors
-    /// Says which entry is missing or repeated.
+    /// If no entry maps the time, or two entries map the same attribute or the time.
     pub fn new(members: &[FieldMapping]) -> Result<FieldMap, String> {
         let mut time = None;
         let mut attributes: Vec<(Attribute, String)> = Vec::new();

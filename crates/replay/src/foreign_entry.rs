@@ -16,21 +16,22 @@ use request::request::{ClientAddress, Request};
 /// A request as another program's log recorded it.
 #[derive(Debug)]
 pub struct ForeignEntry {
-    /// The method, target and header fields, as far as they are recorded.
+    /// The method, the target and the header fields. Parts that the log does not record are left at their defaults.
     pub head: Parts,
-    /// The address of the peer of the connection.
+    /// The address from which the connection came. `None` if the log does not record the address.
     pub peer: Option<IpAddr>,
     pub log: LogFields,
 }
 
-/// The fields that a log records, by its kind.
+/// The fields that a log can record, by the format of the log.
 #[derive(Debug)]
 pub enum LogFields {
-    /// nginx and Apache: method, target and address.
+    /// The format `common` of nginx and Apache, with method, target and address.
     Common,
-    /// Also referer and user agent.
+    /// The format `combined` of nginx and Apache, with method, target, address, referer and user agent.
     Combined,
-    /// The map of its fields, with the values of this line.
+    /// JSON lines, with the map of their fields and the values of this line. The values are in the order of the map's
+    /// attributes.
     Mapped(Arc<FieldMap>, Vec<Option<MappedValue>>),
 }
 
@@ -38,19 +39,19 @@ pub enum LogFields {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MappedValue {
     Single(Box<[u8]>),
-    /// The elements of a claim's list, of which there is at least one.
+    /// The elements of a claim that is a list. The list has at least one element.
     List(Vec<Vec<u8>>),
 }
 
-/// The recorded value of one attribute of one request.
+/// The content of a log about one attribute of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordedValue<'a> {
     Value(Cow<'a, [u8]>),
-    /// The elements of a list, of which there is at least one.
+    /// The elements of a list. The list has at least one element.
     List(Vec<Vec<u8>>),
-    /// The request did not have it.
+    /// The request did not have the attribute.
     Missing,
-    /// The log does not record it, whether or not the request had it.
+    /// The log does not say whether the request had the attribute.
     Unknown,
 }
 
@@ -59,7 +60,7 @@ impl ForeignEntry {
         Some(settings.client(self.peer?, &self.head.headers))
     }
 
-    /// The recorded value of an attribute. `client` is the result of [`ForeignEntry::client`] for the same file.
+    /// Returns what the log says about an attribute. `client` is the result of [`ForeignEntry::client`] for the same file.
     pub fn attribute(&self, attribute: &Attribute, client: Option<ClientAddress>) -> RecordedValue<'_> {
         let known = |known: bool| if known { self.resolve(attribute) } else { RecordedValue::Unknown };
         if let Attribute::Address = attribute {
@@ -125,13 +126,13 @@ impl ForeignEntry {
         if words.is_empty() { RecordedValue::Missing } else { RecordedValue::List(words) }
     }
 
-    /// Whether an attribute that is missing here was certainly not sent. An application may leave a field out for other
-    /// reasons.
+    /// Whether a missing attribute means that the client did not send the attribute. `false` for mapped JSON lines, because an
+    /// application may leave out a field for other reasons.
     pub fn is_as_sent(&self) -> bool {
         matches!(self.log, LogFields::Common | LogFields::Combined)
     }
 
-    /// The request as far as it is known: without credentials, and with an unspecified client address.
+    /// Returns the request as far as the log records it. The request has no credentials, and its client address is unspecified.
     pub fn request(&self) -> Request<'_> {
         let nobody = ClientAddress::new(IpAddr::from([0, 0, 0, 0]), 64);
         Request::new(&self.head, nobody)

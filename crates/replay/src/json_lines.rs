@@ -13,10 +13,10 @@ use super::timestamps::LogTimestamp;
 use request::attribute::Attribute;
 use request::claim_list::ClaimList;
 
-/// Reads one line by a map of its fields.
+/// Reads one JSON line. `map` says which fields contain the time and the attributes.
 ///
 /// # Errors
-/// Says what the line must have.
+/// If the line is no JSON object, or a mapped field is invalid. The error says what the line must have.
 pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
     let Ok(line) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Err("must be a JSON object".to_owned());

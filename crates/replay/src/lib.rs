@@ -64,21 +64,21 @@ use request::attribute::Attribute;
 use simulation::Simulation;
 use timeline::Timeline;
 
-/// The input of a replay.
+/// The files and the options of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'q> {
     pub file: &'q Config,
-    /// Another file, compared with the first.
+    /// A second file, whose results are compared with those of `file`. The logs were then written under `file`.
     pub against: Option<&'q Config>,
-    /// Attributes that count as absent unless the log records a value.
+    /// The attributes that count as missing from a request unless the log records a value.
     pub absent: &'q [Attribute],
 }
 
-/// Runs logs through one file, or through two files that are compared. `progress` is called at intervals, with the counts of
+/// Replays the logs under one file, or under two files for a comparison. `progress` is called at intervals, with the counts of
 /// lines and the time of the last request.
 ///
 /// # Errors
-/// When a log cannot be read, or is the gateway's own and `hash_key` is not known.
+/// If a log cannot be read, or if the gateway's own log is replayed and the `hash_key` of a file is not known.
 pub fn replay(
     question: Question<'_>,
     mut logs: Merge,

@@ -5,16 +5,16 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// The length of the longest line, in bytes. A server that bounds request heads writes no longer ones.
+/// The length of the longest line that is read, in bytes. Servers that bound request heads write no longer lines.
 pub const LONGEST: usize = 256 << 10;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The lines of one log.
+/// Reads the lines of one log, and counts them.
 pub struct Lines {
-    /// The name as it is given on the command line.
+    /// The name of the log for messages: the path from the command line, or `standard input`.
     pub name: String,
-    /// The number of the line that was read last, counted from 1.
+    /// The number of the line that was read last. The first line has number 1.
     pub number: u64,
     input: Box<dyn BufRead>,
     line: Vec<u8>,
@@ -23,14 +23,14 @@ pub struct Lines {
 /// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'l> {
-    /// Without its line end.
+    /// The text of the line, without the line end.
     Text(&'l [u8]),
-    /// Longer than [`LONGEST`], and skipped.
+    /// A line that is longer than [`LONGEST`] and was skipped.
     TooLong,
 }
 
 impl Lines {
-    /// Opens the log with this name; `-` is standard input.
+    /// Opens the log file with this name, or standard input if the name is `-`.
     ///
     /// # Errors
     /// When the file cannot be opened, or its beginning cannot be read.
@@ -41,10 +41,10 @@ impl Lines {
         }
     }
 
-    /// Reads a log from `input`. Compression is detected by the first bytes, not by the name.
+    /// Reads a log from `input`. Compression is detected by the first bytes, not by the name. `name` is for messages.
     ///
     /// # Errors
-    /// When the beginning cannot be read.
+    /// When the beginning of the input cannot be read.
     pub fn over(name: &str, input: impl Read + 'static) -> io::Result<Lines> {
         let mut input = BufReader::with_capacity(64 << 10, input);
         let mut start = [0; 2];
@@ -57,7 +57,7 @@ impl Lines {
         Ok(Lines { name: name.to_owned(), number: 0, input, line: Vec::new() })
     }
 
-    /// The next line that is not blank; `None` at the end.
+    /// Reads the next line that is not blank. Returns `None` at the end of the log.
     ///
     /// # Errors
     /// When the log cannot be read, or ends within compressed data.

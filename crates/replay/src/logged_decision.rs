@@ -13,7 +13,8 @@ use ledger::charge::{Charge, ChargePurpose, LimitId};
 use rules::rule::{Action, Mode, Otherwise, Policy, Price, Rule};
 use rules::rule_set::RuleSet;
 
-/// The decisions that can be copied from the log instead of being simulated.
+/// The decisions that can be copied from the gateway's own log. Used where the log lacks the attributes for simulating a
+/// decision.
 #[derive(Debug)]
 pub(crate) struct LoggedDecisions<'c> {
     rules: &'c RuleSet,
@@ -39,7 +40,8 @@ struct LoggedRule<'c> {
 }
 
 impl<'c> LoggedDecisions<'c> {
-    /// `before` is the rule set under which the log was written, if it differs from `rules`.
+    /// Finds the decisions that can be copied for `rules`. `before` is the rule set under which the log was written, or `None`
+    /// if the log was written under `rules`.
     pub(crate) fn new(rules: &'c RuleSet, before: Option<&RuleSet>) -> LoggedDecisions<'c> {
         let mut next = 0;
         let mut rule = |rule: &'c Rule| {
@@ -72,17 +74,20 @@ impl<'c> LoggedDecisions<'c> {
         LoggedDecisions { rules, policies, exempts_as_before }
     }
 
-    /// Whether a request is exempt, because it paid nothing when it was logged; `None` if the log does not say.
+    /// Whether a request is exempt. A request counts as exempt if the log records no charge for the request. `None` if the
+    /// exemptions were different when the log was written.
     pub(crate) fn exempts(&self, logged: &OwnEntry) -> Option<bool> {
         self.exempts_as_before.then_some(logged.limits.is_empty())
     }
 
-    /// Whether this policy may have denied a request that was logged as denied: then it denies the request again.
+    /// Whether this policy can deny requests, and chooses its rules as it did when the log was written. The simulation then
+    /// repeats a denial that the log records.
     pub(crate) fn denies(&self, policy: usize) -> bool {
         self.policies.get(policy).is_some_and(|policy| policy.denies && policy.chooses_as_before)
     }
 
-    /// The charges of a request by these rules of a policy, if the logged rule decides again; `None` if the log does not say.
+    /// Returns the charges of a request by these rules of a policy, on the assumption that the logged rule applies again.
+    /// `None` if the log does not determine the charges.
     pub(crate) fn charges(&self, policy: usize, rules: RuleRange, logged: &OwnEntry) -> Option<Vec<BucketCharge>> {
         // The log has no charges of a denied request.
         let policy = self.policies.get(policy).filter(|policy| policy.chooses_as_before && !logged.denied)?;

@@ -12,7 +12,8 @@ use super::line_reader::{Line, Lines};
 use super::timestamps::Grain;
 use base::time::{Micros, Timestamp};
 
-/// The longest time by which a line may come too late.
+/// The time, by the timestamps in the logs, for which a line is held back so that lines can be sorted. A line that comes even
+/// later is counted as late.
 pub const TOLERANCE: Micros = Micros(60_000_000);
 
 /// The most lines that are held back, whatever their times: it bounds the memory.
@@ -22,7 +23,7 @@ const MOST_OF_A_SECOND: usize = 1 << 14;
 
 const SECOND: u64 = 1_000_000;
 
-/// Several logs, merged by time.
+/// Reads several logs, and merges their requests in the order of time.
 #[derive(Debug)]
 pub struct Merge {
     logs: Vec<Log>,
@@ -33,18 +34,18 @@ pub struct Merge {
     pub counts: ReadCounts,
 }
 
-/// Counts of the lines that were read.
+/// The counts of the lines that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadCounts {
     pub lines: u64,
     pub unreadable: u64,
-    /// The first unreadable line: `FILE:LINE: WHY`.
+    /// The message about the first unreadable line, as `FILE:LINE: WHY`. `None` if every line could be read.
     pub first_unreadable: Option<String>,
-    /// Lines of the gateway's own log for requests that were answered before any rule was checked.
+    /// The number of lines of the gateway's own log about requests that were answered before any rule was checked.
     pub before_rules: u64,
-    /// The number of lines that came later than [`TOLERANCE`] allows.
+    /// The number of lines that came later than [`TOLERANCE`] allows, so that they could not be sorted.
     pub late: u64,
-    /// The number of lines whose time was in whole seconds, so that they were distributed over their second.
+    /// The number of lines whose time is in whole seconds. Such lines are distributed evenly over their second.
     pub spread: u64,
 }
 
@@ -70,7 +71,7 @@ struct PendingEntry {
 }
 
 impl Merge {
-    /// Merges logs, each with its format.
+    /// Makes a merge of these logs. Each log has its own format.
     pub fn new(logs: impl IntoIterator<Item = (Lines, Format)>) -> Merge {
         let log = |(lines, format)| Log {
             lines,
@@ -90,7 +91,8 @@ impl Merge {
         }
     }
 
-    /// The next request by time; `None` at the end. Times never step back.
+    /// Returns the next request in the order of time, or `None` at the end. Times never decrease: a late request gets the time
+    /// of the request before it.
     ///
     /// # Errors
     /// When a log cannot be read.

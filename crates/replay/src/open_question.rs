@@ -6,29 +6,32 @@ use request::attribute::Attribute;
 use rules::explanation::{Exemption, Explanation, PolicyOutcome, RuleOutcome};
 use rules::rule::{Mode, RuleSource};
 
-/// A question that the log leaves open.
+/// A question about a request that the log cannot answer, because the log lacks an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpenQuestion {
-    /// Whether the request is exempt.
+    /// Whether the key `exempt` of the file applies to the request.
     Exemption,
-    /// Whether a policy takes part or, if `rule` is set, whether that rule of the policy applies; both are indexes.
+    /// Whether a policy takes part in the decision. If `rule` is set: whether that rule of the policy applies. Both fields are
+    /// indexes.
     Rules { policy: usize, rule: Option<usize> },
 }
 
-/// An open question about one request.
+/// A question that the log leaves open about one request, with the rules that depend on the answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenPart<'e> {
     pub question: OpenQuestion,
-    /// The attributes that the log lacks and that would answer the question.
+    /// The attributes that would answer the question and that the log lacks.
     pub attributes: &'e [&'e Attribute],
-    /// The rules of the policy that may have charged.
+    /// The rules of the policy that may have charged the request, depending on the answer.
     pub rules: RuleRange,
-    /// The mode of the rules in question. The decision about the request is open only if it is `Enforce`.
+    /// The mode of the rules in question. The question leaves the decision about the request open only if the mode is
+    /// `Enforce`.
     pub mode: Mode,
 }
 
 impl OpenPart<'_> {
-    /// The attributes that are read to answer the question, if all earlier ones are known. An attribute may occur twice.
+    /// Returns all attributes that may be needed to answer the question: those that the log lacks, and those of the rules or
+    /// exemptions in question. An attribute may occur twice.
     pub(crate) fn readable<'r>(&'r self, source: &'r RuleSource) -> impl Iterator<Item = &'r Attribute> {
         let rules = match self.question {
             OpenQuestion::Exemption => None,
@@ -46,7 +49,7 @@ impl OpenPart<'_> {
     }
 }
 
-/// Some rules of a policy, by their indexes.
+/// A selection of the rules of a policy: all rules from an index on, or only the rule with an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleRange {
     From(usize),
@@ -62,7 +65,7 @@ impl RuleRange {
     }
 }
 
-/// The open questions of an explained request.
+/// Returns the questions that the explanation of a request leaves open.
 pub(crate) fn open_parts<'e>(explanation: &'e Explanation<'_>) -> SmallVec<[OpenPart<'e>; 1]> {
     let mut open = SmallVec::new();
     for (policy, explained) in explanation.policies.iter().enumerate() {

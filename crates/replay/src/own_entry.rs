@@ -8,31 +8,32 @@ use request::attribute::Attribute;
 use request::door::Door;
 use rules::rule::Mode;
 
-/// A request that the rules decided, from the gateway's own log.
+/// A request that was decided by the rules, as the gateway's own log records it.
 #[derive(Debug)]
 pub struct OwnEntry {
     pub kind: Kind,
-    /// Whether the request was refused by `deny`.
+    /// Whether the request was denied, by a rule with `action: deny` or by `otherwise: deny`.
     pub denied: bool,
-    /// The method, if it is a known one; `None` for any other.
+    /// The method of the request. `None` if the log has `OTHER` in place of the method.
     pub method: Option<Box<str>>,
     pub limits: Vec<LoggedCharge>,
-    /// The way by which the request reached the gateway; `None` for one that this version does not know.
+    /// The way in which the request reached the gateway: to be proxied, or because another proxy asked about it. `None` for a
+    /// way that this version does not know.
     pub door: Option<Door>,
-    /// The name of its route.
+    /// The name of the route that the request took.
     pub route: Box<str>,
-    /// The name of the upstream to which the request was sent; `None` if it was not sent.
+    /// The name of the upstream to which the request was sent. `None` if the request was sent to no upstream.
     pub upstream: Option<Box<str>>,
     pub attributes: Vec<(Attribute, LoggedValue)>,
-    /// The attributes that were logged in clear text and were not cut.
+    /// The attributes that were logged in clear text. Lists, and values that were cut, are left out.
     pub values: Vec<(Attribute, Box<str>)>,
 }
 
-/// A limit that was checked, with its charge.
+/// A charge in the log: a limit that was checked, with the cost and the bucket.
 #[derive(Debug)]
 pub struct LoggedCharge {
     pub policy: Box<str>,
-    /// The displayed name of the limit.
+    /// The name of the limit as the log shows it, such as `free` or `free.second`.
     pub limit: Box<str>,
     pub mode: Mode,
     pub cost: Cost,
@@ -40,7 +41,7 @@ pub struct LoggedCharge {
 }
 
 impl OwnEntry {
-    /// Makes an entry of a line; `None` if the request was answered before any rule was checked.
+    /// Makes an entry from a line of the log. `None` if the request was answered before any rule was checked.
     pub fn new(line: &Line<'_>) -> Option<OwnEntry> {
         let reason = line.reason.as_deref();
         let by_rules = |reason: &str| {

@@ -12,7 +12,7 @@ use rules::partial::Observation;
 use rules::rule::{Action, Condition, Override, Policy};
 use rules::rule_set::RuleSet;
 
-/// The texts in a configuration, by their pseudonyms.
+/// The texts in a configuration, by their pseudonyms. Used to compare the pseudonyms in a log with the texts in rules.
 #[derive(Debug, Default)]
 pub(crate) struct Pseudonyms {
     texts: HashMap<Pseudonym, Vec<u8>>,
@@ -63,7 +63,7 @@ impl Pseudonyms {
         self.texts.insert(key.value(&attribute.to_string(), text), text.to_vec());
     }
 
-    /// Notes the attributes that a line records. Must be called with each line before [`Pseudonyms::observe`].
+    /// Notes which attributes a line records. Must be called with each line before [`Pseudonyms::observe`].
     pub(crate) fn learn_attributes(&mut self, logged: &OwnEntry) {
         for (attribute, _) in &logged.attributes {
             if !self.recorded.contains(attribute) {
@@ -79,7 +79,7 @@ impl Pseudonyms {
         }
     }
 
-    /// The value of an attribute that a line records.
+    /// Returns what a line says about an attribute. The pseudonym of a text in the configuration is replaced by the text.
     pub(crate) fn observe<'a>(&'a self, attribute: &Attribute, logged: &'a OwnEntry) -> Observation<'a> {
         if let Some((_, value)) = logged.values.iter().find(|(known, _)| known == attribute) {
             return Observation::Value(Cow::Borrowed(value.as_bytes()));

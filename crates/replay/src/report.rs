@@ -24,54 +24,56 @@ const MOST_NAMED: usize = 10;
 pub struct Report {
     pub read: ReadCounts,
     pub took: Micros,
-    /// The times of the first and of the last request.
+    /// The times of the first and of the last request. `None` if there was no request.
     pub span: Option<(Timestamp, Timestamp)>,
     pub requests: u64,
-    /// Whether the gateway's own log is among the logs, and whether it contains allowed requests.
+    /// Whether the gateway's own log was among the logs, and whether that log contains allowed requests.
     pub ours: OwnLog,
-    /// The outcome of each file.
+    /// The outcome of the replay under each file.
     pub outcomes: Vec<Outcome>,
     pub timeline: Timeline,
 }
 
-/// The contents of the gateway's own log, if it is among the logs.
+/// Whether the gateway's own log was among the logs, and whether that log contains allowed requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnLog {
     #[default]
     None,
-    /// It records no allowed requests.
+    /// The gateway's own log was among the logs, but it contains no allowed request.
     WithoutAllowed,
     All,
 }
 
-/// The outcome of one file.
+/// The outcome of the replay under one file.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     pub allowed: u64,
     pub refused: u64,
     pub undecided: u64,
-    /// The number of refused requests that could not be decided completely. Shares leave them out, as they leave out undecided
-    /// requests.
+    /// The number of refused requests for which the log leaves some rule open. Shares are computed without these requests, and
+    /// without undecided requests.
     pub refused_anyway: u64,
-    /// The refused requests by cause, the most frequent first.
+    /// The causes of refusals, each with its number of requests. The most frequent cause is the first.
     pub by: Vec<Refuser>,
     pub shadows: Vec<Shadow>,
-    /// The questions that the log leaves open.
+    /// The questions that the logs leave open, each with its number of lines.
     pub undecidable: Vec<Undecidable>,
-    /// The attributes that the logs lack and that would answer these questions.
+    /// The attributes that the logs lack and that would answer the open questions.
     pub lacking: Vec<String>,
-    /// The attributes that were missing on lines that would have recorded them.
+    /// The attributes that counted as missing because lines have no value for them, each with its number of lines.
     pub missing: Vec<MissingAttribute>,
-    /// The policies whose rule was copied from the log.
+    /// The policies whose rule was taken from the gateway's own log, each with its number of lines.
     pub as_logged: Vec<PolicyAsLogged>,
-    /// Whether tokens come from several issuers, which may give the same name to two people: no log records the issuer.
+    /// Whether a rule counts by a claim although the file trusts several issuers. Two issuers may give the same name to two
+    /// people, and no log records the issuer.
     pub several_issuers: bool,
-    /// The number of buckets that refused, over all limits.
+    /// The number of buckets that refused at least one request, over all limits.
     pub refused_keys: u64,
-    /// The number of buckets that refused, but not under the former file; `None` without such a file.
+    /// The number of newly refusing buckets. They refused requests, and the former file refuses no request to them. `None`
+    /// without a former file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newly_refused_keys: Option<u64>,
-    /// The buckets with the most refusals or, if two files are compared, with the most new refusals.
+    /// The buckets with the most refusals. If two files are compared: the buckets with the most new refusals.
     pub top: Vec<Top>,
 }
 
@@ -80,7 +82,7 @@ pub struct Refuser {
     /// The name of the cause: a rule such as `plan/free`, or a description.
     pub name: String,
     pub refused: u64,
-    /// The number of buckets of this cause that refused; `None` for a cause without buckets.
+    /// The number of buckets that refused requests for this cause. `None` for a cause without buckets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,7 +98,7 @@ pub struct Shadow {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Undecidable {
-    /// The name of the open part: a rule such as `plan/free`, a policy, or `exempt`.
+    /// The part of the rules that is left open: a rule such as `plan/free`, a policy, or `exempt`.
     pub name: String,
     pub lines: u64,
     pub attributes: Vec<String>,
@@ -116,7 +118,8 @@ pub struct PolicyAsLogged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Top {
-    /// The pseudonym of the bucket or, if a log has only pseudonyms of clients, those of the client.
+    /// The name of the client, made of values or of pseudonyms in the log. If the client has no name, this is the pseudonym of
+    /// the bucket.
     pub name: String,
     pub limit: String,
     pub asked: u64,
@@ -125,7 +128,7 @@ pub struct Top {
     pub newly: Option<u64>,
 }
 
-/// Whether a file is compared with another one.
+/// Whether the outcome of a file is compared with that of a former file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     Nothing,
@@ -267,13 +270,14 @@ impl Simulation<'_> {
 }
 
 impl Outcome {
-    /// The number of refused requests among those that could be decided completely, and the number of all that could.
+    /// Returns the number of refused requests, and the number of all requests. Requests for which the log leaves some rule open
+    /// are in neither number.
     pub fn decided(&self) -> (u64, u64) {
         let refused = self.refused - self.refused_anyway;
         (refused, self.allowed + refused)
     }
 
-    /// Whether more than this share of the decided requests was refused; `share` is in millionths.
+    /// Whether more than `share` of the completely decided requests were refused. `share` is in millionths.
     pub fn refuses_above(&self, share: u64) -> bool {
         let (refused, decided) = self.decided();
         u128::from(refused) * 1_000_000 > u128::from(decided) * u128::from(share)

@@ -7,21 +7,22 @@ use ledger::charge::LimitId;
 pub enum SimulatedResult {
     Allowed,
     Refused,
-    /// The log lacks an attribute on which the decision depends, and no decidable part of the rules refuses the request.
+    /// The log lacks an attribute that the decision depends on, and no rule that can be decided refuses the request.
     Undecided,
 }
 
-/// The cause of a refusal.
+/// The reason why a simulated file refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// The limit that determines the refusal.
+    /// A limit refuses the request. If several limits refuse, this limit determines the response.
     Limit(LimitId),
-    /// The indexes of a policy and of its rule; a `rule` of `None` is the policy's `otherwise`.
+    /// A rule of a policy denies the request. If `rule` is `None`, `otherwise: deny` of the policy does. Both fields are
+    /// indexes.
     Deny { policy: usize, rule: Option<usize> },
-    /// A `deny` that the log records, without its rule.
+    /// The log records that the request was denied, but not by which rule.
     DenyInLog,
-    /// The request has more than one reading: 400, before any rule.
+    /// The request can be read in more than one way. The gateway answers 400 before it checks any rule.
     Ambiguous,
-    /// The request matches no route: 404, before any rule.
+    /// The request matches no route. The gateway answers 404 before it checks any rule.
     NoRoute,
 }

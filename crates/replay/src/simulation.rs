@@ -27,7 +27,7 @@ use rules::partial::{Knowledge, Observation};
 use rules::rule::{Mode, Otherwise};
 use rules::rule_set::Answer;
 
-/// The replay of requests under one file.
+/// Simulates the decisions of one file about the requests of the logs, with counts and buckets of its own.
 #[derive(Debug)]
 pub struct Simulation<'c> {
     pub config: &'c Config,
@@ -50,8 +50,8 @@ struct Occurrence<'l> {
 }
 
 impl<'c> Simulation<'c> {
-    /// `before` is the file under which the log was written, if it differs from `config`. `absent` are attributes that count as
-    /// missing unless the log records a value.
+    /// Makes a simulation of `config`. `before` is the file under which the logs were written, or `None` if they were written
+    /// under `config`. `absent` lists attributes that count as missing unless the log records a value.
     pub fn new(config: &'c Config, before: Option<&Config>, absent: &'c [Attribute]) -> Simulation<'c> {
         Simulation {
             config,
@@ -63,12 +63,13 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    /// Whether the pseudonyms in the gateway's own log can be compared with values, because the secret is known.
+    /// Whether the file's `hash_key` is known. Only then can pseudonyms in the gateway's own log be compared with values.
     pub(crate) fn knows_names(&self) -> bool {
         self.config.hash_key.is_known()
     }
 
-    /// Decides about one request. `before` is its result under the former file.
+    /// Decides one request and charges its buckets. `before` is the result of the request under the former file, or `None`
+    /// without a former file.
     pub fn decide(&mut self, entry: &Entry, before: Option<SimulatedResult>) -> SimulatedResult {
         let result = match &entry.source {
             EntrySource::Foreign(foreign) => self.decide_foreign(foreign, entry.at, before),

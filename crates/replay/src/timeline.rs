@@ -23,7 +23,7 @@ pub struct Timeline {
     parts: BTreeMap<u64, Part>,
 }
 
-/// The counts of one interval, each for two files.
+/// The counts of requests in one interval. Each array has one count for each of two files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Part {
     pub requests: u64,
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// The number of requests refused by the file with this index.
+    /// Returns the number of requests that the file with this index refuses.
     pub fn refused_by(&self, file: usize) -> u64 {
         self.refused.get(file).copied().unwrap_or_default()
     }
@@ -49,7 +49,7 @@ impl Part {
     }
 }
 
-/// An interval of time, in seconds since the Unix epoch.
+/// An interval of time, with its counts. `start` is in seconds since the Unix epoch, and `length` is in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
     pub start: u64,
@@ -86,8 +86,8 @@ impl Timeline {
         }
     }
 
-    /// The minute in which `file` refuses the most requests; the hour, if the logs cover more than six hours. Of several, the
-    /// first one.
+    /// Returns the minute in which `file` refuses the most requests, or the hour if the logs cover more than six hours. If
+    /// several intervals are equal, returns the first. `None` if `file` refuses no request.
     pub fn worst(&self, file: usize) -> Option<Stretch> {
         let (first, last) = self.span()?;
         let length = if last - first <= 6 * 3600 { 60 } else { 3600 };
@@ -101,7 +101,8 @@ impl Timeline {
         (stretch.part.refused_by(file) > 0).then_some(stretch)
     }
 
-    /// The whole time of the logs in at most `most` equal intervals of a round length, including empty ones.
+    /// Divides the time of the logs into at most `most` intervals of equal, round length. Intervals without requests are
+    /// included.
     pub fn stretches(&self, most: u64) -> Vec<Stretch> {
         let Some((first, last)) = self.span() else { return Vec::new() };
         let enough = |length: u64| last.div_ceil(length) - first / length <= most;

@@ -3,7 +3,7 @@
 use base::rfc3339::{self, decimal};
 use base::time::Timestamp;
 
-/// A time in a log, with its resolution.
+/// A time in a log, and how precise the log writes times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogTimestamp {
     pub at: Timestamp,
@@ -13,9 +13,9 @@ pub(crate) struct LogTimestamp {
 /// The resolution of a log's timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grain {
-    /// Fractions of a second.
+    /// The log writes fractions of a second.
     Fine,
-    /// Whole seconds.
+    /// The log writes whole seconds.
     Second,
 }
 
@@ -24,7 +24,7 @@ const MONTHS: [&[u8]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
 impl LogTimestamp {
-    /// Parses any of the known formats.
+    /// Parses a time as logs write it: a number since the epoch, nginx's format, or RFC 3339. `None` for any other text.
     pub(crate) fn parse(text: &str) -> Option<LogTimestamp> {
         let text = text.trim();
         number(text).or_else(|| nginx(text.as_bytes())).or_else(|| date_and_time(text))
@@ -38,7 +38,7 @@ fn date_and_time(text: &str) -> Option<LogTimestamp> {
     Some(LogTimestamp { at, grain })
 }
 
-/// Parses nginx's `21/Nov/2026:14:51:52 +0100`, without brackets.
+/// Parses the time format of nginx and Apache, as in `21/Nov/2026:14:51:52 +0100`, without brackets. `None` for any other text.
 pub(crate) fn nginx(text: &[u8]) -> Option<LogTimestamp> {
     let [
         d0,

@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use super::claim_list::ClaimList;
 use super::matcher::Expectation;
 
-/// The value of an attribute.
+/// The value of an attribute in one request.
 #[derive(Clone, Debug)]
 pub enum AttributeValue<'r> {
     Missing,
     Single(Cow<'r, [u8]>),
-    /// The elements of a claim. A list is missing as a limit key.
+    /// The elements of a claim. A limit key counts a list as missing.
     List(ClaimList<'r>),
 }
 
@@ -22,7 +22,7 @@ impl<'r> From<Option<Cow<'r, [u8]>>> for AttributeValue<'r> {
 }
 
 impl AttributeValue<'_> {
-    /// The value that identifies the bucket; `None` if it is missing or a list.
+    /// Returns the single value, which a limit key can count by. `None` if the value is missing or a list.
     pub fn single(&self) -> Option<&[u8]> {
         match self {
             AttributeValue::Single(value) => Some(value),
@@ -32,7 +32,7 @@ impl AttributeValue<'_> {
 }
 
 impl Expectation {
-    /// Whether the value meets the expectation; `client` is the address that is compared with networks.
+    /// Whether the value meets the expectation. `client` is the address of the client, for comparison with networks.
     pub fn holds_for(&self, value: &AttributeValue<'_>, client: IpAddr) -> bool {
         match value {
             AttributeValue::List(list) => self.holds_for_list(list, client),

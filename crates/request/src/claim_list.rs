@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde_json::{Number, Value};
 
-/// The elements of a claim, at least one.
+/// The elements of a claim: the members of a list, or words. There is at least one element.
 #[derive(Clone, Copy, Debug)]
 pub struct ClaimList<'r> {
     claim: &'r Value,
@@ -23,15 +23,16 @@ enum Split {
 }
 
 impl<'r> ClaimList<'r> {
-    /// The members of a list; `None` if the claim is not a list, is empty, or has a member that is neither a text nor an
-    /// integer.
+    /// Returns the members of a claim that is a list. `None` if the claim is not a list, is empty, or has a member that is
+    /// neither a text nor an integer.
     pub fn members(claim: &'r Value) -> Option<ClaimList<'r>> {
         let members = claim.as_array()?;
         let usable = !members.is_empty() && members.iter().all(is_text_or_integer);
         usable.then_some(ClaimList { claim, split: Split::Members })
     }
 
-    /// The words of a text, or of each member of a list; `None` if there are no words, or the claim is neither.
+    /// Returns the words of a claim: of a text, or of each member of a list. An integer or a boolean is one word. `None` if
+    /// there are no words, or if the claim is of another type.
     pub(crate) fn words(claim: &'r Value) -> Option<ClaimList<'r>> {
         let usable = match claim {
             Value::Array(members) => members.iter().all(is_text_or_integer),
@@ -41,7 +42,7 @@ impl<'r> ClaimList<'r> {
         (usable && list.any(|_| true)).then_some(list)
     }
 
-    /// Whether `is_it` accepts one of the elements.
+    /// Whether `is_it` returns `true` for at least one element.
     pub fn any(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> bool {
         match self.claim {
             Value::Array(members) => members.iter().any(|member| self.any_of(member, &mut is_it)),
@@ -59,7 +60,7 @@ impl<'r> ClaimList<'r> {
         }
     }
 
-    /// All elements, in their order.
+    /// Returns all elements in their order.
     pub fn elements(&self) -> Vec<Vec<u8>> {
         let mut elements = Vec::new();
         self.any(|element| {
@@ -70,12 +71,12 @@ impl<'r> ClaimList<'r> {
     }
 }
 
-/// The words of a text as OAuth's `scope` has them: separated by spaces (RFC 6749, section 3.3).
+/// Splits a text into words at spaces, as OAuth does with `scope` (RFC 6749, section 3.3).
 pub fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
 }
 
-/// A claim that is a text, an integer or a boolean, as text; `None` for anything else.
+/// Returns the text of a claim that is a text, an integer or a boolean. `None` for any other claim.
 pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::String(text) => Some(Cow::Borrowed(text)),
@@ -86,14 +87,11 @@ pub(crate) fn scalar_text(claim: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// The text of a claim that should be a number: a text unchanged, a number as its digits. `None` for null, which counts as
-/// missing. For any other type, a text that is not a number.
+/// Returns the text of a claim that should be a number: a text unchanged, or the digits of a number. `None` for null, which
+/// counts as missing. For a claim of another type, returns a text that is not a number.
 ///
-/// JSON keeps a number that is not an integer as the nearest double. With up to fifteen digits it prints as it was written;
-/// every number that a limit can have is far shorter.
-///
-/// JSON keeps a number that is no integer as the nearest double. Up to fifteen digits it prints as it was written; every number
-/// that a limit can have is far shorter.
+/// JSON keeps a number that is not an integer as the nearest double. With up to fifteen digits, this double prints as the
+/// number was written. Every number that a limit can have is far shorter.
 pub fn amount_text(claim: &Value) -> Option<Cow<'_, str>> {
     match claim {
         Value::Null => None,

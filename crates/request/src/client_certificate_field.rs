@@ -7,9 +7,9 @@ use base::tls::client_certificate::ClientCertificate;
 pub enum ClientCertificateField {
     Fingerprint,
     Subject,
-    /// The only DNS name.
+    /// The DNS name, if the certificate has exactly one.
     Dns,
-    /// The only URI.
+    /// The URI, if the certificate has exactly one.
     Uri,
 }
 
@@ -23,7 +23,7 @@ impl ClientCertificateField {
         }
     }
 
-    /// The property of this certificate; `None` if it has no such value, or several.
+    /// Returns this property of a certificate. `None` if the certificate has no such value, or several.
     pub fn of(self, certificate: &ClientCertificate) -> Option<&str> {
         match self {
             ClientCertificateField::Fingerprint => Some(&certificate.fingerprint),

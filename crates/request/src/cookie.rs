@@ -9,15 +9,16 @@ use super::percent;
 use super::request::Request;
 use base::split::split_once;
 
-/// The value of a cookie, without quotes around it and with escapes decoded once. `None` if the cookie is absent or empty.
+/// Returns the value of a cookie, without quotes around it and with escapes decoded once. `None` if the cookie is absent or
+/// empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) = pairs(request).find(|(found, _)| *found == name)?;
     let value = unquoted(value);
     (!value.is_empty()).then(|| percent::decode(value))
 }
 
-/// Whether upstreams might read another value than [`value`]: the cookie is repeated, or is written in a way that upstreams
-/// read differently.
+/// Whether upstreams might read a different value than [`value`]: the cookie is repeated, or has characters that upstreams read
+/// differently.
 pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     let mut values = pairs(request).filter(|(found, _)| *found == name || without_edges(found) == name);
     // Some frameworks unescape `\141`. Some take one quote for two: `"abcX` is `abc` to npm's cookie 0.6.
@@ -26,8 +27,8 @@ pub fn is_ambiguous(request: &Request<'_>, name: &[u8]) -> bool {
     first.is_some_and(|(found, value)| found != name || is_unclear(value)) || values.next().is_some()
 }
 
-/// The name of another cookie that upstreams may read as this one, because some frameworks decode escapes in names. A name for
-/// which `is_known` is true belongs to a different cookie, and is not returned.
+/// Returns the name of another cookie that upstreams may read as the cookie `name`, because some frameworks decode escapes in
+/// names. A name for which `is_known` is true belongs to a different cookie, and is not returned.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {
     pairs(request).find_map(|(found, _)| {
         let inner = without_edges(found);

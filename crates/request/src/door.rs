@@ -3,13 +3,13 @@
 /// The way in which a request reaches the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// The gateway proxies it.
+    /// The gateway proxies the request itself.
     Proxy,
-    /// Another proxy asks about it with a request of its own, to `/decide`.
+    /// Another proxy asks about the request. It sends an HTTP request of its own to `/decide`.
     Http,
-    /// Envoy asks about it: `envoy.service.auth.v3.Authorization`.
+    /// Envoy asks about the request, through `envoy.service.auth.v3.Authorization`.
     ExtAuthz,
-    /// Envoy sends descriptors in place of a request: `envoy.service.ratelimit.v3.RateLimitService`.
+    /// Envoy sends descriptors in place of a request, through `envoy.service.ratelimit.v3.RateLimitService`.
     Rls,
 }
 
@@ -20,7 +20,7 @@ impl Door {
         Door::ALL.into_iter().find(|door| door.name() == name)
     }
 
-    /// The value of the attribute `door`, and of the label in metrics.
+    /// Returns the name of this way. It is the value of the attribute `door`, and of the label in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Door::Proxy => "proxy",

@@ -3,7 +3,7 @@
 //! PHP takes leading spaces off, ends a name at a NUL, and makes variables of names: a space, a `.` and a `[` become `_`, but
 //! `name[a]` is an array `name`. Rack 2 also ignores brackets before a name.
 
-/// Whether the decoded name `sent` differs from `read`, but some frameworks may turn it into `read`.
+/// Whether the decoded name `sent` differs from the name `read`, but some frameworks may turn `sent` into `read`.
 pub(crate) fn is_folded(sent: &[u8], read: &[u8]) -> bool {
     if sent == read {
         return false;

@@ -9,20 +9,21 @@ use base::time::Micros;
 /// Delays are rounded down to a multiple of this, so that requests of one moment have the same bound.
 const STEP: Micros = Micros(100_000);
 
-/// Whether the request is a gRPC call, by its content type.
+/// Whether a request is a gRPC call, according to its content type.
 pub fn is_grpc(head: &Parts) -> bool {
     head.headers.get(CONTENT_TYPE).is_some_and(is_grpc_type)
 }
 
-/// Whether a content type is one of gRPC.
+/// Whether a content type is that of gRPC: `application/grpc`, alone or with a format or parameters.
 pub fn is_grpc_type(kind: &HeaderValue) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     let Some((kind, rest)) = kind.as_bytes().split_at_checked(GRPC.len()) else { return false };
     kind.eq_ignore_ascii_case(GRPC) && matches!(rest.first(), None | Some(b'+' | b';'))
 }
 
-/// The longest delay of a gRPC call that leaves the upstream a tenth of the time that the client still waits. `passed` is the
-/// time since the head arrived. `None` for a call without a deadline, and for any other request.
+/// Returns how long a gRPC call may be delayed, so that at least a tenth of the client's remaining time is left for the
+/// upstream. `passed` is the time since the head arrived. `None` for a call without a deadline, and for a request that is not a
+/// gRPC call.
 pub fn longest_delay(head: &Parts, passed: Micros) -> Option<Micros> {
     let timeout = head.headers.get("grpc-timeout")?;
     if !is_grpc(head) {

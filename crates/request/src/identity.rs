@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::attribute_value::AttributeValue;
 use super::claim_list::{ClaimList, amount_text, scalar_text};
 
-/// The identity of a client that has authenticated.
+/// The identity of a client that has authenticated, with a token, an API key or both.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     pub claims: Option<Arc<Claims>>,
@@ -30,7 +30,7 @@ impl Claims {
         Claims { values, issuer }
     }
 
-    /// An upper estimate of the memory that the claims take, in bytes: a map with one member takes as much as one with ten.
+    /// Returns an upper estimate of the memory that the claims take, in bytes.
     pub fn size(&self) -> usize {
         fn members(map: &Map<String, Value>) -> usize {
             let nodes = map.len().div_ceil(5) * 1_024;
@@ -51,12 +51,12 @@ impl Claims {
         self.issuer.as_deref()
     }
 
-    /// A claim's value as text; `None` if it is absent, or anything other than text, an integer or a boolean.
+    /// Returns a claim's value as text. `None` if the claim is absent, or is not a text, an integer or a boolean.
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         scalar_text(self.find(name)?)
     }
 
-    /// A claim's value for `match`, where it may be a list.
+    /// Returns a claim's value as `match` compares it: a single value, or the elements of a list.
     pub fn value(&self, name: &str) -> AttributeValue<'_> {
         let Some(claim) = self.find(name) else { return AttributeValue::Missing };
         match scalar_text(claim) {
@@ -66,12 +66,12 @@ impl Claims {
         }
     }
 
-    /// The text of a claim that should be a number; `None` if it is absent.
+    /// Returns the text of a claim that should be a number. `None` if the claim is absent or null.
     pub(crate) fn amount_text(&self, name: &str) -> Option<Cow<'_, str>> {
         amount_text(self.find(name)?)
     }
 
-    /// The words of a claim, for `match`.
+    /// Returns the words of a claim, for `match`. The value is missing if there are no words.
     pub fn words(&self, name: &str) -> AttributeValue<'_> {
         self.find(name).and_then(ClaimList::words).map_or(AttributeValue::Missing, AttributeValue::List)
     }
@@ -91,26 +91,27 @@ impl Claims {
 pub struct KnownKey {
     pub id: String,
     pub plan: String,
-    /// The values of the columns after id and plan; empty unless the file has more columns.
+    /// The values in the columns after id and plan. Empty if the file has no such columns.
     pub columns: KeyColumns,
 }
 
-/// The columns of a key beyond its id and plan.
+/// The values of an API key in the columns after id and plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyColumns {
     /// The names of the columns, shared by all keys of a file.
     pub names: Arc<[String]>,
-    /// The values, in the order of `names`; `None` where the key has no value.
+    /// The values, in the order of `names`. `None` where the key has no value.
     pub values: Box<[Option<Box<str>>]>,
 }
 
 impl KnownKey {
-    /// Makes a key without further columns.
+    /// Makes a key that has only an id and a plan, and no further columns.
     pub fn new(id: &str, plan: &str) -> KnownKey {
         KnownKey { id: id.to_owned(), plan: plan.to_owned(), columns: KeyColumns::default() }
     }
 
-    /// The value in a column other than id and plan; `None` if there is no such column, or the key has no value in it.
+    /// Returns the value in a column other than id and plan. `None` if there is no such column, or if the key has no value in
+    /// this column.
     pub fn column(&self, name: &str) -> Option<&str> {
         let index = self.columns.names.iter().position(|known| known == name)?;
         self.columns.values.get(index)?.as_deref()

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use foldhash::fast::FixedState;
 use ipnet::IpNet;
 
-/// The largest number of entries in a file.
+/// The largest number of entries that a file may have.
 pub const MOST_ENTRIES: usize = 1_000_000;
 
 /// The longest entry, in bytes.
@@ -19,14 +19,14 @@ const LONGEST_ENTRY: usize = 4096;
 /// The most wrong lines that are reported.
 const MOST_FAULTS: usize = 20;
 
-/// An invalid line of a file; lines count from 1.
+/// An invalid line of a file. `line` is its number, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongLine {
     pub line: usize,
     pub what: String,
 }
 
-/// A list of texts, each of which occurs once.
+/// A list of texts from a file. A text that occurs several times in the file is one entry.
 #[derive(Clone)]
 pub struct TextList {
     file: Box<str>,
@@ -37,7 +37,7 @@ pub struct TextList {
     entries: usize,
 }
 
-/// A list of networks.
+/// A list of networks from a file.
 #[derive(Clone)]
 pub struct NetworkList {
     file: Box<str>,
@@ -48,10 +48,11 @@ pub struct NetworkList {
 }
 
 impl TextList {
-    /// Parses the content of a file. `form` normalises an entry as values are normalised, or says what an entry must be.
+    /// Parses the content of the file with the path `file`. `form` normalises an entry in the same way as the values that are
+    /// looked up. For an invalid entry, `form` returns what an entry must be.
     ///
     /// # Errors
-    /// The first wrong lines.
+    /// If a line is invalid. Returns the first invalid lines.
     pub fn parse(
         file: &str,
         content: &[u8],
@@ -123,10 +124,11 @@ impl TextList {
 }
 
 impl NetworkList {
-    /// Parses the content of a file. `parse` reads one entry; a single address is a network of one address.
+    /// Parses the content of the file with the path `file`. `parse` reads one entry, where a single address is a network of one
+    /// address. If `parse` returns `None`, the entry is invalid.
     ///
     /// # Errors
-    /// The first wrong lines.
+    /// If a line is invalid. Returns the first invalid lines.
     pub fn parse(
         file: &str,
         content: &[u8],

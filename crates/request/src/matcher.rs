@@ -9,16 +9,16 @@ use regex::bytes::Regex;
 
 use super::list_file::{NetworkList, TextList};
 
-/// The condition on an attribute's value. A missing value fails every condition except `Present(false)` and `Not`.
+/// The condition on an attribute's value. A missing value meets only the conditions `Present(false)` and `Not`.
 #[derive(Clone, Debug)]
 pub enum Expectation {
-    /// One of these texts; a single scalar is a list of one.
+    /// The value equals one of these texts. A single text in the configuration becomes a list of one.
     AnyOf(Vec<Text>),
-    /// None of these, or missing.
+    /// The value is missing, or differs from all of these texts.
     Not(Vec<Text>),
     Prefix(Vec<u8>),
     Suffix(Vec<u8>),
-    /// Unanchored; the engine runs in linear time, whatever the pattern and the value.
+    /// The pattern matches somewhere in the value. Matching takes linear time for every pattern and every value.
     Regex(Regex),
     Present(bool),
     /// The client's whole address is in one of these networks.
@@ -27,18 +27,18 @@ pub enum Expectation {
     InFile(Arc<TextList>),
     /// The client's whole address is in a network of this list.
     CidrFile(Arc<NetworkList>),
-    /// Every one of these, for a map of several operators.
+    /// The value meets all of these conditions. Used for a map of several operators.
     All(Vec<Expectation>),
 }
 
-/// A text that a value must equal. For `path`, a text that ends in `/*` means a whole subtree; for `host`, one that begins with
-/// `*.` means any name with one label more.
+/// A text that a value must equal. For `path`, a text that ends in `/*` means a path and all paths below it. For `host`, a text
+/// that begins with `*.` means every host name that has one label more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Text {
     Exact(Vec<u8>),
-    /// This path and all paths below it, by whole segments. Stored without the final `/*`.
+    /// This path and all paths below it: `/v1` covers `/v1/a`, but not `/v10`. Stored without the final `/*`.
     Subtree(Vec<u8>),
-    /// Any one label before this suffix. Stored with its dot, without the `*`.
+    /// Every host name with exactly one label before this suffix. The suffix is stored with its dot, without the `*`.
     Subdomain(Vec<u8>),
 }
 
@@ -52,7 +52,7 @@ impl Expectation {
         }
     }
 
-    /// The operators of a mapping; or the only operator, as a list of one.
+    /// Returns the operators of a map as a slice. A single operator becomes a slice of one element.
     pub fn operators(&self) -> &[Expectation] {
         match self {
             Expectation::All(each) => each,
@@ -60,8 +60,8 @@ impl Expectation {
         }
     }
 
-    /// Whether `value` meets the expectation; `None` is a missing attribute. `client` is the whole address, for networks,
-    /// because `value` may be only its prefix.
+    /// Whether `value` meets the expectation. `None` is a missing value. `client` is the whole address of the client, for
+    /// comparison with networks: `value` may be only a prefix of the address.
     pub fn holds(&self, value: Option<&[u8]>, client: IpAddr) -> bool {
         match self {
             Expectation::AnyOf(texts) => value.is_some_and(|value| texts.iter().any(|text| text.equals(value))),
@@ -142,7 +142,7 @@ impl fmt::Display for Text {
     }
 }
 
-/// Displays bytes as text in quotes; everything that is not printable is escaped.
+/// Displays bytes as text in quotes. Everything that is not printable is escaped.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedText<'a>(pub &'a [u8]);
 

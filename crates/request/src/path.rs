@@ -20,10 +20,10 @@ pub struct Unreadable;
 /// The characters that are not escaped in a segment: RFC 3986, section 3.3, except for `;`.
 const PLAIN: ByteSet = ByteSet::letters_digits_and(b"-._~!$&'()*+,=:@");
 
-/// The path as rules see it. `*`, the target of `OPTIONS *`, stays as it is.
+/// Returns the path in the normalised form that rules see. `*`, the target of `OPTIONS *`, stays unchanged.
 ///
 /// # Errors
-/// When the path has no single reading.
+/// If upstreams might read the path in more than one way.
 pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     if is_normal(path) {
         return Ok(Cow::Borrowed(path));
@@ -31,7 +31,8 @@ pub fn normalise(path: &[u8]) -> Result<Cow<'_, [u8]>, Unreadable> {
     resolve_dots(&spell(path)?).map(Cow::Owned)
 }
 
-/// The segment of a normalised path with this number, counted from 1. A slash at the end begins no segment.
+/// Returns the segment of a normalised path with this number, counted from 1. `None` if the path has fewer segments. A slash at
+/// the end begins no segment.
 pub fn segment(normalised: &[u8], number: NonZeroU8) -> Option<&[u8]> {
     let segments = normalised.strip_prefix(b"/")?;
     let segment = segments.split(|byte| *byte == b'/').nth(usize::from(number.get()) - 1)?;

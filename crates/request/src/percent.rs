@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-/// Parses two hexadecimal digits at the start of `text` as a byte.
+/// Parses the two hexadecimal digits at the start of `text` as a byte. `None` if there are not two digits.
 pub fn hex_pair(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(0)? * 16 + digit(1)?)
 }
 
-/// Decodes a name or value of a query: `+` becomes a space, and an escape the byte that it stands for.
+/// Decodes a name or value of a query: `+` becomes a space, and an escape becomes the byte that it stands for.
 pub(crate) fn decode_form(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return decode(text);
@@ -17,7 +17,7 @@ pub(crate) fn decode_form(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(decode(&spaced).into_owned())
 }
 
-/// Decodes percent-escapes once. An invalid one stays as it was sent.
+/// Decodes percent-escapes once. An invalid escape stays as it was sent.
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return Cow::Borrowed(text);

@@ -7,8 +7,8 @@ use super::percent;
 use super::request::Request;
 use base::split::split_once;
 
-/// The decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if the parameter
-/// is absent or empty.
+/// Returns the decoded value of a parameter: `+` becomes a space, and an invalid escape stays as it was sent. `None` if the
+/// parameter is absent or empty.
 pub fn value<'r>(request: &Request<'r>, name: &[u8]) -> Option<Cow<'r, [u8]>> {
     let (_, value) = pairs(request).map(name_and_value).find(|(found, _)| *percent::decode_form(found) == *name)?;
     (!value.is_empty()).then(|| percent::decode_form(value))
@@ -20,10 +20,8 @@ pub(crate) fn is_repeated(request: &Request<'_>, name: &[u8]) -> bool {
     names.filter(|found| *percent::decode_form(found) == *name).nth(1).is_some()
 }
 
-/// The decoded name of another parameter that upstreams may read as this one. A name for which `is_known` is true belongs to a
-/// different parameter, and is not returned.
-///
-/// Some frameworks separate parameters at `;` as well as at `&`, so a parameter next to a `;` has several readings.
+/// Returns the decoded name of another parameter that upstreams may read as the parameter `name`. A name for which `is_known`
+/// is true belongs to a different parameter, and is not returned.
 ///
 /// Some frameworks separate parameters at `;` as well as at `&`, so a parameter next to a `;` has several readings.
 pub fn alias<'r>(request: &Request<'r>, name: &[u8], is_known: impl Fn(&[u8]) -> bool) -> Option<Cow<'r, [u8]>> {

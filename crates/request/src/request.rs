@@ -12,7 +12,7 @@ use super::sent_descriptor::SentDescriptor;
 use base::split::rsplit_once;
 use base::tls::identity::TlsIdentity;
 
-/// The name of a file's only listener, if the file does not name it.
+/// The name of the only listener, if the configuration does not name the listener.
 pub const ONLY_LISTENER: &str = "http";
 
 /// The parts of a request that rules may read.
@@ -20,13 +20,13 @@ pub const ONLY_LISTENER: &str = "http";
 pub struct Request<'a> {
     pub head: &'a http::request::Parts,
     pub client: ClientAddress,
-    /// The claims of the verified token.
+    /// The claims of the verified token. `None` if the request has no valid token.
     pub claims: Option<&'a Claims>,
-    /// The holder of a known API key.
+    /// The holder of the API key. `None` if the request has no known key.
     pub key: Option<&'a KnownKey>,
-    /// The name of the request's route; empty before a route is chosen.
+    /// The name of the request's route. Empty before a route is chosen.
     pub route: &'a str,
-    /// The name of the request's upstream; empty before an upstream is chosen.
+    /// The name of the request's upstream. Empty before an upstream is chosen.
     pub upstream: &'a str,
     pub scheme: SchemeSource,
     /// The name of the listener on which the request arrived.
@@ -34,8 +34,8 @@ pub struct Request<'a> {
     /// The way in which the request reaches the decision. At [`Door::Rls`] there is no request: the head and the client address
     /// are empty placeholders.
     pub door: Door,
-    /// The client's TLS connection; `None` without encryption. If another proxy asks about the request, the connection as that
-    /// proxy describes it.
+    /// The properties of the client's TLS connection. `None` without encryption. If another proxy asks about the request, these
+    /// are the properties that the proxy reports.
     pub tls: Option<&'a TlsIdentity>,
     /// The descriptor that another proxy has sent, in place of a request or together with one.
     pub descriptor: Option<&'a SentDescriptor<'a>>,
@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
         Request { tls, ..*self }
     }
 
-    /// The scheme with which the client sent the request.
+    /// Returns the scheme with which the client sent the request.
     pub fn scheme(&self) -> Scheme {
         self.scheme.scheme(&self.head.headers)
     }
@@ -91,14 +91,14 @@ impl<'a> Request<'a> {
         Request { route, upstream, ..*self }
     }
 
-    /// The requested host: the authority of the target, or else the `Host` field. It has no port, and is not converted to lower
-    /// case.
+    /// Returns the requested host: the authority of the target, or else the `Host` field. The host has no port, and is not
+    /// converted to lower case.
     pub fn host(&self) -> &'a [u8] {
         host(self.head)
     }
 }
 
-/// The host that a request with this head asks for, as in [`Request::host`].
+/// Returns the host that a request with this head asks for, as in [`Request::host`].
 pub fn host(head: &http::request::Parts) -> &[u8] {
     let authority = match head.uri.authority() {
         Some(authority) => authority.as_str().as_bytes(),
@@ -109,7 +109,7 @@ pub fn host(head: &http::request::Parts) -> &[u8] {
     host.strip_suffix(b".").unwrap_or(host)
 }
 
-/// Removes the port: `host:8080` → `host`, `[::1]:8080` → `[::1]`.
+/// Removes the port from a host with a port: `host:8080` → `host`, `[::1]:8080` → `[::1]`.
 pub fn without_port(authority: &[u8]) -> &[u8] {
     let Some((host, port)) = rsplit_once(authority, b':') else { return authority };
     let bracketed = host.first() == Some(&b'[') && host.last() == Some(&b']');
@@ -131,7 +131,7 @@ impl ClientAddress {
         ClientAddress { address: address.to_canonical(), ipv6_prefix }
     }
 
-    /// The whole address, for comparing it with networks.
+    /// Returns the whole address, to compare it with networks.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -145,7 +145,7 @@ impl fmt::Display for ClientAddress {
 }
 
 impl ClientAddress {
-    /// The same text as that of `Display`, without the cost of formatting, because every request needs it.
+    /// Returns the same text as `Display`, but avoids the cost of formatting, because every request needs the text.
     pub fn text(self) -> String {
         match self.identity() {
             IpAddr::V6(address) if self.ipv6_prefix < 128 => format!("{address}/{}", self.ipv6_prefix),
@@ -153,7 +153,7 @@ impl ClientAddress {
         }
     }
 
-    /// The address with only those bits that identify a client.
+    /// Returns the address with only the bits that identify one client. The other bits are zero.
     pub fn identity(self) -> IpAddr {
         match self.address {
             IpAddr::V6(address) => {
@@ -165,7 +165,7 @@ impl ClientAddress {
     }
 }
 
-/// The usual text form of an address.
+/// Returns the usual text form of an address.
 pub fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let mut text = String::with_capacity(15);

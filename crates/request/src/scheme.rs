@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-/// A scheme of HTTP.
+/// The scheme of a request: `http`, or the encrypted `https`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -18,17 +18,18 @@ impl Scheme {
     }
 }
 
-/// The source of a request's scheme.
+/// The source from which the scheme of a request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemeSource {
-    /// The connection's own scheme.
+    /// The scheme of the connection on which the request arrived.
     Connection(Scheme),
-    /// The value of `X-Forwarded-Proto` from a trusted proxy, or the connection's own scheme without one.
+    /// The scheme in `X-Forwarded-Proto`, which a trusted proxy has set. If the field names no scheme, the scheme of the
+    /// connection.
     TrustedProxy(Scheme),
 }
 
 impl SchemeSource {
-    /// The scheme of a request with these header fields.
+    /// Returns the scheme of a request with these header fields.
     pub fn scheme(self, headers: &HeaderMap) -> Scheme {
         match self {
             SchemeSource::Connection(scheme) => scheme,
@@ -45,7 +46,8 @@ fn forwarded(headers: &HeaderMap) -> Option<Scheme> {
     parse(value.as_bytes())
 }
 
-/// Parses the scheme in a proxy's field.
+/// Parses a scheme in a header field that a proxy has set. `wss` means `https`, and `ws` means `http`. `None` for any other
+/// value.
 pub fn parse(value: &[u8]) -> Option<Scheme> {
     let value = value.trim_ascii();
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| value.eq_ignore_ascii_case(name.as_bytes()));

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// The name of the attribute that holds the domain of the call, even if an entry has this name.
+/// The name in `descriptor:domain`, the attribute with the domain of the call. An entry of this name cannot be read.
 pub const DOMAIN: &str = "domain";
-/// The name of the attribute that holds the names of all entries, even if an entry has this name.
+/// The name in `descriptor:entries`, the attribute with the names of all entries. An entry of this name cannot be read.
 pub const ENTRIES: &str = "entries";
 
-/// The entries of a descriptor that another proxy sends, which rules read as `descriptor:<name>`.
+/// A descriptor that another proxy sends: entries with a name and a value. Rules read an entry as `descriptor:<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentDescriptor<'a> {
     domain: Option<Cow<'a, str>>,
@@ -25,7 +25,8 @@ enum EntryOrder {
     Map,
 }
 
-/// The name of the attribute for an entry with this key after `before` others with the same key: the second `k` is `k#2`.
+/// Returns the name under which rules read an entry with this key. `before` is the number of earlier entries with the same key:
+/// the second `k` is `k#2`.
 pub fn attribute_name(key: &str, before: usize) -> Cow<'_, str> {
     match before {
         0 => Cow::Borrowed(key),
@@ -43,12 +44,12 @@ fn repeated(name: &str) -> Option<(&str, usize)> {
 }
 
 impl<'a> SentDescriptor<'a> {
-    /// Makes a descriptor of the rate limit service: entries in order, in a domain.
+    /// Makes a descriptor that was sent to the rate limit service: a domain, and entries in their order.
     pub fn new<V: Into<Cow<'a, str>>>(domain: &'a str, entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: Some(Cow::Borrowed(domain)), entries: texts(entries), order: EntryOrder::List }
     }
 
-    /// Makes a descriptor of the entries that are sent together with a request: they have no domain.
+    /// Makes a descriptor from the entries that another proxy sends together with a request. It has no domain.
     pub fn of_request<V: Into<Cow<'a, str>>>(entries: Vec<(&'a str, V)>) -> SentDescriptor<'a> {
         SentDescriptor { domain: None, entries: texts(entries), order: EntryOrder::Map }
     }
@@ -57,8 +58,8 @@ impl<'a> SentDescriptor<'a> {
         &self.entries
     }
 
-    /// The value of `descriptor:<name>`, which may be empty. If entries repeat a key, the second one is `<key>#2`, unless an
-    /// entry has that as its key.
+    /// Returns the value of `descriptor:<name>`, which may be empty. If several entries have the same key, the second one is
+    /// read as `<key>#2`, unless an entry has exactly this key. `None` if there is no such value.
     pub fn value(&self, name: &str) -> Option<Cow<'_, str>> {
         match name {
             DOMAIN => self.domain.as_deref().map(Cow::Borrowed),
@@ -83,7 +84,7 @@ impl<'a> SentDescriptor<'a> {
         of_key.nth(before).map(|(_, value)| Cow::Borrowed(&**value))
     }
 
-    /// Copies the descriptor, so that it can outlive the call that has sent it.
+    /// Copies the descriptor, so that the copy can outlive the call in which the descriptor was sent.
     pub fn to_static(&self) -> SentDescriptor<'static> {
         let owned = |text: &Cow<'_, str>| Cow::Owned(text.clone().into_owned());
         SentDescriptor {

@@ -25,15 +25,16 @@ pub struct AmbiguityCheck {
 /// The part of a request that can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ambiguity {
-    /// An attribute that is read: the request repeats it, has it removed on the way, or has another name that may be read as the
-    /// same.
+    /// An attribute that rules read. The request repeats the attribute, removes it with `Connection`, or has another attribute
+    /// with a name that may be read as the same name.
     Ambiguous,
-    /// Its path has no single reading.
+    /// The path of the request can be read in more than one way.
     Path,
 }
 
 impl AmbiguityCheck {
-    /// Makes a check for everything that these rules read, except for shadows, which never refuse a request.
+    /// Makes a check for every attribute that exemptions, or enforced policies and rules, read. Policies and rules in shadow
+    /// mode (dry runs) are left out, because these never refuse a request.
     pub(crate) fn of(policies: &[Policy], exempt: &[Vec<Condition>]) -> AmbiguityCheck {
         let mut check = AmbiguityCheck::default();
         check.add(enforced_attributes(policies, exempt));
@@ -50,15 +51,15 @@ impl AmbiguityCheck {
         }
     }
 
-    /// The attribute that the request repeats, removes with `Connection`, or also sends under a name that may be read as the
-    /// same.
+    /// Returns the first attribute that can be read in more than one way: the request repeats the attribute, removes it with
+    /// `Connection`, or also sends it under a name that may be read as the same name. `None` if there is no such attribute.
     pub fn ambiguous(&self, request: &Request<'_>) -> Option<&Attribute> {
         let mut attributes = self.repeatable.iter();
         attributes.find(|attribute| attribute.is_ambiguous(request) || self.alias(attribute, request).is_some())
     }
 
-    /// The name in the request that may be read as the name of `attribute`. A name that the file also reads does not count,
-    /// because the file distinguishes the two.
+    /// Returns a different name in the request that may be read as the name of `attribute`. A name that the file also reads
+    /// does not count, because the file distinguishes both names.
     pub fn alias<'r>(&self, attribute: &Attribute, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let is_read = |is_it: &dyn Fn(&Attribute) -> bool| self.repeatable.iter().any(is_it);
         match attribute {

@@ -12,7 +12,7 @@ use ledger::charge::LimitId;
 use ledger::cost::{Cost, ExtraDecimals};
 use request::attribute::Attribute;
 
-/// A number of a limit that credentials can set.
+/// The setting of a limit that credentials can set: the rate (`rps`), the burst or the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberKind {
     Rps,
@@ -21,7 +21,7 @@ pub enum NumberKind {
 }
 
 impl NumberKind {
-    /// The key of the number in gateway.yaml.
+    /// Returns the key of the setting in gateway.yaml.
     pub fn name(self) -> &'static str {
         match self {
             NumberKind::Rps => "rps",
@@ -30,7 +30,7 @@ impl NumberKind {
         }
     }
 
-    /// The values that can be read as this kind of number, for messages.
+    /// Describes the values that can be read as this setting, for messages.
     pub(crate) fn shape(self) -> &'static str {
         match self {
             NumberKind::Rps => "a number from 0 with at most 3 decimals",
@@ -46,27 +46,27 @@ impl NumberKind {
     }
 }
 
-/// A number of a limit that credentials can set for a request.
+/// A setting of a limit that is read from the credentials of each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumber {
     pub kind: NumberKind,
-    /// The source of the number: a claim as [`Attribute::ClaimedAmount`], or a column of the key file.
+    /// The source of the value: a claim as [`Attribute::ClaimedAmount`], or a column of the key file.
     pub from: Attribute,
-    /// The number for a request whose credentials have no valid one.
+    /// The value for a request without a valid value in its credentials.
     pub default: Cost,
     pub min: Cost,
     pub max: Cost,
 }
 
-/// The result of reading one number from credentials.
+/// The result of reading one setting from credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimResult {
     Read,
-    /// The value was below `min` or above `max`, and was cut to it.
+    /// The value was below `min` or above `max`, and was replaced by this bound.
     Cut,
-    /// The request has no such claim or column.
+    /// The credentials do not have the claim or column.
     Missing,
-    /// The value is not a plain decimal.
+    /// The value is not a plain decimal, or not a whole number where the setting must be whole.
     Unreadable,
 }
 
@@ -74,7 +74,7 @@ impl ClaimResult {
     pub const ALL: [ClaimResult; 4] =
         [ClaimResult::Read, ClaimResult::Cut, ClaimResult::Missing, ClaimResult::Unreadable];
 
-    /// The label in metrics.
+    /// Returns the result as a label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             ClaimResult::Read => "read",
@@ -85,10 +85,10 @@ impl ClaimResult {
     }
 }
 
-/// The results of reading numbers, for each limit that a request pays; empty for almost all requests.
+/// The results of reading settings from credentials, each with the limit that has the setting. Empty for almost all requests.
 pub(crate) type ClaimResults = SmallVec<[(LimitId, ClaimResult); 2]>;
 
-/// A number for one request, with the result of reading it.
+/// The value of a setting for one request, with the result of reading the setting from the credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClaimedAmount {
     pub amount: Cost,
@@ -96,7 +96,7 @@ pub struct ClaimedAmount {
 }
 
 impl ClaimedNumber {
-    /// Reads the number for a request. `text` is the value of the claim or column; `None` if it is missing.
+    /// Reads the setting for a request. `text` is the value of the claim or column; `None` if the credentials do not have it.
     pub(crate) fn amount(&self, text: Option<&[u8]>) -> ClaimedAmount {
         let default = |result| ClaimedAmount { amount: self.default, result };
         let Some(text) = text else { return default(ClaimResult::Missing) };
@@ -114,19 +114,19 @@ impl fmt::Display for ClaimedNumber {
     }
 }
 
-/// The numbers of a limit, some of which come from credentials.
+/// The settings of a limit, at least one of which comes from credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimedNumbers {
-    /// The numbers that are the same for all requests.
+    /// The limit with the settings that are the same for all requests.
     pub base: Algorithm,
-    /// The smallest cost of a request: no burst or limit is smaller.
+    /// The smallest cost of a request. A burst or limit from credentials is raised to this cost, unless it is 0.
     pub least: Cost,
-    /// The numbers that come from credentials, at least one.
+    /// The settings that come from credentials, at least one.
     pub numbers: Vec<ClaimedNumber>,
 }
 
 impl ClaimedNumbers {
-    /// The limit with these amounts as the numbers that come from credentials.
+    /// Returns the limit for a request. `amount` returns the value of each setting that comes from credentials.
     pub fn with<'n>(&'n self, mut amount: impl FnMut(&'n ClaimedNumber) -> Cost) -> Algorithm {
         let mut numbers = RequestNumbers::default();
         for number in &self.numbers {
@@ -139,12 +139,12 @@ impl ClaimedNumbers {
         self.base.for_request(numbers, self.least)
     }
 
-    /// The limit for a request whose credentials set no number.
+    /// Returns the limit for a request whose credentials set nothing.
     pub fn by_default(&self) -> Algorithm {
         self.with(|number| number.default)
     }
 
-    /// The limit for a request with the largest value of each number.
+    /// Returns the limit for a request with the largest allowed value of each setting.
     pub fn largest(&self) -> Algorithm {
         self.with(|number| number.max)
     }

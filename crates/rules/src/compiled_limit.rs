@@ -11,23 +11,25 @@ use ledger::bucket_key::{BucketKey, Descriptor, KeySeed, LimitTag};
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 
-/// One limit, with everything that responses and metrics need.
+/// A limit of a rule, compiled: with its settings, its price and the identity of its buckets.
 #[derive(Clone, Debug)]
 pub struct CompiledLimit {
     pub policy: String,
     /// The name of the rule; `rule.limit` if the rule has several limits.
     pub name: String,
     pub mode: Mode,
-    /// The meter, whose buckets the limit shares with other limits; a shadow has its own buckets.
+    /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets, as a
+    /// limit in shadow mode (a dry run) always has.
     pub meter: Option<String>,
-    /// The limit keys as they are printed; sorted, because their order does not matter.
+    /// The limit keys in their printed form. Sorted, because their order does not matter.
     pub keys: Vec<String>,
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
-    /// The limit's own numbers, then those of its overrides. An override that charges nothing has the limit's own numbers.
+    /// The limit's own settings, and after them the settings of each override. An override that charges nothing has the limit's
+    /// own settings in this list.
     pub variants: Vec<Algorithm>,
-    /// The numbers that come from credentials, if any; the numbers of overrides are fixed.
+    /// The settings that come from credentials; `None` if all settings are fixed. The settings of overrides are always fixed.
     pub claimed: Option<CompiledNumbers>,
     pub(super) price: CompiledPrice,
     pub(super) seed: KeySeed,
@@ -35,27 +37,28 @@ pub struct CompiledLimit {
 }
 
 impl CompiledLimit {
-    /// The identity of the limit's buckets: equal for two limits that charge the same buckets.
+    /// Returns a key that identifies the limit's buckets. Two limits that charge the same buckets have the same key.
     pub fn identity(&self) -> BucketKey {
         self.bucket(&Descriptor::default())
     }
 
-    /// The key of the bucket for a descriptor.
+    /// Returns the key of the limit's bucket for a descriptor.
     pub fn bucket(&self, descriptor: &Descriptor) -> BucketKey {
         self.seed.key(descriptor)
     }
 
-    /// The tag of a variant, by which its buckets are evicted.
+    /// Returns the tag by which a store evicts buckets with the settings of a variant: 0 for the limit's own settings,
+    /// otherwise an override.
     pub fn tag(&self, variant: u32) -> LimitTag {
         self.seed.tag().of_variant(variant)
     }
 
-    /// Whether nothing is charged under this variant.
+    /// Returns whether this variant is an override that charges nothing.
     pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         self.overrides.is_unlimited(variant)
     }
 
-    /// Whether the overrides of both limits give the same numbers to the same values, in any order.
+    /// Returns whether the overrides of both limits give the same settings to the same values, in any order.
     pub(crate) fn has_overrides_of(&self, other: &CompiledLimit) -> bool {
         let numbers = |limit: &CompiledLimit, variant: u32| {
             let limited = !limit.is_unlimited(variant);
@@ -71,18 +74,18 @@ impl CompiledLimit {
         self.variants.first().map_or("", Algorithm::name)
     }
 
-    /// The limit's own numbers as text, with the sources of those that come from credentials.
+    /// Returns the limit's own settings as text, with the sources of the settings that come from credentials.
     pub fn numbers_text(&self) -> String {
         let numbers = self.variants.first().map(ToString::to_string).unwrap_or_default();
         self.claimed_text().map_or(numbers.clone(), |claimed| format!("{numbers}; {claimed}"))
     }
 
-    /// The sources of the numbers that come from credentials, as text.
+    /// Returns the sources of the settings that come from credentials, as text. `None` if all settings are fixed.
     pub fn claimed_text(&self) -> Option<String> {
         self.claimed.as_ref().map(|claimed| claimed.claimed.to_string())
     }
 
-    /// Whether a request can cost more than a full bucket of the limit, or of one of its overrides.
+    /// Returns whether a request can cost more than a full bucket of the limit, or of one of its overrides, holds.
     pub fn may_be_too_large(&self) -> bool {
         let most = match self.price {
             CompiledPrice::Fixed(cost) => Some(cost),
@@ -93,7 +96,7 @@ impl CompiledLimit {
     }
 }
 
-/// Combines the numbers of limits that share buckets, because any of these limits may charge each bucket.
+/// Combines the settings of limits that share the buckets of a meter, because any of these limits may charge each bucket.
 pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     let mut combined: HashMap<BucketKey, Algorithm> = HashMap::new();
     for limit in limits.iter().filter(|limit| limit.meter.is_some()) {
@@ -110,23 +113,23 @@ pub(crate) fn combine_meters(limits: &mut [CompiledLimit]) {
     }
 }
 
-/// The price of a request, compiled.
+/// The cost of a request, compiled: fixed, or read from the attribute in a slot.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledPrice {
     Fixed(Cost),
     FromRequest { slot: Slot, default: Cost, min: Cost, max: Option<Cost> },
 }
 
-/// The numbers of a limit, some of which come from credentials, compiled.
+/// The settings of a limit some of which come from credentials, with the slots of the attributes that supply these settings.
 #[derive(Clone, Debug)]
 pub struct CompiledNumbers {
     pub claimed: ClaimedNumbers,
-    /// The slots of the attributes that supply the numbers, in the order of the numbers.
+    /// The slots of the attributes from which the settings are read, in the order of the settings.
     pub slots: Vec<Slot>,
 }
 
 impl CompiledNumbers {
-    /// Compiles the numbers; `slot` returns the slot of an attribute.
+    /// Compiles settings that come from credentials. `slot` returns the slot of an attribute.
     pub fn compile(claimed: &ClaimedNumbers, mut slot: impl FnMut(&Attribute) -> Slot) -> CompiledNumbers {
         let slots = claimed.numbers.iter().map(|number| slot(&number.from)).collect();
         CompiledNumbers { claimed: claimed.clone(), slots }

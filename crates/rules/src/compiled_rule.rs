@@ -10,52 +10,52 @@ use base::time::Timestamp;
 use ledger::charge::LimitId;
 use request::matcher::Expectation;
 
-/// The index of an attribute among those that the file reads.
+/// The index of an attribute in the list of attributes that the rules or the routes read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(pub usize);
 
-/// One condition.
+/// A condition, with the slot of its attribute.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledCondition {
     pub slot: Slot,
     pub condition: Condition,
 }
 
-/// A policy, with its rules.
+/// A policy, compiled: its attributes are replaced by slots.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledPolicy {
     pub id: PolicyId,
     pub conditions: Vec<CompiledCondition>,
     pub mode: Mode,
-    /// The denier for the policy's `otherwise`, if that is `deny`.
+    /// The denier that is reported when the policy's `otherwise` denies a request. `None` if `otherwise` is `allow`.
     pub denies_unmatched: Option<DenierId>,
     pub rules: Vec<CompiledRule>,
-    /// Finds the rules that may apply; `None` if there are few rules.
+    /// Finds the rules that may apply to a request. `None` if there are too few rules for an index.
     pub index: Option<Index>,
 }
 
-/// A rule, with its limits.
+/// A rule, compiled: its attributes are replaced by slots, and its limits by their indexes in the rule set.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRule {
     /// The index of the rule in its policy.
     pub index: usize,
     pub conditions: Vec<CompiledCondition>,
-    /// The limit keys in the order of their printed names, which is their order in a bucket's identity.
+    /// The limit keys, sorted by their printed names as in a bucket's identity.
     pub keys: Vec<CompiledKey>,
     pub mode: Mode,
     pub action: CompiledAction,
     pub until: Option<Timestamp>,
 }
 
-/// A limit key, compiled.
+/// A limit key, with the slots of its alternatives.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledKey {
     pub key: LimitKey,
-    /// The alternatives of the limit key, each with the folding of its value.
+    /// The alternatives of the limit key: the slot of each attribute, and how its value is folded.
     pub parts: SmallVec<[(Slot, Fold); 1]>,
 }
 
-/// The effect of a rule that applies.
+/// The effect of a rule on a request to which the rule applies.
 #[derive(Clone, Debug)]
 pub(crate) enum CompiledAction {
     Allow,
@@ -63,7 +63,7 @@ pub(crate) enum CompiledAction {
     Charge(Vec<LimitId>),
 }
 
-/// The conditions of a rule or policy, in the form that an index takes.
+/// Returns the slot and the expected value of each condition, in the form that an index takes.
 pub(crate) fn conditions_of(conditions: &[CompiledCondition]) -> impl Iterator<Item = (usize, &Expectation)> {
     conditions.iter().map(|condition| (condition.slot.0, &condition.condition.expectation))
 }

@@ -4,14 +4,14 @@ use smallvec::SmallVec;
 
 use super::rule::Mode;
 
-/// An index into [`super::rule_set::RuleSet::deniers`].
+/// Identifies a rule or policy that denies requests. The number is an index into [`super::rule_set::RuleSet::deniers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DenierId(pub u32);
 
-/// The rules and policies that denied one request.
+/// The rules and policies that deny one request, or would deny the request if their dry run ended.
 pub(crate) type DenierIds = SmallVec<[DenierId; 2]>;
 
-/// A rule with `action: deny`, or a policy with `otherwise: deny`.
+/// A rule with `action: deny`, or a policy with `otherwise: deny`. Denied requests are counted for each denier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denier {
     pub policy: String,
@@ -21,7 +21,7 @@ pub struct Denier {
 }
 
 impl Denier {
-    /// The name of the rule as a label of metrics; empty, which means no label, for a policy's `otherwise`.
+    /// Returns the name of the rule as a label of metrics. For a policy's `otherwise` the name is empty, which means no label.
     pub fn rule_name(&self) -> &str {
         self.rule.as_deref().unwrap_or_default()
     }

@@ -11,39 +11,40 @@ use base::time::Timestamp;
 use ledger::charge::Plan;
 use request::request::Request;
 
-/// The number of times that a descriptor pays the cost of a request.
+/// How many times a descriptor of a call pays the cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
-    /// The cost of one request, this many times.
+    /// The descriptor pays the cost of one request, this many times.
     Charge(u64),
-    /// Nothing, but it checks whether one request could pay.
+    /// The descriptor pays nothing, but its buckets must be able to pay the cost of one request.
     Check,
-    /// Nothing, and it checks nothing.
+    /// The descriptor pays nothing, and its buckets are not checked.
     Ignore,
 }
 
-/// The ruling of a call, with the part for each descriptor.
+/// The ruling for a call that asks about several descriptors, with the part of each descriptor.
 #[derive(Clone, Debug)]
 pub struct CallRuling {
     /// The ruling of all descriptors together.
     pub ruling: Ruling,
-    /// The part for each descriptor.
+    /// The part of each descriptor, in the order of the call.
     pub parts: Vec<DescriptorPart>,
 }
 
-/// The ruling for one descriptor.
+/// What the rules decide about one descriptor of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescriptorPart {
-    /// The indexes of the descriptor's charges among the enforced ones.
+    /// The indexes of the descriptor's charges among the enforced charges of the call.
     pub charges: Range<usize>,
-    /// The rule or policy that denies the descriptor, and with it the call.
+    /// The rule or policy that denies the descriptor. The whole call is then denied. `None` if the descriptor is not denied.
     pub denied_by: Option<DenierId>,
     /// Whether the rules say that nothing limits the descriptor.
     pub is_unlimited: bool,
 }
 
 impl RuleSet {
-    /// Plans a call that asks about these descriptors; each counts as a separate request.
+    /// Plans the charges of a call that asks about these descriptors. Each descriptor counts as a separate request. `at` is the
+    /// time for calendars and for rules that expire.
     pub fn plan_call<'r>(
         &self,
         descriptors: impl IntoIterator<Item = (Request<'r>, Hits)>,

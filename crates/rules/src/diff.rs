@@ -21,7 +21,7 @@ pub struct ResetLimit {
     pub why: ResetCause,
 }
 
-/// The change that gives the buckets other keys.
+/// The change of a limit that gives its buckets other keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResetCause {
     /// The old file has no limit of this name in a policy of this name.
@@ -37,7 +37,7 @@ pub enum ResetCause {
     Mode {
         was: Mode,
     },
-    /// The limit has joined, left or changed a meter; `None` is buckets of its own.
+    /// The limit has joined, left or changed a meter. `None` means that the limit has buckets of its own.
     Meter {
         was: Option<String>,
         is: Option<String>,
@@ -61,7 +61,7 @@ impl fmt::Display for ResetLimit {
     }
 }
 
-/// The limits whose buckets start full again, in the order of the new file.
+/// Returns the limits whose buckets start full again, in the order of the new file.
 pub fn reset_limits(before: &RuleSet, after: &RuleSet) -> Vec<ResetLimit> {
     let known: HashSet<BucketKey> = before.limits().iter().map(CompiledLimit::identity).collect();
     // A limit that joins a meter loses its own buckets, although those of the meter are known.

@@ -13,7 +13,8 @@ use request::matcher::{Expectation, Text};
 /// A list that is shorter is searched entry by entry, which costs less.
 const WORTHWHILE: usize = 9;
 
-/// Finds the entries of a long list that may apply, by the text that each of them expects.
+/// Finds the entries of a long list that may apply to a request. An entry is found by the text that it expects as the value of
+/// an attribute.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// A group for each attribute by which entries are found.
@@ -33,10 +34,11 @@ struct Group {
     longest: usize,
 }
 
-/// Indexes into the list, in its order.
+/// The indexes of the entries that an index has found, in the order of the list.
 pub(crate) type Indices = SmallVec<[u32; 16]>;
 
-/// The entries of a list that an index has found; all entries if there is no index.
+/// Returns the entries of a list that an index has found. `None` as `found` means that there is no index: then all entries are
+/// returned.
 pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item = &T> {
     let all = if found.is_some() { &[] } else { list };
     let found = found.unwrap_or_default().into_iter().filter_map(|index| list.get(usize::try_from(index).ok()?));
@@ -44,8 +46,8 @@ pub(crate) fn among<T>(list: &[T], found: Option<Indices>) -> impl Iterator<Item
 }
 
 impl Index {
-    /// Builds an index. The conditions of each entry are given as slots of attributes with expected values. `None` if the list
-    /// is too short for an index to help.
+    /// Builds an index of a list. `entries` has the conditions of each entry: the slot of an attribute, and the expected value.
+    /// `None` if the list is too short for an index to help.
     pub fn of<'e>(
         entries: impl ExactSizeIterator<Item = impl Iterator<Item = (usize, &'e Expectation)>>,
     ) -> Option<Index> {
@@ -73,8 +75,8 @@ impl Index {
         Some(index)
     }
 
-    /// The entries that may apply. `look` is called with each slot whose value is needed, and with a function to which it
-    /// passes the value, or each element of a list.
+    /// Returns the indexes of the entries that may apply. `look` is called with each slot whose value is needed, and with a
+    /// function. `look` must call this function with the value, or with each element of a list.
     pub fn find(&self, mut look: impl FnMut(usize, &mut dyn FnMut(&[u8]))) -> Indices {
         let mut found = Indices::from_slice(&self.always);
         for group in &self.groups {

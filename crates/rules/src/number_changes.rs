@@ -9,7 +9,7 @@ use super::rule_set::{CompiledLimit, RuleSet};
 use ledger::algorithm::Algorithm;
 use ledger::bucket_key::BucketKey;
 
-/// A limit whose numbers have changed, and which keeps its buckets.
+/// A limit whose settings have changed while its buckets stay the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedLimit {
     pub policy: String,
@@ -21,9 +21,9 @@ pub struct ChangedLimit {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NumberChange {
-    /// The limit's own numbers, including numbers that requests bring.
+    /// The limit's own settings have changed, or the settings that come from credentials.
     Own { was: String, is: String, what_stays: &'static str },
-    /// Only the numbers of its overrides.
+    /// Only the settings of the limit's overrides have changed.
     Overrides,
 }
 
@@ -53,7 +53,7 @@ fn what_stays(was: &Algorithm, is: &Algorithm) -> &'static str {
     }
 }
 
-/// The limits with changed numbers, in the order of the new file.
+/// Returns the limits whose settings have changed, in the order of the new file.
 pub fn changed_limits(before: &RuleSet, after: &RuleSet) -> Vec<ChangedLimit> {
     let name = |limit: &CompiledLimit| (limit.identity(), limit.policy.clone(), limit.name.clone());
     let known: HashMap<(BucketKey, String, String), &CompiledLimit> =

@@ -7,7 +7,7 @@ use super::compiled_rule::Slot;
 use super::rule::{Fold, Override, OverrideNumbers, Rule};
 use request::attribute::Attribute;
 
-/// The overrides of one limit; most have none.
+/// The overrides of one limit, compiled. Most limits have no overrides.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CompiledOverrides {
     parts: Vec<PartOverrides>,
@@ -29,7 +29,8 @@ pub(crate) struct PartOverrides {
 }
 
 impl PartOverrides {
-    /// The variant for a value; `None` if the value has no override.
+    /// Returns the variant for a value: the number of the value's override in the limit, from 1. `None` if the value has no
+    /// override.
     pub(crate) fn variant(&self, value: &[u8]) -> Option<u32> {
         match self.fold {
             Fold::Exact => self.variants.get(value).copied(),
@@ -37,15 +38,15 @@ impl PartOverrides {
         }
     }
 
-    /// The variant of the first value for which `is_it` returns true. Values in a separate file are left out, because there may
-    /// be many.
+    /// Returns the variant for the first overridden value for which `is_it` returns true. Values in a separate file are left
+    /// out, because there may be many.
     pub(crate) fn variant_where(&self, mut is_it: impl FnMut(&[u8]) -> bool) -> Option<u32> {
         self.variant(self.in_rule.iter().find(|value| is_it(value.as_bytes()))?.as_bytes())
     }
 }
 
 impl CompiledOverrides {
-    /// Compiles overrides; `slot` returns the slot of an attribute.
+    /// Compiles the overrides of a limit. `slot` returns the slot of an attribute.
     pub(crate) fn compile(
         overrides: &[Override],
         rule: &Rule,
@@ -76,7 +77,7 @@ impl CompiledOverrides {
         CompiledOverrides { parts: compiled, unlimited: unlimited.map(|(variant, _)| variant).collect() }
     }
 
-    /// Whether both have overrides for the same values, with equal variants by `are_same`.
+    /// Returns whether both limits have overrides for the same values. `are_same` compares the variants for a value.
     pub(crate) fn are_alike(&self, other: &CompiledOverrides, are_same: impl Fn(u32, u32) -> bool) -> bool {
         let is_alike = |ours: &PartOverrides| {
             let theirs =
@@ -91,13 +92,13 @@ impl CompiledOverrides {
         self.parts.len() == other.parts.len() && self.parts.iter().all(is_alike)
     }
 
-    /// Whether nothing is charged under this variant.
+    /// Returns whether this variant is an override that charges nothing.
     pub(crate) fn is_unlimited(&self, variant: u32) -> bool {
         !self.unlimited.is_empty() && self.unlimited.binary_search(&variant).is_ok()
     }
 
-    /// The overrides for the picked values. `alternative` returns, for a limit key, the index of the alternative that had a
-    /// value.
+    /// Returns the overrides for the alternatives that had a value. For each limit key, `alternative` returns the index of this
+    /// alternative.
     pub(crate) fn of_picked(&self, alternative: impl Fn(usize) -> Option<u8>) -> impl Iterator<Item = &PartOverrides> {
         self.parts.iter().filter(move |part| alternative(part.key) == Some(part.alternative))
     }

@@ -20,25 +20,25 @@ const MOST_SHOWN: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation<'a> {
     Value(Cow<'a, [u8]>),
-    /// A list, with the value or the pseudonym of each element. There is at least one.
+    /// A list with at least one element. The value or the pseudonym of each element is known.
     List(Vec<Observation<'a>>),
-    /// The request does not have it.
+    /// The request does not have the attribute.
     Missing,
     /// Only the value's pseudonym is known.
     Named(Pseudonym),
     Unknown,
 }
 
-/// What is known about a request, besides its attributes.
+/// What is known about a request, apart from the values of its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'a> {
-    /// The client's whole address, for comparing it with networks.
+    /// The client's whole address, for conditions that compare it with networks. `None` if the address is unknown.
     pub client: Option<IpAddr>,
-    /// The token's issuer, if the file trusts several: a claim is counted together with its issuer.
+    /// The issuer of the token, if the file trusts several issuers. A claim is then counted together with its issuer.
     pub issuer: Option<&'a str>,
     /// The time for calendars and for rules that expire.
     pub at: Timestamp,
-    /// The key with which pseudonyms are made.
+    /// The key from which the gateway makes pseudonyms.
     pub names: &'a PseudonymKey,
 }
 
@@ -53,7 +53,7 @@ impl<'a> From<AttributeValue<'a>> for Observation<'a> {
 }
 
 impl Observation<'_> {
-    /// The observation of a claim with these elements.
+    /// Makes the observation of a claim with these elements. Without elements the claim is `Missing`.
     pub fn list(elements: Vec<Vec<u8>>) -> Observation<'static> {
         if elements.is_empty() {
             return Observation::Missing;
@@ -83,7 +83,7 @@ impl fmt::Display for Observation<'_> {
     }
 }
 
-/// An element of a list: its value in quotes, or its pseudonym.
+/// Displays an element of a list: its value in quotes, or its pseudonym.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Element<'e, 'a>(pub &'e Observation<'a>);
 
@@ -98,7 +98,8 @@ impl fmt::Display for Element<'_, '_> {
 }
 
 impl Knowledge<'_> {
-    /// Whether the attribute meets an expectation; `None` if the known values do not determine that.
+    /// Returns whether an attribute meets an expectation. `seen` is what is known about the value of the attribute. `None` if
+    /// this does not determine the result.
     pub(crate) fn evaluate(
         &self,
         expectation: &Expectation,

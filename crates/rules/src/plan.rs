@@ -19,14 +19,15 @@ use request::identity::Claims;
 use request::request::Request;
 
 impl RuleSet {
-    /// Determines what the request has to pay, or that it is exempt or denied. `at` is the time for calendars and for rules
-    /// that expire.
+    /// Determines what a request has to pay, or that the request is exempt or denied. `at` is the time for calendars and for
+    /// rules that expire.
     pub fn plan(&self, request: &Request<'_>, at: Timestamp) -> Ruling {
         self.walk(&mut Values::new(self.attributes(), request, at), &mut ())
     }
 }
 
-/// A descriptor, with the index of the alternative that had a value for each limit key.
+/// The descriptor that a rule has picked from a request. For each limit key it also has the index of the alternative with a
+/// value.
 #[derive(Default)]
 pub(crate) struct RuleDescriptor {
     descriptor: Descriptor,

@@ -9,7 +9,7 @@ use request::attribute::Attribute;
 use request::attribute_value::AttributeValue;
 use request::request::Request;
 
-/// The attributes of one request, each resolved when it is first needed.
+/// The attributes of one request. Each attribute is resolved when its value is first needed.
 #[derive(Debug)]
 pub(crate) struct Values<'s, 'r> {
     attributes: &'s [Attribute],
@@ -29,7 +29,7 @@ impl<'s, 'r> Values<'s, 'r> {
         &self.attributes[slot.0]
     }
 
-    /// The value that identifies the bucket; `None` if it is missing or a list.
+    /// Returns the value of an attribute that can identify a bucket. `None` if the attribute is missing or a list.
     pub(crate) fn of(&mut self, slot: Slot) -> Option<&[u8]> {
         self.value(slot).single()
     }
@@ -43,7 +43,7 @@ impl<'s, 'r> Values<'s, 'r> {
         self.resolved[slot.0].get_or_insert_with(|| attribute.resolve_for_match(request))
     }
 
-    /// The entries of a list that may apply, found with its index.
+    /// Returns the indexes of the entries that may apply, found with the index of their list.
     pub(crate) fn find(&mut self, index: &Index) -> Indices {
         index.find(|slot, find| {
             match self.value(Slot(slot)) {

@@ -15,11 +15,11 @@ use request::attribute::Attribute;
 use request::matcher::Expectation;
 use request::request::Request;
 
-/// The policies and exemptions of a file, in the order of the file: what a rule set is compiled from.
+/// The policies and exemptions of a file, in the order of the file. A rule set is compiled from these.
 #[derive(Clone, Debug, Default)]
 pub struct RuleSource {
     pub policies: Vec<Policy>,
-    /// The exemptions, each a list of conditions that must all hold.
+    /// The exemptions. Each is a list of conditions that must all hold.
     pub exempt: Vec<Vec<Condition>>,
 }
 
@@ -43,7 +43,7 @@ pub enum Otherwise {
     Deny,
 }
 
-/// One entry of a policy. It applies when all its conditions hold and every limit key has a value.
+/// One entry of a policy. The rule applies to a request if all its conditions hold and every limit key has a value.
 #[derive(Clone, Debug)]
 pub struct Rule {
     pub name: String,
@@ -58,13 +58,13 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// The number of compiled limits: the limits, and the candidates of those that have one.
+    /// Returns the number of limits to which the rule is compiled: its limits and their candidates.
     pub fn limit_count(&self) -> u32 {
         let Action::Charge(limits) = &self.action else { return 0 };
         limits.iter().map(|limit| if limit.candidate.is_some() { 2 } else { 1 }).sum()
     }
 
-    /// The limit keys in the order of their printed names, which is their order in a bucket's identity.
+    /// Returns the limit keys, sorted by their printed names as in a bucket's identity.
     pub(crate) fn sorted_keys(&self) -> Vec<&LimitKey> {
         let mut keys: Vec<&LimitKey> = self.keys.iter().collect();
         keys.sort_by(|a, b| a.text.cmp(&b.text));
@@ -85,13 +85,14 @@ impl Condition {
     }
 }
 
-/// Whether a request meets all conditions. Long lists of rules and routes do not use this function: they resolve each attribute
-/// only once.
+/// Returns whether a request meets all conditions. Long lists of rules and routes do not use this function, because they
+/// resolve each attribute only once.
 pub fn hold(conditions: &[Condition], request: &Request<'_>) -> bool {
     conditions.iter().all(|condition| condition.holds(request))
 }
 
-/// One entry of `limit_keys`. Its value is that of the first alternative that has one.
+/// One entry of `limit_keys`: an attribute, or several as alternatives. Its value is that of the first alternative that has a
+/// value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitKey {
     /// The printed form, without spaces: a part of the bucket's identity.
@@ -100,13 +101,13 @@ pub struct LimitKey {
 }
 
 impl LimitKey {
-    /// Whether this attribute is the only alternative.
+    /// Returns whether the limit key consists of this attribute alone, without other alternatives.
     pub fn is_only(&self, attribute: &Attribute) -> bool {
         matches!(&self.alternatives[..], [only] if only.attribute == *attribute)
     }
 }
 
-/// An attribute of a limit key, with the folding of its value.
+/// An attribute of a limit key, and how its value is folded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct KeyPart {
     pub attribute: Attribute,
@@ -123,71 +124,74 @@ impl fmt::Display for KeyPart {
     }
 }
 
-/// The change of a value before it is counted.
+/// How the value of a limit key is changed before it becomes part of a bucket's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
     Exact,
-    /// ASCII letters become lower case. Whether other names are equal is not for a gateway to decide.
+    /// ASCII letters become lower case. All other characters stay unchanged, because a gateway cannot decide which other names
+    /// are equal.
     Lower,
 }
 
 /// The effect of a rule on a request to which it applies.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Ends its policy without a charge.
+    /// Ends the policy of the rule without a charge.
     Allow,
-    /// Refuses before any bucket is charged.
+    /// Denies the request before any bucket is charged.
     Deny,
-    /// Charges these limits together.
+    /// Charges the buckets of these limits together.
     Charge(Vec<Limit>),
 }
 
-/// One limit of a rule.
+/// One limit of a rule, as the file defines it.
 #[derive(Clone, Debug)]
 pub struct Limit {
-    /// The name of the limit; empty unless the rule has several.
+    /// The name of the limit. Empty unless the rule has several limits.
     pub name: String,
-    /// The meter that the limit shares with limits of other rules of the policy. `None`: the limit has its own buckets.
+    /// The meter, whose buckets the limit shares with limits of other rules of the policy. `None`: the limit has its own
+    /// buckets.
     pub meter: Option<String>,
-    /// The algorithm, with the default numbers for a limit whose numbers come from credentials.
+    /// The algorithm with the limit's settings. If settings come from credentials, the algorithm has their default values.
     pub algorithm: Algorithm,
-    /// The numbers that come from credentials, if any.
+    /// The settings that come from credentials. `None` if all settings are fixed.
     pub claimed: Option<ClaimedNumbers>,
     pub price: Price,
     /// The overrides, in the order of the file. The first one that matches a request applies.
     pub overrides: Vec<Override>,
-    /// Other numbers, which are tried as a shadow while the limit's own are enforced.
+    /// Other settings that are tried in shadow mode (as a dry run), while the limit's own settings are enforced.
     pub candidate: Option<Algorithm>,
-    /// The numbers of the candidate that come from credentials, if any.
+    /// The candidate's settings that come from credentials. `None` if all settings are fixed.
     pub candidate_claimed: Option<ClaimedNumbers>,
-    /// Whether clients see the name and the numbers of the limit.
+    /// Whether clients see the name and the settings of the limit.
     pub expose: Expose,
     pub refusal: RefusalStatus,
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Other numbers of a limit, for one value of one alternative of a limit key. They do not apply to the same value of another
-/// alternative, so that an unverified value never gets the numbers of a verified one.
+/// Other settings of a limit, for one value of one alternative of a limit key. They do not apply to the same value of another
+/// alternative, so that an unverified value never gets the settings of a verified value.
 #[derive(Clone, Debug)]
 pub struct Override {
     pub part: Arc<KeyPart>,
-    /// The overridden value, folded as the values of the alternative are.
+    /// The value to which the override applies, folded like the values of the alternative.
     pub value: Arc<str>,
     pub numbers: OverrideNumbers,
-    /// The index in the rule's `overrides`, whose entries may be for several limits; or [`Override::IN_FILE`].
+    /// The index of the override in the rule's `overrides`, a list for all limits of the rule. [`Override::IN_FILE`] for an
+    /// override in a separate file.
     pub index: usize,
 }
 
 impl Override {
-    /// The index that stands for overrides in a separate file.
+    /// The index of every override in a separate file.
     pub const IN_FILE: usize = usize::MAX;
 }
 
-/// The numbers for an overridden value.
+/// The settings for an overridden value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverrideNumbers {
     Limited(Algorithm),
-    /// Nothing is charged.
+    /// The limit charges nothing for the value.
     Unlimited,
 }
 
@@ -198,30 +202,30 @@ pub enum Expose {
     No,
 }
 
-/// The status of a refusal, by what the limit protects.
+/// The status with which a limit refuses a request. The choice depends on what the limit protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalStatus {
-    /// 429: the caller has used up its own quota.
+    /// 429: the client has used up its own quota.
     QuotaExceeded,
-    /// 503: all callers together have used up the shared capacity.
+    /// 503: all clients together have used up the shared capacity.
     ReducedCapacity,
 }
 
 /// The treatment of a request for which the store gives no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// It is charged in this gateway, to its share of the limit.
+    /// The request is charged in this gateway, to the gateway's share of the limit.
     Local,
-    /// It is let through without a charge.
+    /// The request is let through without a charge.
     Allow,
-    /// 503.
+    /// The request is refused with status 503.
     Deny,
 }
 
 impl OnStoreFailure {
     pub const ALL: [OnStoreFailure; 3] = [OnStoreFailure::Local, OnStoreFailure::Allow, OnStoreFailure::Deny];
 
-    /// The word in gateway.yaml and in metrics.
+    /// Returns the name of the treatment in gateway.yaml and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             OnStoreFailure::Local => "local",
@@ -231,7 +235,7 @@ impl OnStoreFailure {
     }
 }
 
-/// The price of a request.
+/// The cost of a request: fixed, or named by the request itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Price {
     Fixed(Cost),
@@ -239,7 +243,7 @@ pub enum Price {
     FromRequest {
         /// The header or query parameter with the cost.
         attribute: Attribute,
-        /// The cost of a request that names none, or no positive decimal.
+        /// The cost of a request that names no cost, or whose cost is not a positive decimal.
         default: Cost,
         min: Cost,
         max: Option<Cost>,
@@ -247,7 +251,7 @@ pub enum Price {
 }
 
 impl Price {
-    /// The smallest cost of a request.
+    /// Returns the smallest cost of a request.
     pub fn least(&self) -> Cost {
         match self {
             Price::Fixed(cost) => *cost,

@@ -31,7 +31,7 @@ pub struct RuleSet {
     ambiguity: AmbiguityCheck,
     pub(super) exempt: Vec<Vec<CompiledCondition>>,
     pub(super) policies: Vec<CompiledPolicy>,
-    /// Finds the policies that may apply; `None` if there are few policies.
+    /// Finds the policies that may apply to a request. `None` if there are too few policies for an index.
     pub(super) index: Option<Index>,
     limits: Vec<CompiledLimit>,
     deniers: Vec<Denier>,
@@ -39,7 +39,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles a source, whose names and numbers have been checked.
+    /// Compiles policies and exemptions. Their names and numbers must have been checked before.
     pub fn compile(source: RuleSource) -> RuleSet {
         let RuleSource { policies, exempt } = &source;
         let mut set = RuleSet::default();
@@ -68,7 +68,7 @@ impl RuleSet {
         set
     }
 
-    /// Adds attributes that must not be ambiguous, because credentials or routes read them.
+    /// Adds attributes to the check for ambiguous requests, because credentials or routes read these attributes.
     pub fn with_unambiguous(mut self, attributes: impl IntoIterator<Item = Attribute>) -> RuleSet {
         self.ambiguity.add(attributes);
         self
@@ -81,8 +81,8 @@ impl RuleSet {
         self
     }
 
-    /// Checks that a request can be read in only one way. To be called first: an ambiguous request is neither authenticated nor
-    /// charged.
+    /// Checks that a request can be read in only one way. Must be called first, because an ambiguous request is neither
+    /// authenticated nor charged.
     ///
     /// # Errors
     /// Returns the part that has several readings.
@@ -90,17 +90,17 @@ impl RuleSet {
         self.ambiguity.check(request)
     }
 
-    /// The check for ambiguous requests.
+    /// Returns the check for ambiguous requests.
     pub fn ambiguity(&self) -> &AmbiguityCheck {
         &self.ambiguity
     }
 
-    /// The attributes that rules read.
+    /// Returns the attributes that rules read.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
     }
 
-    /// The columns of the key file that rules read, without id and plan.
+    /// Returns the columns of the key file that rules read, except the columns with the id and the plan.
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
         self.attributes.iter().filter_map(|attribute| match attribute {
             Attribute::KeyColumn(name) => Some(&**name),
@@ -108,12 +108,13 @@ impl RuleSet {
         })
     }
 
-    /// Every limit of the file; a [`LimitId`] is an index into it.
+    /// Returns all limits of the file. A [`LimitId`] is an index into this list.
     pub fn limits(&self) -> &[CompiledLimit] {
         &self.limits
     }
 
-    /// The limits that a rule charges, by the index of its policy and its own.
+    /// Returns the limits that a rule charges. `policy` is the index of a policy, and `rule` is the index of a rule in this
+    /// policy.
     pub fn charged_by(&self, policy: usize, rule: usize) -> &[LimitId] {
         match self.policies.get(policy).and_then(|policy| policy.rules.get(rule)) {
             Some(CompiledRule { action: CompiledAction::Charge(limits), .. }) => limits,
@@ -125,7 +126,7 @@ impl RuleSet {
         self.limits.get(usize::try_from(id.0).ok()?)
     }
 
-    /// Every rule and policy that may deny a request; a [`DenierId`] is an index into it.
+    /// Returns all rules and policies that may deny a request. A [`DenierId`] is an index into this list.
     pub fn deniers(&self) -> &[Denier] {
         &self.deniers
     }
@@ -134,7 +135,7 @@ impl RuleSet {
         self.deniers.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The policies and exemptions from which the rule set was compiled.
+    /// Returns the policies and exemptions from which the rule set was compiled.
     pub fn source(&self) -> &RuleSource {
         &self.source
     }

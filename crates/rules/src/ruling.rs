@@ -15,28 +15,28 @@ pub struct Ruling {
     pub is_unlimited: bool,
     /// The policies that let the request pass, because none of their rules applied.
     pub unmatched: SmallVec<[PolicyId; 2]>,
-    /// The shadows that would have denied the request. Empty if it was denied, because shadows see only requests that are let
-    /// pass.
+    /// The rules and policies in shadow mode (dry runs) that would have denied the request. Empty if the request was denied,
+    /// because dry runs count only requests that are let pass.
     pub shadow_denials: DenierIds,
-    /// The results of reading numbers from the request's credentials. Empty if the request pays nothing.
+    /// The results of reading settings of limits from the request's credentials. Empty if the request pays nothing.
     pub claims: ClaimResults,
 }
 
-/// The part of a [`Ruling`] that decides about the request.
+/// What happens to the request: denied, exempt, or charged.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// A rule, or a policy's `otherwise`, refuses outright.
+    /// A rule, or the `otherwise` of a policy, denies the request.
     Denied(DenierId),
     /// The request is exempt and pays nothing.
     Exempt,
-    /// The cost is above what a limit can hold. The plan has the limits that were checked; the store is not asked.
+    /// The request costs more than a full bucket holds. The plan has the charges that were checked. The store is not asked.
     TooLarge(Plan),
-    /// The charges to pay; the plan is empty if no limit applies.
+    /// The request has to pay the charges of this plan. The plan is empty if no limit applies.
     Charge(Plan),
 }
 
 impl Answer {
-    /// The answer for a request with this plan.
+    /// Returns the answer for a request that has to pay this plan.
     pub(crate) fn for_plan(plan: Plan) -> Answer {
         match plan.enforced.iter().any(Charge::is_too_large) {
             true => Answer::TooLarge(plan),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     Enforce,
-    /// Rules charge buckets of their own and are counted, but clients never notice them.
+    /// A dry run: rules charge buckets of their own and are counted, but clients never notice them.
     Shadow,
 }
 

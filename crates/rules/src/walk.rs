@@ -22,90 +22,92 @@ use ledger::cost::requested_cost;
 
 /// What a walk over the rules needs to know about a request.
 pub(crate) trait Facts<'s>: Sized {
-    /// The parts of the request that fulfil conditions.
+    /// The parts of the request that meet conditions.
     type Match;
     /// The reason why a condition fails, or a limit key has no value.
     type Failure;
-    /// The missing knowledge; no value has this type where everything is known.
+    /// What is unknown about the request. If everything is known, no value of this type exists.
     type Unknown;
-    /// The values that the limit keys of a rule have picked, with their descriptor.
+    /// The picked values of a rule's limit keys, and the descriptor made from these values.
     type Picked: Default;
 
-    /// Calendar time.
+    /// Returns the time for calendars and for rules that expire.
     fn at(&self) -> Timestamp;
 
-    /// The entries of a list that may apply. `None`: all of them are to be checked.
+    /// Returns the indexes of the entries that may apply, found with this index. `None`: all entries must be checked.
     fn find(&mut self, index: &Index) -> Option<Indices>;
 
-    /// Whether all conditions hold. The first that fails decides, even if others are not known.
+    /// Checks whether all conditions hold. The first condition that fails decides, even if others are unknown.
     fn conditions(&mut self, conditions: &'s [CompiledCondition])
     -> Finding<Self::Match, Self::Failure, Self::Unknown>;
 
-    /// Picks the values of the rule's limit keys. It holds if each of them has one.
+    /// Picks the values of the rule's limit keys, and adds them to `picked`. The result is `Holds` if each limit key has a
+    /// value.
     fn pick(&mut self, rule: &'s CompiledRule, picked: &mut Self::Picked) -> Finding<(), Self::Failure, Self::Unknown>;
 
     fn descriptor(picked: &Self::Picked) -> &Descriptor;
 
-    /// Checks that the costs and the numbers of these limits are known.
+    /// Checks that the costs and the settings of these limits are known.
     ///
     /// # Errors
-    /// Returns the missing knowledge.
+    /// Returns what is unknown.
     fn check_costs(
         &mut self,
         limits: impl Iterator<Item = &'s CompiledLimit>,
         picked: &Self::Picked,
     ) -> Result<(), Self::Unknown>;
 
-    /// The variant of a limit: the first of its overrides that fits the picked values, or 0 without one.
+    /// Returns which settings of a limit apply: the number of the first override that fits the picked values, from 1, or 0 for
+    /// the limit's own settings.
     fn variant(&mut self, limit: &'s CompiledLimit, picked: &Self::Picked) -> u32;
 
-    /// Reads the value of an attribute as a number; `None` if it is missing.
+    /// Calls `read` with the value of an attribute, to parse a number. The value is `None` if the attribute is missing.
     fn with_text<R>(&mut self, slot: Slot, read: impl FnOnce(Option<&[u8]>) -> R) -> R;
 
-    /// Combines the missing knowledge of two questions.
+    /// Combines what is unknown in two answers.
     fn join(first: Self::Unknown, second: Self::Unknown) -> Self::Unknown;
 }
 
-/// The answer to a question of a walk; `M`, `F` and `U` say more about each kind of answer.
+/// The answer to a question of a walk. `M`, `F` and `U` contain the details of each kind of answer.
 pub(crate) enum Finding<M, F, U> {
     Holds(M),
     Fails(F),
     Unknown(U),
 }
 
-/// Observes every step of a walk.
+/// Receives every step of a walk, for example to explain a decision.
 pub(crate) trait Observer<'s, F: Facts<'s>> {
-    /// Whether a policy takes part. No policy after one that denies is checked.
+    /// Receives whether a policy takes part. After a policy that denies the request, no further policy is checked.
     fn policy(&mut self, _: &'s CompiledPolicy, _: Finding<F::Match, F::Failure, F::Unknown>) {}
 
-    /// Whether a rule of a policy that takes part applies. Its charges were observed before.
+    /// Receives whether a rule of a policy that takes part applies. The charges of the rule have been received before.
     fn rule(&mut self, _: &'s CompiledPolicy, _: &'s CompiledRule, _: RuleFinding<'s, F>) {}
 
-    /// How a policy that takes part ends.
+    /// Receives how a policy that takes part ends.
     fn end(&mut self, _: &'s CompiledPolicy, _: &PolicyResult<'s>) {}
 
-    /// A number that a limit takes from the request; its charge follows.
+    /// Receives a setting that a limit takes from the request's credentials. The charge of this limit follows.
     fn number(&mut self, _: &mut F, _: Slot, _: &'s ClaimedNumber, _: ClaimedAmount) {}
 
     fn charge(&mut self, _: &'s CompiledLimit, _: &Charge) {}
 
-    /// A limit that charges nothing, since an override says so.
+    /// Receives a limit that charges nothing because of an override.
     fn unlimited(&mut self, _: &'s CompiledLimit) {}
 
-    /// Whether a request is exempt by the conditions of this index.
+    /// Receives whether the request meets the conditions of the exemption with this index.
     fn exemption(&mut self, _: usize, _: Finding<F::Match, F::Failure, F::Unknown>) {}
 }
 
 impl<'s, F: Facts<'s>> Observer<'s, F> for () {}
 
-/// Whether a rule applies.
+/// Whether a rule applies to a request.
 pub(crate) enum RuleFinding<'s, F: Facts<'s>> {
     Applies {
         matched: F::Match,
         picked: F::Picked,
     },
     Fails(F::Failure),
-    /// The rule ended at this moment (`until`).
+    /// The rule no longer applies, because it expired at this moment (`until`).
     Over {
         since: Timestamp,
     },
@@ -116,18 +118,18 @@ pub(crate) enum RuleFinding<'s, F: Facts<'s>> {
 pub(crate) enum PolicyResult<'s> {
     /// This rule is the first that applies.
     Decided(&'s CompiledRule),
-    /// This rule denies, or the policy's `otherwise`.
+    /// The request is denied by this rule, or by the policy's `otherwise` if `rule` is `None`.
     Denied { by: DenierId, rule: Option<&'s CompiledRule> },
-    /// No rule applies, and the policy lets such requests pass.
+    /// No rule applies, and the policy's `otherwise` lets the request pass.
     Unmatched,
-    /// No rule applies, and the policy would deny such requests if it were no shadow.
+    /// No rule applies. The policy is a dry run, and would deny the request if it were enforced.
     WouldDeny,
     /// It is not known whether this rule applies.
     Undecided(&'s CompiledRule),
 }
 
 impl RuleSet {
-    /// Walks over all rules.
+    /// Decides about a request by checking the policies and rules in their order. `observer` receives every step.
     pub(super) fn walk<'s, F: Facts<'s>>(&'s self, facts: &mut F, observer: &mut impl Observer<'s, F>) -> Ruling {
         let mut walk = Walk::new(self, facts, observer);
         let end = walk.policies();
@@ -149,7 +151,7 @@ impl RuleSet {
         }
     }
 
-    /// Walks over only these limits, as if their rule applied.
+    /// Determines the charges of these limits, as if their rule applied. `observer` receives the charges.
     pub(super) fn walk_limits<'s, F: Facts<'s>>(
         &'s self,
         limits: impl Iterator<Item = LimitId>,

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-/// The request on whose behalf a call is made.
+/// A request for which a store is called. The store asks the request whether its client is still connected.
 pub trait Caller: fmt::Debug + Send + Sync {
     /// Whether the client has disconnected, so that no answer is needed.
     fn has_left(&self) -> bool;
 
-    /// The span of the decision, to link the call to; `None` where the request is not traced.
+    /// Returns the span of the request's decision, so that the call can be linked to it. `None` if the request is not traced.
     #[cfg(feature = "opentelemetry")]
     fn span_link(&self) -> Option<SpanLink> {
         None
     }
 }
 
-/// The span of a decision, in the terms of W3C Trace Context.
+/// The identity of a decision's span: the ids of its trace and of the span, as in W3C Trace Context.
 #[cfg(feature = "opentelemetry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanLink {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// The reason why a store gave no answer. The memory store always answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreError {
-    /// No connection can be made.
+    /// No connection to the server can be made.
     Unreachable,
     /// A file with the password or a certificate cannot be read or used.
     UnusableFile,
@@ -21,31 +21,31 @@ pub enum StoreError {
     OutOfMemory,
     /// The server is busy: with another script, with other transactions, or with too many connections.
     Busy,
-    /// The tables are missing, or not those of this version and these settings.
+    /// The tables in the database are missing, or do not fit this version of Tollgate and its settings.
     WrongSchema,
     /// The server returned any other error.
     Refused,
-    /// No answer in time. Whether the plan was charged is unknown.
+    /// The answer did not come in time. Whether the plan was charged is unknown.
     Timeout,
     /// The deadline passed before the request could be sent, because earlier calls took too long. Nothing was charged.
     Unsent,
-    /// Another server has replaced the connected one. Whether the plan was charged is unknown.
+    /// Another server has taken the place of the connected server. Whether the plan was charged is unknown.
     Moved,
     /// The connection ended before the answer came. Whether the plan was charged is unknown.
     Closed,
-    /// More requests are queued than can be answered in time. Nothing was sent.
+    /// The queue is full: the last requests in it could not be answered in time. The request was not sent.
     Backlog,
-    /// The reply is not a valid one for the call.
+    /// The server's reply is not valid for the call.
     UnexpectedReply,
-    /// The server's time was outside of the periods that the call named, twice. Nothing was charged.
+    /// The call named calendar periods, and the server's time was outside of them at both attempts. Nothing was charged.
     OutsidePeriod,
-    /// Another node of the cluster has the bucket now. Nothing ran.
+    /// Another node of the cluster has the bucket now. The call did not run.
     SlotMoved,
-    /// The bucket may be on the node to which its slot is moving. Nothing ran.
+    /// The bucket may be on the node to which its slot is moving. The call did not run.
     SlotMoving,
-    /// The buckets are on two nodes while their slot is moving. Nothing ran.
+    /// The buckets are on two nodes while their slot is moving. The call did not run.
     TryAgain,
-    /// The cluster does not serve the slot: it has no master, or the node is cut off. Nothing ran.
+    /// The cluster does not serve the slot: the slot has no master, or the node is cut off. The call did not run.
     ClusterDown,
     /// The circuit breaker is open after repeated errors. Nothing was sent.
     BreakerOpen,
@@ -77,7 +77,7 @@ impl StoreError {
         StoreError::BreakerOpen,
     ];
 
-    /// The label in metrics.
+    /// Returns the name of the error, which is its label in metrics.
     pub fn name(self) -> &'static str {
         match self {
             StoreError::Unreachable => "unreachable",
@@ -107,37 +107,38 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Whether a node of a cluster has shown that the call did not run and may be sent again, to the node that now has the
-    /// bucket.
+    /// Whether the error is a redirection: a node of a cluster has shown that the call did not run and may be sent again, to
+    /// the node that now has the bucket.
     pub(crate) fn is_redirection(self) -> bool {
         matches!(self, StoreError::SlotMoved | StoreError::SlotMoving | StoreError::TryAgain)
     }
 
-    /// Whether the server works although it has not decided: it has named another server, told its time, or said that its
-    /// cluster does not serve the slot.
+    /// Whether the error shows that the server works although it has not decided. Such a server has redirected the call,
+    /// reported a time outside of the call's periods, or said that its cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }
 
-    /// Whether the server works, but has refused the call because of its state: a row that other transactions hold, or full
-    /// memory. Such an error does not open the breaker, which would block requests that the server can decide.
+    /// Whether the server works, but has refused the call because of its state, such as full memory or rows that other
+    /// transactions hold. Such an error does not open the breaker: an open breaker would block requests that the server can
+    /// decide.
     pub fn is_refusal(self) -> bool {
         matches!(self, StoreError::Busy | StoreError::OutOfMemory)
     }
 }
 
-/// An error with its details: the error is counted, the details are logged.
+/// An error of a store: its kind, which is counted in metrics, and a text with details for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub error: StoreError,
     pub detail: String,
-    /// The address of the server, if the store has several.
+    /// The address of the server with the error. `None` if the store has only one server.
     pub node: Option<Arc<str>>,
 }
 
 impl Fault {
-    /// Whether the connection must be closed. If not, the error comes from the state of the server, and would be the same on a
-    /// new connection.
+    /// Whether the connection must be closed after this error. If not, the error comes from the state of the server, and a new
+    /// connection would meet the same error.
     pub(crate) fn ends_connection(&self) -> bool {
         let stays = matches!(
             self.error,

@@ -15,7 +15,8 @@ use base::time::Micros;
 
 const GATEWAY_TTL: Duration = Duration::from_secs(7);
 
-/// The time for which a gateway counts as alive after its last heartbeat: three intervals of heartbeats, and a little more.
+/// Returns the time for which a gateway counts as alive after its last heartbeat: three intervals of heartbeats, and a little
+/// more.
 pub fn gateway_ttl() -> Micros {
     Micros::from(fixed_interval("gateway_ttl", GATEWAY_TTL))
 }
@@ -25,52 +26,55 @@ pub fn gateway_ttl() -> Micros {
 pub enum Event {
     /// A call has ended, successfully or not.
     CallEnded(CallReport),
-    /// Requests whose deadline passed before they could be sent; `node` is the server, of a store on several.
+    /// The deadline of this number of requests passed before they could be sent. `node` is the address of the server, if the
+    /// store has several servers.
     Unsent { requests: usize, node: Option<Arc<str>> },
-    /// The last calls on a connection all took so long that requests are lost: the duration of the fastest, and the `timeout`
-    /// that they need; `node` is the server, of a store on several.
+    /// The last calls on a connection all took so long that requests miss their deadline. `fastest` is the duration of the
+    /// fastest of these calls, and `needed` is the `timeout` that such calls need. `node` is the address of the server, if the
+    /// store has several servers.
     RoundTripTooLong { fastest: Micros, needed: Micros, node: Option<Arc<str>> },
-    /// A worker's connection is ready; `server` is its address, for a store on one server.
+    /// A worker's connection is ready. `server` is the address of the server, if the store has only one server.
     Up { worker: Worker, server: Option<HostPort> },
-    /// The circuit breaker has opened: no calls for a while.
+    /// The circuit breaker has opened: no calls are made for a while.
     BreakerOpened,
     /// The circuit breaker has closed: calls are made again.
     BreakerClosed,
-    /// A worker's connection could not be made, or was lost.
+    /// A worker's connection could not be made, or was lost. `fault` is the reason.
     Down { worker: Worker, fault: Fault },
-    /// The number of gateways that share the limits, and the others that announced their configuration.
+    /// A heartbeat has returned the gateways that share the limits. `alive` is their number, and `others` are the other
+    /// gateways that have announced their configuration.
     Gateways { alive: u64, others: Vec<RunningGateway> },
-    /// A change of one server, of a store on several.
+    /// The state of one server has changed, in a store that has several servers.
     Node { address: Arc<str>, change: NodeChange },
-    /// The server's policy of which keys it evicts when its memory is full, by its name.
+    /// The name of the server's eviction policy, which selects the keys that the server removes when its memory is full.
     EvictionPolicy(String),
-    /// A warning of the server, in its words.
+    /// A warning that the server has sent, in its own words.
     ServerWarning(String),
-    /// The size of the database table of the buckets.
+    /// The size of the database table with the buckets has been measured.
     TableMeasured(TableSize),
-    /// The heartbeat was refused, so the number of gateways is unknown.
+    /// A heartbeat has failed, so the number of live gateways is unknown.
     HeartbeatError(Fault),
 }
 
-/// A change of one server of a store that has several.
+/// A change of the state of one server, in a store that has several servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeChange {
     /// Every worker is connected to the server.
     Up,
-    /// A worker is not connected to the server.
+    /// A worker is not connected to the server. The fault is the reason.
     Down(Fault),
     BreakerOpened,
     BreakerClosed,
-    /// The server has no buckets any more.
+    /// The server no longer belongs to the store, because it has no buckets any more.
     Gone,
 }
 
-/// A gateway, as it announces itself to the others.
+/// What a gateway announces about itself to the other gateways that share its store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunningGateway {
     /// The host name of the gateway.
     pub host: String,
-    /// The hash of the gateway's gateway.yaml.
+    /// The hash of the gateway.yaml with which the gateway runs.
     pub configuration: String,
 }
 
@@ -85,20 +89,21 @@ pub struct TableSize {
     pub dead_rows: u64,
 }
 
-/// A finished call to a remote store.
+/// A report about a finished call to a remote store, for metrics, logs and traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
     pub requests: usize,
-    /// Whether the server has decided any request of the call.
+    /// Whether the server has decided at least one request of the call.
     pub any_decided: bool,
     pub took: Micros,
-    /// The number of *healed* buckets: their stored value was not a valid state, and was replaced by that of an empty bucket.
+    /// The number of *healed* buckets. The stored value of such a bucket was not a valid state, and was replaced by the state
+    /// of an empty bucket.
     pub healed: u64,
     pub fault: Option<Fault>,
     pub span_links: SpanLinks,
 }
 
-/// Receives the events of a store, on the thread on which they happen.
+/// The function to which a store passes its events. It is called on the thread on which an event happens.
 #[derive(Clone)]
 pub struct EventSink(Arc<dyn Fn(Event) + Send + Sync>);
 

@@ -45,7 +45,8 @@ struct Observation {
 }
 
 impl FallbackShare {
-    /// Makes the shares for a store whose clock is observed by `store_clock`.
+    /// Makes the shares for a store. `at_least` is the number of gateways from the configuration, and `store_clock` shows the
+    /// time of the store.
     pub fn new(at_least: u64, clock: Clock, store_clock: Arc<StoreClock>) -> FallbackShare {
         let share = FallbackShare::bounded(&memory::Settings::default(), at_least, clock);
         FallbackShare { memory: share.memory.on(store_clock), ..share }
@@ -61,7 +62,8 @@ impl FallbackShare {
         }
     }
 
-    /// Sets and returns the number of gateways: those alive, but not fewer than the file says. It is valid until the next call.
+    /// Sets the number of gateways among which the limits are divided, and returns this number. It is the number of live
+    /// gateways, but at least the number from the configuration.
     pub(crate) fn set_gateways(&self, gateways: u64) -> u64 {
         let gateways = gateways.max(self.at_least);
         self.gateways.store(gateways, Ordering::Relaxed);
@@ -72,14 +74,16 @@ impl FallbackShare {
         self.gateways.load(Ordering::Relaxed)
     }
 
-    /// Remembers the level of a bucket in the store. The bucket is full again after `reset_after`.
+    /// Remembers the state of a bucket in the store. `decided` is the time of that state on the store's clock, and `at` the
+    /// same time on this process's clock. The bucket is full again after `reset_after`.
     pub fn observe(&self, key: BucketKey, state: State, decided: Timestamp, reset_after: Micros, at: Timestamp) {
         if reset_after >= MIN_RESET_AFTER {
             self.observed.insert(key, Observation { state, decided, at });
         }
     }
 
-    /// Decides a plan with this gateway's shares of the limits. The levels in the answer are those of the shares.
+    /// Decides a plan in this process, with this gateway's shares of the limits. The remaining tokens in the answer are those
+    /// of the shares.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let gateways = self.gateways();
         let mut evicted = 0;

@@ -8,17 +8,18 @@ use super::remote;
 use super::settings::Settings;
 use base::secret::SecretSource;
 
-/// The preparation of a database, which must run once before gateways can use it as a store.
+/// Prepares a database, so that gateways can use it as a store. The preparation must run once, before the first gateway needs
+/// the store.
 #[derive(Debug)]
 pub struct Initialization<'s> {
     settings: &'s Settings,
     postgres: &'s postgres::Settings,
 }
 
-/// The user who prepares the database.
+/// The user as whom the preparation logs in to the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Login {
-    /// The user in gateway.yaml.
+    /// The user in gateway.yaml, as whom gateways log in too.
     OfGateway,
     As {
         user: String,
@@ -27,7 +28,7 @@ pub enum Login {
 }
 
 impl Initialization<'_> {
-    /// The preparation of this store; `None` for a store that needs no tables.
+    /// Returns the preparation that a store with these settings needs. `None` for a store that needs no tables.
     pub fn of(settings: &Settings) -> Option<Initialization<'_>> {
         match settings {
             Settings::Memory(_) | Settings::Redis(_) => None,
@@ -35,16 +36,16 @@ impl Initialization<'_> {
         }
     }
 
-    /// The SQL statements. Running them again does no harm.
+    /// Returns the SQL statements that prepare the database. Running them again does no harm.
     pub fn statements(&self) -> String {
         postgres::schema::statements(self.postgres)
     }
 
-    /// Runs the statements. Must run on a tokio runtime.
+    /// Runs the statements in the database, as the user `login`. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///
-    /// When the database cannot be reached, or refuses.
+    /// When the database cannot be reached, or refuses the login or a statement.
     pub async fn run(&self, login: &Login) -> Result<(), Fault> {
         let mut settings = self.postgres.clone();
         if let Login::As { user, password } = login {

@@ -8,7 +8,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// A connection for inspecting buckets.
+/// A connection to a shared store, for an operator who reads, finds and removes buckets.
 #[derive(Debug)]
 pub enum Inspector {
     Redis(redis::inspect::Inspector),
@@ -17,11 +17,12 @@ pub enum Inspector {
 }
 
 impl Inspector {
-    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
+    /// `None` means that the bucket is full.
     ///
     /// # Errors
     ///
-    /// When the store gives no answer, or refuses.
+    /// When the store gives no answer, or refuses the request.
     pub async fn states(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.states(keys).await,
@@ -30,11 +31,12 @@ impl Inspector {
         }
     }
 
-    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// does.
     ///
     /// # Errors
     ///
-    /// When the store gives no answer, or refuses.
+    /// When the store gives no answer, or refuses the request.
     pub async fn remove(&mut self, keys: &[BucketKey]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         match self {
             Inspector::Redis(redis) => redis.remove(keys).await,
@@ -43,11 +45,12 @@ impl Inspector {
         }
     }
 
-    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
+    /// that.
     ///
     /// # Errors
     ///
-    /// When the store gives no answer, or refuses.
+    /// When the store gives no answer, or refuses the request.
     pub async fn give_back(
         &mut self,
         buckets: &[(BucketKey, AlgorithmKind)],
@@ -60,11 +63,11 @@ impl Inspector {
         }
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
     ///
     /// # Errors
     ///
-    /// When the store gives no answer, or refuses.
+    /// When the store gives no answer, or refuses the request.
     pub async fn find(
         &mut self,
         is: &dyn Fn(&BucketKey) -> bool,

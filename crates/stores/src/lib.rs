@@ -62,7 +62,8 @@ pub use settings::{Endpoint, Settings};
 pub use take_failure::TakeFailure;
 pub use worker::Worker;
 
-/// A store of one kind. A new kind needs its file, a variant here and in [`Settings`], and an arm in each `match` of the two.
+/// A store of buckets, of one of the supported kinds. A new kind needs its own file, a variant here and in [`Settings`], and an
+/// arm in each `match` on these two enums.
 #[derive(Debug)]
 pub enum Store {
     Memory(Memory),
@@ -72,7 +73,8 @@ pub enum Store {
 }
 
 impl Store {
-    /// Opens a store for this number of workers. A remote store is not connected yet; [`Store::run`] connects it.
+    /// Opens a store for a gateway with this number of workers. A remote store is not connected yet: [`Store::run`] connects
+    /// it.
     pub fn open(settings: &Settings, workers: usize, clock: Clock, events: EventSink) -> Store {
         let hooks = Hooks::default();
         match settings {
@@ -91,7 +93,8 @@ impl Store {
         }
     }
 
-    /// Keeps a worker's connection alive, forever. Must run once, on the worker's own thread.
+    /// Drives the connection of a worker: makes it, and makes it again whenever it is lost. Returns only if the worker has no
+    /// connection of its own. Must be called once for each worker, on the worker's thread.
     pub async fn run(&self, worker: Worker) {
         match self {
             Store::Memory(_) => {}
@@ -101,7 +104,7 @@ impl Store {
         }
     }
 
-    /// Waits until every worker's connection has been attempted once, successfully or not; for two seconds at most.
+    /// Waits until every worker has tried to connect once, with or without success. Waits for two seconds at most.
     pub async fn first_attempt(&self) {
         match self {
             Store::Memory(_) => {}
@@ -111,12 +114,13 @@ impl Store {
         }
     }
 
-    /// Decides a plan, all or nothing. `None` if the client had disconnected before the store was called: nothing is spent.
+    /// Decides a plan: charges all of its buckets, or charges nothing. Returns `None` if the client had disconnected before the
+    /// store was called. Nothing is charged then.
     ///
     /// # Errors
     ///
-    /// When the store gave no answer, or not for the whole plan; [`StoreError`] says for each cause whether the plan may have
-    /// been charged.
+    /// When the store gave no answer, or an answer for only a part of the plan. [`StoreError`] says for each reason whether the
+    /// plan may have been charged.
     pub fn take(
         &self,
         worker: Worker,
@@ -126,12 +130,13 @@ impl Store {
         self.ask(worker, plan, caller, None)
     }
 
-    /// Decides a plan for a caller that waits at most `most`, if that is less than the store's timeout. A part of the plan
-    /// without an answer by then is an error. If buckets are on several servers, the other parts have their answers.
+    /// Decides a plan as [`Store::take`] does, for a caller that waits at most `most`. The store's timeout applies if it is
+    /// shorter. If a part of the plan has no answer by then, the call fails. If buckets are on several servers, the error holds
+    /// the answers for the other parts.
     ///
     /// # Errors
     ///
-    /// As [`Store::take`].
+    /// In the same cases as [`Store::take`].
     pub fn take_within(
         &self,
         most: Micros,
@@ -158,7 +163,8 @@ impl Store {
         }
     }
 
-    /// Decides a plan with this gateway's share of each limit. To be used when [`Store::take`] has returned an error.
+    /// Decides a plan in this process, with this gateway's share of each limit. For use after [`Store::take`] has returned an
+    /// error.
     pub fn take_fallback(&self, plan: &Plan) -> TakeReply {
         match self {
             Store::Memory(memory) => memory.take(plan),
@@ -168,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Sets the hash of the configuration in force, which is announced to the other gateways.
+    /// Sets the hash of the configuration in force. Heartbeats announce this hash to the other gateways.
     pub fn announce(&self, configuration: &str) {
         match self {
             Store::Memory(_) => {}
@@ -178,15 +184,16 @@ impl Store {
         }
     }
 
-    /// Prepares for requests that charge buckets of these limits together with others, through this gateway or through others
-    /// with the same file: some of these charges may be undone.
+    /// Sets the limits whose charges may be undone, because requests charge their buckets together with other buckets. Such
+    /// requests may also come through other gateways with the same configuration. What is cached about these buckets is then
+    /// valid for a shorter time.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if let Store::Cluster(cluster) = self {
             cluster.expect_undone_charges(limits);
         }
     }
 
-    /// Uses the user, password and certificates of these settings for new connections.
+    /// Uses the user, the password and the certificates of these settings for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         match (self, settings) {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
@@ -197,7 +204,7 @@ impl Store {
         }
     }
 
-    /// The time of the store's clock at the time `ours` of this process's clock, as far as it is known.
+    /// Converts a time of this process's clock to the store's clock, as far as the difference of the clocks is known.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         match self {
             Store::Memory(memory) => memory.date_at(ours),
@@ -207,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Removes cached levels, because the limits' numbers have changed. What was spent stays spent.
+    /// Removes what is cached about buckets, because the settings of limits have changed. What was spent stays spent.
     pub fn invalidate(&self) {
         match self {
             Store::Memory(_) => {}
@@ -217,7 +224,7 @@ impl Store {
         }
     }
 
-    /// Removes the buckets that are full again. To be called about once a second.
+    /// Removes the buckets that are full again from this process's memory. Should be called about once a second.
     pub fn sweep(&self) {
         match self {
             Store::Memory(memory) => memory.sweep(),
@@ -227,7 +234,7 @@ impl Store {
         }
     }
 
-    /// The buckets that this process holds and no other gateway shares; `None` for a shared store.
+    /// Returns the memory store, whose buckets no other gateway shares. `None` for a shared store.
     pub fn local_buckets(&self) -> Option<&Memory> {
         match self {
             Store::Memory(memory) => Some(memory),
@@ -240,7 +247,8 @@ impl Store {
         self.local_buckets().is_none()
     }
 
-    /// The number of buckets that this process holds.
+    /// Returns the number of buckets in this process: those of the memory store, or those that replace a shared store during an
+    /// outage.
     pub fn buckets(&self) -> usize {
         match self {
             Store::Memory(memory) => memory.buckets(),
@@ -250,7 +258,7 @@ impl Store {
         }
     }
 
-    /// The store's name in gateway.yaml and in metrics.
+    /// Returns the store's name in gateway.yaml and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Store::Memory(_) => "memory",

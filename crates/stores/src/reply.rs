@@ -4,7 +4,7 @@ use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::charge::Settlement;
 
-/// The states of a bucket before and after an operator gave back an amount; `None` for a full bucket.
+/// The states of a bucket before and after an operator gave back an amount. `None` means that the bucket was full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenBack {
     pub before: Option<State>,
@@ -17,17 +17,17 @@ pub struct TakeReply {
     /// The time of the decision on the store's clock.
     pub now: Timestamp,
     pub settlement: Settlement,
-    /// The number of buckets that were evicted to make room although they were not full again.
+    /// The number of buckets that were evicted to make room although something was still spent in them.
     pub evicted: u64,
     pub source: Source,
 }
 
-/// The source of an answer, by which metrics and the access log distinguish it.
+/// Where an answer comes from. Metrics and the access log distinguish answers by their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Store,
-    /// Levels that the store has shown earlier, by which it would have refused too.
+    /// What the store has shown earlier about a bucket. The store itself would have refused the plan too.
     Cached,
-    /// This gateway's share of the limits, because the store gave no answer.
+    /// This gateway's share of the limits, used because the store gave no answer.
     Fallback,
 }

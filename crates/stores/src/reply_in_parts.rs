@@ -6,7 +6,7 @@ use super::reply::{Source, TakeReply};
 use ledger::charge::{Charge, ChargePurpose, Plan, Settlement};
 use ledger::outcome::{Outcome, Verdict};
 
-/// The positions of a part's charges in the whole plan.
+/// The positions that the charges of one part have in the whole plan.
 #[derive(Clone, Debug, Default)]
 pub struct PartPositions {
     pub enforced: SmallVec<[usize; 2]>,
@@ -25,7 +25,7 @@ impl ReplyInParts {
         ReplyInParts(TakeReply { now: Default::default(), settlement, evicted: 0, source: Source::Store })
     }
 
-    /// Adds the reply for another part.
+    /// Adds the reply for another part. `part` has the positions of its charges in the whole plan.
     pub fn add(&mut self, part: &PartPositions, reply: &TakeReply) {
         let TakeReply { now, settlement, evicted, source } = reply;
         self.0.now = *now;
@@ -40,7 +40,7 @@ impl ReplyInParts {
         put(&mut whole.shadow, &part.shadow, &settlement.shadow);
     }
 
-    /// Notes that the next part has refused: the charges so far are given back, and no shadow is charged.
+    /// Notes that the next part is refused. The charges so far are given back, and the outcomes of shadow charges are removed.
     pub fn refuse(&mut self, plan: &Plan) {
         let settlement = &mut self.0.settlement;
         settlement.delay = Default::default();

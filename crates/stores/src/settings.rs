@@ -19,7 +19,7 @@ pub enum Settings {
     Postgres(postgres::Settings),
 }
 
-/// The address of a shared store, and the part of it that holds the buckets.
+/// The address of a shared store, and where the buckets are in it.
 #[derive(Clone, Copy, Debug)]
 pub enum Endpoint<'s> {
     Redis {
@@ -27,7 +27,7 @@ pub enum Endpoint<'s> {
         prefix: &'s str,
     },
     Postgres {
-        /// The servers, at least one; one of them accepts writes.
+        /// The servers of the database, at least one. One of them accepts writes.
         hosts: &'s [HostPort],
         database: &'s str,
         table: &'s str,
@@ -48,7 +48,7 @@ impl fmt::Display for Endpoint<'_> {
 }
 
 impl Settings {
-    /// The store's name in gateway.yaml and in metrics.
+    /// Returns the store's name in gateway.yaml and in metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Settings::Memory(_) => "memory",
@@ -62,7 +62,7 @@ impl Settings {
         self.endpoint().is_some()
     }
 
-    /// The number of connections to a shared store of a gateway with this many workers.
+    /// Returns the number of connections that a gateway with this many workers makes to a shared store.
     pub fn connections(&self, workers: usize) -> usize {
         match self {
             Settings::Memory(_) => 0,
@@ -71,7 +71,8 @@ impl Settings {
         }
     }
 
-    /// The smallest number of gateways that share the buckets; 1 if they are not shared.
+    /// Returns the number of gateways among which limits are divided during an outage, unless more are alive. Returns 1 for a
+    /// store that is not shared.
     pub fn gateways(&self) -> u64 {
         match self {
             Settings::Memory(_) => 1,
@@ -80,7 +81,7 @@ impl Settings {
         }
     }
 
-    /// The address of a shared store; `None` for buckets in this process.
+    /// Returns the address of a shared store. `None` if the buckets are in this process.
     pub fn endpoint(&self) -> Option<Endpoint<'_>> {
         match self {
             Settings::Memory(_) => None,
@@ -91,7 +92,7 @@ impl Settings {
         }
     }
 
-    /// Whether both settings lead to the same buckets, as far as can be seen.
+    /// Whether both settings lead to the same buckets, as far as the settings show.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         match (self.endpoint(), other.endpoint()) {
             (
@@ -106,7 +107,8 @@ impl Settings {
         }
     }
 
-    /// How the former and the new settings distribute buckets over the nodes of the same cluster, if that differs.
+    /// Returns how both settings distribute buckets over the nodes of the same cluster. `None` if the distributions are equal,
+    /// or if the settings do not lead to the same cluster.
     pub fn other_place(&self, other: &Settings) -> Option<(Place, Place)> {
         let (Endpoint::Redis { target, prefix }, Endpoint::Redis { target: other, prefix: other_prefix }) =
             (self.endpoint()?, other.endpoint()?)
@@ -118,7 +120,7 @@ impl Settings {
         (is_same && cluster.place != other.place).then_some((cluster.place, other.place))
     }
 
-    /// The login and the TLS settings of a shared store.
+    /// Returns the login and the TLS settings of a shared store. `None` if the buckets are in this process.
     pub fn login(&self) -> Option<&Login> {
         match self {
             Settings::Memory(_) => None,
@@ -127,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// The file in which buckets are kept over a restart of this process.
+    /// Returns the settings of the file in which buckets are kept over a restart. `None` if there is no such file.
     pub fn bucket_file(&self) -> Option<&BucketFileSettings> {
         match self {
             Settings::Memory(memory) => memory.file.as_ref(),
@@ -140,8 +142,8 @@ impl Settings {
         !self.is_shared() && self.bucket_file().is_none()
     }
 
-    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`, which can change without a
-    /// restart. A login for another server is left out.
+    /// Returns these settings with the login, the sentinels and the cluster's nodes of `newer`: these can change without a
+    /// restart. Returns the settings unchanged if `newer` leads to other buckets.
     #[must_use]
     pub fn with_login_of(&self, newer: &Settings) -> Settings {
         match (self, newer) {
@@ -156,12 +158,13 @@ impl Settings {
         }
     }
 
-    /// Connects to a shared store to read buckets without a gateway. Must run on a tokio runtime, which moves the bytes.
+    /// Connects to a shared store, to read its buckets without a gateway. Must be called on a tokio runtime, which drives the
+    /// connection.
     ///
     /// # Errors
     ///
-    /// When the store cannot be reached or refuses the user, and always for buckets in a gateway's memory, which only
-    /// that gateway can read.
+    /// When the store cannot be reached or refuses the user. Also always for buckets in a gateway's memory, because only that
+    /// gateway can read them.
     pub async fn inspect(&self) -> Result<Inspector, Fault> {
         match self {
             Settings::Memory(_) => Err(Fault::new(StoreError::Unreachable, "the buckets are in a gateway's memory")),

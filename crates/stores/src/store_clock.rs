@@ -28,14 +28,14 @@ impl Default for StoreClock {
 }
 
 impl StoreClock {
-    /// Makes the clock of one of several servers, which together have the clock `whole`.
+    /// Makes the clock of one of several servers of a store. `whole` is the clock of the store as a whole.
     pub fn of_part(whole: Arc<StoreClock>) -> StoreClock {
         StoreClock { whole: Some(whole), ..StoreClock::default() }
     }
 
-    /// Notes that the store's clock showed `theirs` at some moment between `started` and `ended` on this process's clock, while
-    /// a call was under way. A former value that agrees with this is kept, so that a late reply does not set the clock back by
-    /// its delay. Returns that moment on this process's clock, as far as it is known.
+    /// Notes that the store's clock showed `theirs` during a call, between the times `started` and `ended` of this process's
+    /// clock. If the known difference of the clocks agrees with this, it is kept, so that a late reply does not set the clock
+    /// back. Returns the time of this process's clock when the store's clock showed `theirs`, as far as it is known.
     pub fn observe(&self, theirs: Timestamp, started: Timestamp, ended: Timestamp) -> Timestamp {
         let (least, most) = (difference(theirs, ended), difference(theirs, started));
         let ahead = self.ahead().min(most).max(least);
@@ -48,7 +48,7 @@ impl StoreClock {
         Timestamp(theirs.0.saturating_add_signed(-ahead))
     }
 
-    /// The time of the store's clock at the time `ours` of this process's clock.
+    /// Converts a time of this process's clock to the store's clock.
     pub fn at(&self, ours: Timestamp) -> Timestamp {
         Timestamp(ours.0.saturating_add_signed(self.ahead()))
     }

@@ -7,16 +7,17 @@ use super::reply::TakeReply;
 use super::reply_in_parts::{PartPositions, ReplyInParts};
 use ledger::charge::Plan;
 
-/// The error for a plan that was not decided.
+/// The error of a store that has not decided a plan, or only a part of it.
 #[derive(Debug)]
 pub struct TakeFailure {
     pub error: StoreError,
-    /// The charges that other servers have granted, if buckets are on several servers. `None`: no charge is known.
+    /// The charges that some servers have granted, if buckets are on several servers. `None` if no charge is known to be
+    /// granted.
     pub partial: Option<Box<PartialTake>>,
 }
 
-/// A plan of which some servers have granted their part, and others gave no answer. Dropping it gives the granted charges back;
-/// charges without an answer count as spent.
+/// A plan of which some servers have granted their part, and other servers gave no answer. Dropping it gives the granted
+/// charges back. Charges without an answer count as spent.
 #[derive(Debug)]
 pub struct PartialTake {
     unanswered: Plan,
@@ -27,13 +28,13 @@ pub struct PartialTake {
 
 /// Charges that are given back when this value is dropped.
 pub trait ProvisionalCharges: fmt::Debug + Send {
-    /// Keeps the charges.
+    /// Keeps the charges, so that they are not given back.
     fn keep(self: Box<Self>);
 }
 
 impl PartialTake {
-    /// Makes a partial take. `unanswered` are the charges without an answer, which have these positions in the whole plan;
-    /// `reply` has the others.
+    /// Makes a partial take. `unanswered` are the charges without an answer, and `positions` their positions in the whole plan.
+    /// `reply` has the replies to the other charges, and `granted` gives these charges back when it is dropped.
     pub fn new(
         unanswered: Plan,
         positions: PartPositions,
@@ -43,13 +44,13 @@ impl PartialTake {
         PartialTake { unanswered, positions, reply, granted }
     }
 
-    /// The enforced charges without an answer.
+    /// Returns the enforced charges without an answer.
     pub fn unanswered(&self) -> &Plan {
         &self.unanswered
     }
 
-    /// The reply for the whole plan, once the rest was decided elsewhere. If the rest is refused, the granted charges are given
-    /// back.
+    /// Returns the reply for the whole plan. `rest` is the reply to the unanswered charges, which were decided elsewhere. If
+    /// `rest` is a refusal, the granted charges are given back.
     pub fn settle(self, plan: &Plan, rest: &TakeReply) -> TakeReply {
         let PartialTake { positions, mut reply, granted, .. } = self;
         if rest.settlement.is_granted() {

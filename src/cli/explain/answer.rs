@@ -18,7 +18,7 @@ use rules::rule::Otherwise;
 
 pub(super) const BEFORE_RULES: &str = "no rule is asked, and nothing is charged";
 
-/// A refusal, with an explanation for the operator, which clients do not get.
+/// A refusal, with details for the operator that clients do not get.
 #[derive(Debug)]
 pub(super) struct ExplainedRefusal {
     pub refusal: Refusal,
@@ -44,14 +44,15 @@ impl Answer {
     }
 }
 
-/// The answer to a request that is refused before the rules are evaluated.
+/// Makes the answer to a request that is refused before the rules are evaluated.
 pub(super) fn before_rules(ExplainedRefusal { refusal, detail }: &ExplainedRefusal) -> Answer {
     // A wait depends on the client's bucket in a running gateway.
     let refusal = Refusal { retry_after: None, ..refusal.clone() };
     Answer::refused(&refusal, &format!(": {detail}"), BEFORE_RULES.to_owned())
 }
 
-/// The answer to the proxy that asks this listener, if it differs from the answer to a client.
+/// Describes the answer to the proxy that asks this listener about the request. `None` if that proxy gets the same answer as a
+/// client.
 pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
     let settings = listener.decide.as_ref().filter(|settings| settings.refuse_with == RefuseWith::Forbidden)?;
     let code = answer.code.filter(|code| answer.verdict == Verdict::Refused && *code != 401)?;
@@ -61,7 +62,7 @@ pub(super) fn at_door(answer: &Answer, listener: &Listener) -> Option<String> {
         .then(|| format!("the proxy that asks gets 403, with X-Tollgate-Status: {code}"))
 }
 
-/// Explains why a request can be read in more than one way, which `check` has found.
+/// Explains why a request can be read in more than one way. `ambiguity` is the kind of ambiguity that `check` has found.
 pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, request: &Request<'_>) -> String {
     match (ambiguity, check.ambiguous(request)) {
         (Ambiguity::Path, _) => "the path has no single reading, and a rule reads it".to_owned(),
@@ -89,9 +90,7 @@ pub(super) fn ambiguity_detail(ambiguity: Ambiguity, check: &AmbiguityCheck, req
     }
 }
 
-/// The answer that the rules give.
-///
-/// A gRPC call is not delayed for longer than `longest_delay`.
+/// Makes the answer that the rules give. `levels` are the levels of the buckets, or `None` if they were not read.
 ///
 /// A gRPC call is not delayed for longer than `longest_delay`.
 pub(super) fn by_rules(

@@ -13,17 +13,18 @@ use config::{Config, Listener};
 use decision::refusal::Refusal;
 use request::door::Door;
 
-/// The connection of an explained request, which was never sent.
+/// The connection on which an explained request would arrive. Nothing is sent on the connection.
 #[derive(Debug)]
 pub(super) struct SampleConnection<'c> {
     pub listener: &'c Listener,
     pub tls: Option<TlsIdentity>,
-    /// The reason why a request for its host is refused on this connection; `None` if it is not refused.
+    /// The refusal of the request, because the TLS session of this connection does not serve the request's host. `None` if the
+    /// request is not refused.
     pub refusal: Option<ExplainedRefusal>,
 }
 
 impl<'c> SampleConnection<'c> {
-    /// The way in which the request reaches the decision.
+    /// Returns the way in which the request reaches the gateway: to be proxied, or because another proxy asks about it.
     pub(super) fn door(&self) -> Door {
         // At the other there are only descriptors.
         let mut doors = self.listener.doors().iter().copied();
@@ -34,12 +35,12 @@ impl<'c> SampleConnection<'c> {
         })
     }
 
-    /// The connection to the listener with this name or, without a name, to the first listener, which must have TLS if the URL
-    /// requires it. The client's certificate counts as verified. On a listener that decides for other proxies, the request is
-    /// one about which they ask, and the client's connection is known only with `ext_authz`.
+    /// Makes the connection to the listener `name`. Without a name, chooses the first listener that fits the scheme of the URL.
+    /// `shown` is the file with the client's certificate. The certificate counts as verified. If the listener decides for other
+    /// proxies, such a proxy is assumed to ask about the request. The client's TLS session is then known only with `ext_authz`.
     ///
     /// # Errors
-    /// When there is no such listener, the certificate cannot be read, or the handshake would fail.
+    /// If there is no such listener, the certificate cannot be read or used, or the handshake would fail.
     pub(super) fn new(
         name: Option<&str>,
         shown: Option<&Path>,

@@ -22,7 +22,8 @@ use request::identity::{Claims, Identity};
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The credentials of the explained request, with a description of each; `None` for a kind that the file does not use.
+/// The credentials of the explained request. `token` and `api_key` describe them in words. Each is `None` if the file does not
+/// use this kind of credential.
 #[derive(Debug, Default)]
 pub(super) struct Credentials {
     pub identity: Identity,
@@ -30,17 +31,17 @@ pub(super) struct Credentials {
     pub api_key: Option<String>,
 }
 
-/// Whether the published keys of issuers may be fetched.
+/// Whether the command may fetch the published keys of token issuers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyFetches {
     Allowed,
     Forbidden,
 }
 
-/// Checks `--claims` on the command line.
+/// Checks the argument `--claims`, and returns it unchanged.
 ///
 /// # Errors
-/// If it is no JSON object.
+/// If the argument is no JSON object.
 pub(super) fn claims_argument(json: &str) -> Result<String, String> {
     object(json).map(|_| json.to_owned())
 }
@@ -53,10 +54,10 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Reads the claims of `--claims`, which count as those of a valid token.
+/// Reads the claims in the argument `--claims`. They count as the claims of a valid token.
 ///
 /// # Errors
-/// Says what is wrong with the text, or with its issuer if the file trusts several.
+/// If the text is no JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
 pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
     // Where several issuers are trusted, a claim is counted together with its issuer.
@@ -74,11 +75,11 @@ pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, 
     Ok(Arc::new(Claims::new(values, issuer)))
 }
 
-/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of `--claims`: if
-/// they are given, no token is verified.
+/// Authenticates a request as the gateway would. The inner error is the gateway's refusal. `claims` are those of the argument
+/// `--claims`. If `claims` are given, no token is verified.
 ///
 /// # Errors
-/// Fails if a token cannot be verified without keys that may not be fetched.
+/// If a token cannot be verified, because a secret is not known here or keys may not be fetched.
 pub(super) fn authenticate(
     config: &Config,
     request: &Request<'_>,

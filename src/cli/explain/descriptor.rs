@@ -12,10 +12,10 @@ use request::door::Door;
 use request::request::{ClientAddress, ONLY_LISTENER, Request};
 use request::sent_descriptor::SentDescriptor;
 
-/// Explains the descriptor on the command line.
+/// Explains the decision about the descriptor on the command line.
 ///
 /// # Errors
-/// When an entry is no `key=value`, or the store cannot be read.
+/// When an entry is no `key=value`, an argument or the listener is invalid, or the store cannot be read.
 pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
     let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
     if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
@@ -35,18 +35,18 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
     by_rules(arguments, config, subject, &Credentials::default(), &request)
 }
 
-/// The entries of the descriptor, in the order of the arguments.
+/// Returns the entries of the descriptor as pairs of key and value, in the order of the arguments.
 ///
 /// # Errors
-/// When one is no `key=value`.
+/// When an entry is no `key=value`.
 pub(super) fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
     arguments.descriptor.iter().map(|text| entry(text)).collect()
 }
 
-/// Checks an entry of a descriptor on the command line.
+/// Checks an entry of a descriptor on the command line, and returns it unchanged.
 ///
 /// # Errors
-/// If it is no `key=value`.
+/// If the entry is no `key=value`.
 pub(super) fn entry_argument(text: &str) -> Result<String, String> {
     match entry(text) {
         Ok(_) => Ok(text.to_owned()),

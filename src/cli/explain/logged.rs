@@ -49,22 +49,22 @@ struct Matches {
     of_ours: u64,
 }
 
-/// The search for a request in access logs.
+/// Searches access logs for a request, and explains the request.
 #[derive(Debug)]
 pub(super) struct Search<'s> {
-    /// The id of the request, or its beginning.
+    /// The id of the request, or the beginning of the id.
     pub id: &'s str,
     pub logs: &'s [PathBuf],
     pub file: &'s Path,
-    /// The place of the buckets; `None` if they are not to be read.
+    /// The place where buckets are read. `None` if buckets are not to be read.
     pub backend: Option<Backend>,
     pub json: bool,
-    /// Whether the logs were written with this file, whose settings determine what they contain.
+    /// Whether the logs are those that `file` names. The settings in that file then determine what the logs contain.
     pub are_of_file: bool,
 }
 
 impl Search<'_> {
-    /// Finds the request in the logs, and explains it.
+    /// Finds the request in the logs, and returns the explanation.
     ///
     /// # Errors
     /// When a log cannot be read, no log has the request, or the store does not answer.

@@ -121,7 +121,7 @@ pub(super) struct Arguments {
     logs: Vec<PathBuf>,
 }
 
-/// Explains a request.
+/// Explains the decision about a request, a descriptor or a request in an access log, and prints the explanation.
 ///
 /// # Errors
 /// When the file has problems, an argument is invalid, or a log or the store cannot be read.

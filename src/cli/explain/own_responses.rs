@@ -12,19 +12,21 @@ use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// The index of the entry of `cors` that makes the request a preflight of a listed origin; `None` if it is not one.
+/// Returns the index of the entry of `cors` that answers the request as a preflight. `None` if the request is no preflight of a
+/// listed origin.
 pub(super) fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight.map(|_| answer.entry)
 }
 
-/// The gateway's answer to a preflight, by this entry of `cors`.
+/// Makes the gateway's answer to a preflight. `entry` is the index of an entry of `cors`.
 pub(super) fn preflight_answer(entry: usize) -> Answer {
     let words = vec![format!("ANSWERED 204: a preflight, by cors[{entry}]"), BEFORE_RULES.to_owned()];
     Answer { verdict: Verdict::Passes, code: Some(204), reason: None, retry_after: None, words }
 }
 
-/// Adds to the answer whether a page of the request's origin can read it, and the text of a refusal.
+/// Adds to the answer which entry of `error_pages` gives the text of a refusal, and whether a page of the request's origin can
+/// read the response.
 pub(super) fn describe(answer: &mut Answer, config: &Config, request: &Request<'_>) {
     let route = (request.door == Door::Proxy).then(|| choose_route(&config.routes, request, |_| 0).ok()).flatten();
     let (route, upstream) = route.map_or(("", ""), |choice| config.destination(choice));

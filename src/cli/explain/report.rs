@@ -16,7 +16,7 @@ use rules::explanation::{
 use rules::partial::Observation;
 use rules::rule::{Action, Condition, Mode, Otherwise};
 
-/// The report on one decision.
+/// The report on one explained decision.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pub file: String,
@@ -26,18 +26,18 @@ pub(super) struct Report {
     pub token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The routes that do not match, and then the one that the request takes. Empty for a file without routes.
+    /// The routes that do not match, followed by the route that the request takes. Empty for a file without routes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
-    /// The policies; empty if the request is answered before the rules are evaluated.
+    /// The policies with their rules. Empty if the request is answered before the rules are evaluated.
     pub policies: Vec<Policy>,
     pub answer: Answer,
-    /// The place from which levels were read; `None` if they were not.
+    /// The place from which the levels of buckets were read. `None` if no levels were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
 }
 
-/// The subject of the decision: a request, or a descriptor without one.
+/// The subject of a decision: a request, or a descriptor without a request.
 #[derive(Debug, Serialize)]
 pub(super) struct Subject {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,18 +56,18 @@ impl Subject {
 pub(super) struct Request {
     pub method: String,
     pub host: String,
-    /// The path as rules see it; `None` if it can be read in more than one way.
+    /// The path as rules see it. `None` if the path can be read in more than one way.
     pub path: Option<String>,
-    /// The target as it is forwarded.
+    /// The target of the request as it is forwarded to the upstream.
     pub target: String,
     pub client: String,
     pub client_from: String,
-    /// The way in which another proxy asks about the request; `None` if it is proxied.
+    /// The way in which another proxy asks about the request. `None` if the gateway proxies the request itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub door: Option<&'static str>,
 }
 
-/// A descriptor, as it is printed.
+/// A descriptor in the form in which it is printed.
 #[derive(Debug, Serialize)]
 pub(super) struct Descriptor {
     pub domain: String,
@@ -87,13 +87,13 @@ pub(super) struct Route {
     pub matches: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<String>,
-    /// The answer of a route without an upstream.
+    /// The answer of a route without an upstream. `None` for any other route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The changes to the request and its response.
+    /// The changes that the route makes to the request and its response.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
-    /// The reason why the route does not match.
+    /// The reason why the route does not match. Empty for a route that matches.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
 }
@@ -104,7 +104,7 @@ pub(super) struct Policy {
     pub line: usize,
     pub mode: Mode,
     pub takes_part: bool,
-    /// The policy's own conditions, with the reason why it takes no part, or with its decision.
+    /// A remark on the policy: its conditions, and why the policy takes no part or what it decides.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
     pub rules: Vec<Rule>,
@@ -116,18 +116,18 @@ pub(super) struct Rule {
     pub line: usize,
     pub mode: Mode,
     pub applies: Applies,
-    /// The reason why the rule does not apply. For a rule that applies, its expiry, and the elements of lists that meet its
+    /// The reason why the rule does not apply. For a rule that applies: its expiry, and the elements of lists that meet its
     /// conditions.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// `allow` or `deny`; `None` for a rule with limits.
+    /// The action `allow` or `deny`. `None` for a rule with limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Key>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub charges: Vec<Charge>,
-    /// The limits of the rule that charge nothing because of an override.
+    /// The limits of the rule that charge nothing, because an override makes them unlimited.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlimited: Vec<String>,
 }
@@ -149,21 +149,21 @@ pub(super) struct Key {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Charge {
-    /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
+    /// The name of the limit, such as `free`. If the rule has several limits, a name such as `free.second`.
     pub limit: String,
     pub mode: Mode,
     pub cost: Cost,
     pub numbers: String,
-    /// The numbers that come from credentials, and how each was read.
+    /// The settings of the limit that come from credentials, with a remark on how each setting was read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub claimed: Vec<String>,
-    /// The end of the current window, in the time zone of its calendar.
+    /// The end of the current window, in the time zone of the window's calendar. `None` without a current window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
-    /// Whether the numbers are those of an override.
+    /// Whether the settings of the limit come from an override.
     #[serde(skip_serializing_if = "is_false")]
     pub overridden: bool,
-    /// The meter whose bucket the limit charges, together with other rules.
+    /// The meter whose bucket this limit shares with other rules. `None` without a meter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub meter: Option<String>,
     pub bucket: String,
@@ -174,20 +174,20 @@ pub(super) struct Charge {
 #[derive(Debug, Serialize)]
 pub(super) struct Level {
     pub left: Cost,
-    /// Whether the bucket can pay.
+    /// Whether the bucket can pay for the request now.
     pub pays: bool,
-    /// The time until the bucket can pay; 0 if it can now, or never can.
+    /// The time until the bucket can pay for the request. 0 if the bucket can pay now, or can never pay.
     pub wait_us: Micros,
     pub full_in_us: Micros,
-    /// The time by which the bucket delays a request that it grants.
+    /// The time by which the bucket delays the request if the bucket can pay now.
     pub delay_us: Micros,
 }
 
-/// The answer that the gateway would give.
+/// The answer that the gateway would give to the request.
 #[derive(Debug, Serialize)]
 pub(super) struct Answer {
     pub verdict: Verdict,
-    /// The status code. `None`: the status of the upstream.
+    /// The status code of the answer. `None` if the upstream determines the status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,7 +203,7 @@ pub(super) struct Answer {
 pub(super) enum Verdict {
     Passes,
     Refused,
-    /// The answer depends on the levels of its buckets, which were not read.
+    /// The answer depends on the levels of the buckets. These were not read.
     Depends,
 }
 
@@ -211,15 +211,16 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// The moment for which the rules are explained, with the levels of the buckets at that moment; `None` if they were not read.
+/// The moment for which the rules are explained. `levels` are the levels of the buckets at that moment, or `None` if they were
+/// not read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment<'l> {
-    /// The time by the store's clock if the store was read, otherwise by this machine's.
+    /// The time by the store's clock if the store was read. Otherwise the time by this machine's clock.
     pub now: StoreTime,
     pub levels: Option<&'l Levels>,
 }
 
-/// The policies of the file, with the outcome of each rule.
+/// Reports on the policies of the file, with the outcome of each rule.
 pub(super) fn policies(explanation: &Explanation<'_>, config: &Config, at: Moment<'_>) -> Vec<Policy> {
     let exempt = matches!(explanation.exemption, Exemption::By(_));
     explanation.policies.iter().map(|explained| policy(explained, exempt, config, at)).collect()
@@ -355,7 +356,7 @@ fn joined(matched: &[MatchedElement<'_>]) -> Option<String> {
     (!each.is_empty()).then(|| each.join(" and "))
 }
 
-/// Formats the conditions as one text.
+/// Joins the conditions into one text.
 pub(super) fn all(conditions: &[Condition]) -> String {
     conditions.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

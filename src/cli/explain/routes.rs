@@ -18,7 +18,8 @@ use rules::rule::Condition;
 /// The most routes that do not match and are listed: the last ones, which are nearest to the one that matches.
 const MAX_ROUTES: usize = 20;
 
-/// The routes up to the one that the request takes; empty for a file without `routes`.
+/// Explains the route that the request takes, and the routes before it, up to a maximum number. The list is empty for a file
+/// without `routes`.
 pub(super) fn explain(config: &Config, request: &Request<'_>) -> Vec<report::Route> {
     let is_plain = |route: &Route| route.forwarding.is_none() && matches!(route.target, Target::Upstream(_));
     if config.routes.only().is_some() && config.routes.routes().iter().all(is_plain) {

@@ -14,20 +14,20 @@ use request::path;
 use request::request::{host, without_port};
 use request::scheme::{Scheme, SchemeSource};
 
-/// A request that is explained, and was never sent.
+/// The request to explain. It is built, but never sent.
 #[derive(Debug)]
 pub(super) struct SampleRequest {
     pub head: Parts,
-    /// The target as it would be sent.
+    /// The target as a client would send it in the request line.
     pub target: String,
     pub peer: IpAddr,
-    /// Whether the URL requires TLS; `None` if it does not say.
+    /// Whether the URL requires TLS. `None` if the URL has no scheme.
     pub encrypted: Option<bool>,
-    /// The name that a client would ask for in the TLS handshake, in lower case. `None` for an address.
+    /// The name that a client would ask for in the TLS handshake, in lower case. `None` if the host is an IP address.
     pub server_name: Option<String>,
 }
 
-/// The parts of a request on the command line.
+/// The parts of the request to explain, from the command line.
 #[derive(Debug)]
 pub(super) struct RequestArguments<'w> {
     pub url: &'w str,
@@ -38,24 +38,24 @@ pub(super) struct RequestArguments<'w> {
 }
 
 impl RequestArguments<'_> {
-    /// The host that the headers name, or else the URL; empty if that is invalid.
+    /// Returns the host that the header fields name, or else the host in the URL. Empty if the URL is invalid.
     pub(super) fn host(&self) -> &str {
         let fields = self.headers.iter().filter_map(|line| line.split_once(':'));
         let named = fields.filter(|(name, _)| name.eq_ignore_ascii_case("host")).map(|(_, value)| value.trim()).next();
         named.unwrap_or_else(|| split(self.url).map_or("", |(authority, _)| authority))
     }
 
-    /// The part of the URL that the request line would have; the whole text of an invalid URL.
+    /// Returns the part of the URL that belongs in the request line. For an invalid URL, returns the whole text.
     pub(super) fn target(&self) -> &str {
         split(self.url).map_or(self.url, |(_, target)| target)
     }
 }
 
 impl SampleRequest {
-    /// Makes the request. The inner error is the gateway's refusal of the head.
+    /// Makes the request from the arguments. The inner error is the gateway's refusal of the request head.
     ///
     /// # Errors
-    /// Fails if the arguments are no URL, method or headers that a client could send.
+    /// If the arguments are no URL, method or headers that a client could send.
     pub(super) fn new(
         arguments: &RequestArguments<'_>,
         config: &Config,
@@ -93,12 +93,13 @@ impl SampleRequest {
         Ok(Ok(sample))
     }
 
-    /// The host that the request asks for.
+    /// Returns the host that the request asks for.
     pub(super) fn host(&self) -> &[u8] {
         host(&self.head)
     }
 
-    /// The source of the request's scheme, on this listener.
+    /// Returns the scheme of the request on this listener. The result also says whether the connection or a trusted proxy is
+    /// the source of the scheme.
     pub(super) fn scheme(&self, listener: &Listener, config: &Config) -> SchemeSource {
         let scheme = if self.encrypted.unwrap_or(listener.tls.is_some()) { Scheme::Https } else { Scheme::Http };
         if listener.decide.is_some() {
@@ -111,7 +112,7 @@ impl SampleRequest {
         }
     }
 
-    /// The path as rules see it; `None` if it can be read in more than one way.
+    /// Returns the path as rules see it. `None` if the path can be read in more than one way.
     pub(super) fn path(&self) -> Option<String> {
         let path = path::normalise(self.head.uri.path().as_bytes()).ok()?;
         Some(String::from_utf8_lossy(&path).into_owned())
@@ -170,10 +171,10 @@ fn split(url: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-/// Checks a header on the command line.
+/// Checks the form of a header field on the command line, and returns the text unchanged.
 ///
 /// # Errors
-/// If it is no `name: value`.
+/// If the text is no `name: value`.
 pub(super) fn header_argument(line: &str) -> Result<String, String> {
     match field(line) {
         Ok(_) => Ok(line.to_owned()),

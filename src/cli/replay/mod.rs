@@ -78,7 +78,7 @@ enum LogFormat {
 /// Replays logs, and prints the report.
 ///
 /// # Errors
-/// When a file has problems, a log cannot be read, or more is refused than `--fail-above` allows.
+/// When a file has problems, a log cannot be read, or a larger share of requests is refused than `--fail-above` allows.
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let format = format(arguments)?;
     let file = examine(&arguments.file.config, Purpose::Examine)?;

@@ -8,7 +8,7 @@ use replay::svg::moment;
 
 const INTERVAL: Micros = Micros(200_000);
 
-/// A line of progress, which overwrites itself.
+/// Shows the progress of a replay in one line of the terminal. Each update overwrites the line.
 #[derive(Debug)]
 pub(super) struct Progress<'c> {
     clock: &'c Clock,

@@ -4,15 +4,15 @@ use std::fmt;
 
 use ledger::cost::{Cost, ExtraDecimals};
 
-/// A share, in thousandths of a percent.
+/// A share of requests, in thousandths of a percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share(Cost);
 
 impl Share {
-    /// Parses `1%` or `0.5 %`.
+    /// Parses a share such as `1%` or `0.5 %`.
     ///
     /// # Errors
-    /// Says what a share must be.
+    /// If the text is no share. The error says what a share must be.
     pub(super) fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);
@@ -31,7 +31,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// Formats a share: `1.3 %`. A share above zero is never `0.0 %`, and one below the whole never `100.0 %`.
+/// Formats a share as in `1.3 %`. A share above zero is never `0.0 %`, and a share below the whole is never `100.0 %`.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 2000 + u128::from(whole)).checked_div(2 * u128::from(whole)).unwrap_or(0);
     match tenths {
@@ -41,7 +41,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// Formats a number in groups of three digits: `1 204 343`.
+/// Formats a number in groups of three digits, as in `1 204 343`.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3 + 1);
@@ -54,7 +54,7 @@ pub(super) fn grouped(number: u64) -> String {
     grouped
 }
 
-/// Formats a number with its noun: `1 line`, `1 204 lines`.
+/// Formats a number with its noun, as in `1 line` and `1 204 lines`.
 pub(super) fn counted(number: u64, word: &str) -> String {
     format!("{} {word}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

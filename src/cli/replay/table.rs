@@ -9,7 +9,7 @@ use replay::svg::moment;
 
 const SECOND: u64 = 1_000_000;
 
-/// The lines that were read, notes on them, and the results of each file.
+/// Formats the report as lines of text: the lines that were read, warnings, and the results of each file.
 pub(super) fn table(report: &Report, names: &[String]) -> Vec<String> {
     let mut lines = vec![head(report)];
     lines.extend(warnings(report, names).iter().map(|warning| format!("! {warning}")));
@@ -37,7 +37,7 @@ fn head(report: &Report) -> String {
     text
 }
 
-/// Warnings about the meaning of the numbers.
+/// Returns warnings about the meaning of the report, for example that lines were unreadable.
 pub(super) fn warnings(report: &Report, names: &[String]) -> Vec<String> {
     let read = &report.read;
     let mut warnings = Vec::new();

@@ -8,38 +8,39 @@ use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 
-/// The states of some buckets at one moment.
+/// The states of some buckets at one moment, from which the remaining amounts are computed.
 #[derive(Debug)]
 pub(crate) struct Levels {
-    /// The moment, on the clock of the store.
+    /// The time at which the states were read, by the store's clock.
     pub at: StoreTime,
     pub from: String,
     states: HashMap<BucketKey, State>,
 }
 
-/// The level of one bucket.
+/// The remaining amount of one bucket, and when the bucket can pay for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub untouched: Level,
-    /// The time until the bucket can pay; zero if it can now, `None` if it never can.
+    /// The time until the bucket can pay for the request. Zero if the bucket can pay now, `None` if the bucket can never pay.
     pub wait: Option<Micros>,
-    /// The time by which the bucket delays a request that it grants.
+    /// The time by which the bucket delays the request if the bucket can pay now.
     pub delay: Micros,
 }
 
 impl Levels {
-    /// Makes the levels of these keys, with their `states` in the same order. `from` is the place from which they were read.
+    /// Makes the levels of the buckets with these keys. `states` has the same order as `keys`. `from` names the place from
+    /// which the states were read.
     pub(crate) fn new(at: StoreTime, from: String, keys: &[BucketKey], states: Vec<Option<State>>) -> Levels {
         let states = keys.iter().zip(states).filter_map(|(key, state)| Some((*key, state?))).collect();
         Levels { at, from, states }
     }
 
-    /// The state of a bucket; `None` if it is full and therefore not stored.
+    /// Returns the state of a bucket. `None` if the bucket is full, because a full bucket is not stored.
     pub(crate) fn state(&self, key: &BucketKey) -> Option<State> {
         self.states.get(key).cloned()
     }
 
-    /// The amount spent of a bucket.
+    /// Returns the amount that is spent of a bucket.
     pub(crate) fn spent(&self, key: &BucketKey, algorithm: &Algorithm) -> Cost {
         algorithm.spent(self.states.get(key).map(|state| &state[..]), self.at.of(algorithm))
     }

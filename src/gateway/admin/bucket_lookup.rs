@@ -16,7 +16,7 @@ use rules::partial::{Knowledge, Observation};
 use rules::rule::{Action, Fold, KeyPart, LimitKey, Mode, Policy, Rule};
 use rules::rule_set::CompiledLimit;
 
-/// The reason why the arguments identify no bucket.
+/// The reason why an operator's arguments identify no bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LookupError {
     pub what: String,
@@ -43,33 +43,35 @@ impl fmt::Display for LookupError {
 
 impl std::error::Error for LookupError {}
 
-/// A selected bucket with its limit.
+/// A bucket that an operator has selected, with its limit.
 #[derive(Debug)]
 pub(crate) struct BucketSelection {
     pub key: BucketKey,
-    /// The limit; `None` if only the key is known.
+    /// The limit that charges the bucket. `None` if only the key of the bucket is known.
     pub limit: Option<Limit>,
-    /// The values of the limit keys, from the command line.
+    /// The values of the limit keys from the command line, as text. `None` if the bucket was found by its name.
     pub of: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Limit {
     pub policy: String,
-    /// The name of the limit, such as `free`; `free.second` if the rule has several limits.
+    /// The name of the limit, such as `free`. If the rule has several limits, a name such as `free.second`.
     pub name: String,
     pub mode: Mode,
     pub algorithm: Algorithm,
-    /// The cost of a request that sets none.
+    /// The cost of a request that does not set a cost.
     pub cost: Cost,
     pub overridden: bool,
-    /// The numbers that come from credentials; their defaults are shown.
+    /// A text about the settings of the limit that come from credentials. `algorithm` then has the defaults of these settings.
+    /// `None` if no setting comes from credentials.
     pub claimed: Option<String>,
-    /// The meter whose buckets the limit shares.
+    /// The meter whose buckets this limit shares with other limits. `None` without a meter.
     pub meter: Option<String>,
 }
 
-/// The buckets of the clients with these values.
+/// Finds the buckets that requests with these values charge. `name` is the name of a rule, a limit or a meter. `values` has one
+/// value for each limit key, such as `jwt:sub=acme`.
 ///
 /// # Errors
 ///
@@ -169,8 +171,8 @@ fn check_issuer(config: &Config, picked: &[PickedKey<'_>], issuer: Option<&str>)
     }
 }
 
-/// A bucket that was found by its name, with the limit from the command line. It is not known which override applies to the
-/// client.
+/// Describes a bucket that was found by its name in the access log. `name` is the rule, limit or meter on the command line, or
+/// `None` if the command line has no such name. The client's override, if there is one, is not known.
 ///
 /// # Errors
 ///
@@ -213,7 +215,7 @@ fn is_called(name: &str, policy: &Policy, rule: &Rule, limit: &str) -> bool {
     short == rule.name || short == limit
 }
 
-/// Finds the rule with this name, which must have limits.
+/// Finds the rule with this name. The rule must have limits.
 ///
 /// # Errors
 /// When no rule has this name, or the rule has an `action`.

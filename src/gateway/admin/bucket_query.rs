@@ -28,7 +28,7 @@ use rules::partial::Knowledge;
 use stores::memory::Memory;
 use stores::{GivenBack, Inspector};
 
-/// The header field that carries a [`BucketQuery`].
+/// The header field that carries a [`BucketQuery`] to the admin listener.
 pub(crate) const QUERY_FIELD: HeaderName = HeaderName::from_static("tollgate-bucket");
 /// The longest field, in bytes.
 const LONGEST: usize = 16 << 10;
@@ -37,19 +37,19 @@ const LONGEST_USER: usize = 80;
 /// The most buckets that a search returns; a longer beginning of a name finds fewer.
 const MOST_FOUND: usize = 16;
 
-/// The query of an operator about buckets.
+/// An operator's query about buckets, as `tollgate bucket` sends it to the admin listener.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct BucketQuery {
     pub act: Act,
     pub rule: Option<String>,
-    /// The values of the rule's limit keys.
+    /// The values of the rule's limit keys, such as `jwt:sub=acme`.
     pub keys: Vec<String>,
-    /// The beginning of the bucket's pseudonym.
+    /// The beginning of the bucket's name in the access log. `None` if the bucket is found by `rule` and `keys`.
     pub hash: Option<String>,
     pub issuer: Option<String>,
-    /// The user who runs the command, as the command reports.
+    /// The user who runs the command, as the command reports. Used in the log.
     pub user: String,
-    /// The name of the gateway in the answer.
+    /// The name that the answer uses for the gateway.
     pub gateway: String,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct BucketQuery {
 pub(crate) enum Act {
     Show,
     Reset,
-    /// Gives this amount back.
+    /// Gives back this amount. The text is the number from the command line.
     Grant(String),
 }
 
 impl BucketQuery {
-    /// Encodes the query as the value of the field.
+    /// Encodes the query as the value of the field [`QUERY_FIELD`].
     pub(crate) fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
@@ -74,10 +74,10 @@ impl BucketQuery {
     }
 }
 
-/// Decodes the query in a field. `permits` returns whether the request permits a change.
+/// Decodes the query in the header field. `permits` returns whether the request permits the change `reset` or `grant`.
 ///
 /// # Errors
-/// With a status code, when the field has no query, or the request does not permit the change.
+/// If the field has no valid query, or the request does not permit the change. The error has a status code and a text.
 pub(crate) fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<BucketQuery, (u16, &'static str)> {
     let query =
         BucketQuery::decode(field).ok_or((400, "the field `Tollgate-Bucket` must have a query of this version"))?;
@@ -88,7 +88,7 @@ pub(crate) fn query(field: &[u8], permits: impl Fn(&str) -> bool) -> Result<Buck
     }
 }
 
-/// Answers a query with a status code. Only one query is answered at a time.
+/// Answers a query. Returns the status code, and the JSON document of the answer. Only one query is answered at a time.
 ///
 /// # Errors
 /// When another query is being answered.

@@ -13,7 +13,7 @@ use ledger::cost::Cost;
 use rules::explanation::Date;
 use rules::rule::Mode;
 
-/// The name of a bucket in the access log, if the key of the pseudonyms is known here.
+/// Returns the name of a bucket in the access log. If the key of the pseudonyms is not known here, returns a remark on that.
 pub(crate) fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     match names.is_known() {
         true => names.bucket(&key.0).to_string(),
@@ -21,22 +21,22 @@ pub(crate) fn bucket_name(names: &PseudonymKey, key: &BucketKey) -> String {
     }
 }
 
-/// The change that a command makes to buckets.
+/// The change that a bucket command makes to buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     None,
     Reset,
-    /// Gives back up to this amount of what is spent.
+    /// Gives back to each bucket up to this amount of what is spent.
     GiveBack(Cost),
 }
 
-/// The result of a command: the change, and the levels of the buckets before it.
+/// The result of a bucket command: the change, and the levels of the buckets before the change.
 #[derive(Debug)]
 pub(crate) struct BucketReport<'c> {
     pub config: &'c Config,
     pub change: Change,
     pub before: Levels,
-    /// The levels after an amount was given back.
+    /// The levels after an amount was given back. `None` for any other change.
     pub after: Option<Levels>,
 }
 
@@ -122,7 +122,7 @@ impl BucketReport<'_> {
         self.before.spent(&chosen.key, &limit.algorithm)
     }
 
-    /// The amount that was given back.
+    /// Returns the amount that was given back to one bucket. `after` are the levels after the change.
     pub(crate) fn given_back(&self, chosen: &BucketSelection, limit: &Limit, after: &Levels) -> Cost {
         let left = after.spent(&chosen.key, &limit.algorithm).thousandths();
         Cost::from_thousandths(self.spent(chosen, limit).thousandths().saturating_sub(left))

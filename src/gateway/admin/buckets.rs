@@ -22,7 +22,7 @@ use ledger::store_time::StoreTime;
 use stores::GivenBack;
 use stores::memory::Memory;
 
-/// The header field that a change requires, with the value `reset` or `grant`.
+/// The header field that a change of buckets requires. Its value must be `reset` or `grant`.
 pub(crate) const OPERATOR_FIELD: HeaderName = HeaderName::from_static("tollgate-operator");
 
 /// Keys per request: as many as one request can be charged by.
@@ -32,10 +32,10 @@ const MAX_FOUND: usize = 16;
 /// The shortest prefix of a name's 16 digits, so that a search finds few.
 const MIN_DIGITS: usize = 8;
 
-/// A status code, with a document or a line of text.
+/// The answer of the admin listener: a status code, and a JSON document or a line of text.
 pub(crate) type Answer = (u16, Result<Value, &'static str>);
 
-/// Answers `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
+/// Answers requests for `/buckets/KEY,KEY` and `/buckets?name=START`. `host` is the name of this machine.
 pub(crate) async fn answer(gateway: &Arc<GatewayState>, host: &str, head: &Parts) -> Answer {
     if HostKind::of(head, host) != HostKind::Address {
         return (403, Err("use an address or localhost: any other host name may be that of another site"));

@@ -17,16 +17,16 @@ use request::request::without_port;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HostKind {
-    /// An IP address or `localhost`, which no site can have as its name.
+    /// An IP address or `localhost`. No site can have such a name.
     Address,
-    /// The name of this machine, or one without a dot, which only a local network can resolve to this address.
+    /// The name of this machine, or a name without a dot. Only a local network can resolve such a name to this address.
     Local,
-    /// Any other name, or no name.
+    /// Any other name, or no name. It may be the name of another site.
     Foreign,
 }
 
 impl HostKind {
-    /// Classifies the host of a request; `host` is the name of this machine.
+    /// Classifies the host name in a request. `host` is the name of this machine.
     pub(super) fn of(head: &Parts, host: &str) -> HostKind {
         let name = head.headers.get(HOST).map_or(&b""[..], |host| host.as_bytes());
         let name = std::str::from_utf8(without_port(name)).unwrap_or_default();

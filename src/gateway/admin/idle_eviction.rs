@@ -11,23 +11,23 @@ use base::time::{Micros, Timestamp};
 /// The extra time for which a connection is kept whose response is being sent, compared with one that waits for a request.
 const HEAD_START: Micros = Micros(1_000_000);
 
-/// The activity of a connection.
+/// The activity of a connection: it waits for a request, or a request is being answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activity {
     Waiting,
     Answering,
 }
 
-/// Whether a connection is admitted at once, or in place of another one.
+/// The way in which a connection was admitted: to a free slot, or in place of another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Free,
-    /// The longest-idle connection was evicted.
+    /// The longest-idle connection was evicted to make room.
     Evicted,
 }
 
-/// Bounds the number of connections. A map contains those that hold a slot. There is no other count, so that one evicted
-/// connection admits only one new connection.
+/// Bounds the number of open connections. A map contains the connections that hold a slot. There is no separate count, so one
+/// evicted connection makes room for exactly one new connection.
 #[derive(Debug)]
 pub(super) struct ConnectionSlots {
     max: usize,
@@ -44,7 +44,7 @@ struct Occupancy {
 /// The moment since which a connection is idle, with a serial number to order equal times.
 type IdleSince = (Timestamp, u64);
 
-/// The slot of one connection, until it closes or is evicted.
+/// The slot of one connection. The connection holds the slot until it closes or is evicted.
 #[derive(Debug)]
 pub(super) struct AdminSlot<'s> {
     slots: &'s ConnectionSlots,
@@ -57,7 +57,7 @@ impl ConnectionSlots {
         ConnectionSlots { max, occupied: Mutex::default() }
     }
 
-    /// Admits every connection; if there is no free slot, the longest-idle connection is evicted.
+    /// Admits a connection at the time `now`. If no slot is free, the longest-idle connection is evicted.
     pub(super) fn take(&self, now: Timestamp) -> (AdminSlot<'_>, Admission) {
         let mut occupied = self.occupied.lock();
         let mut admission = Admission::Free;
@@ -85,7 +85,7 @@ impl Occupancy {
 }
 
 impl AdminSlot<'_> {
-    /// Notes that the connection begins another activity. An evicted connection does not get its slot back.
+    /// Notes that the connection begins another activity at the time `now`. Does nothing if the connection was evicted.
     pub(super) fn begin(&self, activity: Activity, now: Timestamp) {
         let mut occupied = self.slots.occupied.lock();
         let mut idle_since = self.idle_since.lock();
@@ -95,7 +95,7 @@ impl AdminSlot<'_> {
         }
     }
 
-    /// Waits until the connection is evicted.
+    /// Waits until this connection is evicted.
     pub(super) async fn evicted(&self) {
         self.evicted.notified().await;
     }

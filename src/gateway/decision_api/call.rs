@@ -31,7 +31,7 @@ use stores::Caller;
 /// The code that nginx logs for a client that has disconnected.
 const GONE: u16 = 499;
 
-/// What is known and reported of one call.
+/// One call of another proxy that asks for a decision, with the values that are reported when the call ends.
 pub(crate) struct Call<'a> {
     pub api: &'a DecisionApi,
     pub head: Parts,
@@ -41,11 +41,11 @@ pub(crate) struct Call<'a> {
     pub peer: Option<IpAddr>,
     /// The destination whose metrics count the call.
     destination: Arc<Destination>,
-    /// Whether its answer is a decision.
+    /// Whether the answer to the call is a decision.
     pub answered: bool,
-    /// The head of the request about which it asks, once that was read.
+    /// The head of the request about which the call asks. `None` until this head has been read.
     pub described: Option<Box<Parts>>,
-    /// The values to be logged and traced; `None` for a call that is neither logged nor traced.
+    /// The values to be logged and traced. `None` if the call is neither logged nor traced.
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
     /// Of the answer that was begun.
@@ -79,29 +79,30 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the certificates in force now would admit its connection, which may be older than the present authorities or their
-    /// revocation list.
+    /// Returns whether the certificates in force now admit the call's connection. The connection may be older than the present
+    /// authorities and their revocation list.
     pub(crate) fn admits_connection(&self, snapshot: &Snapshot) -> bool {
         let now = || self.api.gateway.clock.wall();
         self.connection.tls().is_none_or(|session| snapshot.admits_client(session, self.connection.listener(), now()))
     }
 
-    /// Whether the peer of the connection has presented a certificate that was verified.
+    /// Returns whether the peer of the connection has presented a certificate that was verified.
     pub(crate) fn has_verified_certificate(&self) -> bool {
         self.connection.tls().is_some_and(|tls: &Arc<Session>| tls.identity().certificate.is_some())
     }
 
-    /// The asking proxy, as a store can ask whether it is still connected.
+    /// Returns a handle of the asking proxy, with which a store can check whether the proxy is still connected.
     pub(crate) fn caller(&self) -> Option<Arc<dyn Caller>> {
         self.trace.link(self.connection.socket().cloned().map(|socket| socket as Arc<dyn Caller>))
     }
 
-    /// Whether the call is logged or traced.
+    /// Returns whether the call is logged or traced.
     pub(crate) fn is_recorded(&self, snapshot: &Snapshot) -> bool {
         snapshot.access_log.is_some() || self.trace.is_sampled()
     }
 
-    /// Records a call from this peer, if nothing has recorded it: a call that asked for nothing about which rules decide.
+    /// Makes the record of a call from `peer` if the call is reported and has no record yet. Used for calls about which no rule
+    /// has decided, such as health checks.
     pub(crate) fn record_at_least(&mut self, snapshot: &Arc<Snapshot>, peer: IpAddr, door: Door) {
         if self.record.is_none() && self.is_recorded(snapshot) {
             let client = snapshot.config.client_ip.client(peer, &HeaderMap::new());
@@ -110,18 +111,18 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The scheme of its own connection.
+    /// Returns the scheme of the connection on which the call arrived.
     pub(crate) fn scheme(&self) -> Scheme {
         self.connection.scheme()
     }
 
-    /// The response with this reply.
+    /// Converts a gRPC reply to a response. Also notes whether the reply is a decision.
     pub(crate) fn reply(&mut self, reply: Reply) -> OwnResponse {
         self.answered = matches!(reply, Reply::Message(_));
         reply.into()
     }
 
-    /// Writes the answer. Returns whether another call may follow on the connection.
+    /// Writes the response to the call. Returns whether another call may follow on the connection.
     pub(crate) async fn write<C: RequestClient>(&mut self, client: &mut C, response: OwnResponse) -> Reuse {
         self.code = Some(response.status);
         let reuse = if self.api.gateway.is_draining() { Reuse::Closed } else { Reuse::Kept };
@@ -132,7 +133,7 @@ impl<'a> Call<'a> {
         written.reuse
     }
 
-    /// The record of a call before anything was decided.
+    /// Makes the record of a call about which nothing has been decided yet.
     pub(crate) fn new_record(
         &self,
         snapshot: &Arc<Snapshot>,

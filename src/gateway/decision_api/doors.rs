@@ -15,21 +15,21 @@ const SERVICES: [(Door, &str, &str); 2] = [
 /// The health check of gRPC, which every listener with such a service answers.
 const HEALTH: (&str, &str) = ("grpc.health.v1.Health", "Check");
 
-/// What a call asks for.
+/// What a call to a `decide` listener asks for: a decision of some kind, or a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallTarget {
     Http,
     ExtAuthz,
     Rls,
     Health,
-    /// A method of gRPC that the listener does not have.
+    /// A gRPC method that the listener does not have.
     UnknownMethod,
-    /// A call that is not one of gRPC, to a listener without the door `http`.
+    /// A call without gRPC, to a listener that answers only gRPC calls.
     NotFound,
 }
 
 impl CallTarget {
-    /// The subject of a call to a listener with these settings.
+    /// Returns what a call asks for. `settings` are the settings of the listener that has received the call.
     pub(super) fn of(head: &Parts, is_http2: bool, settings: &Decide) -> CallTarget {
         let path = head.uri.path();
         // A call of `/decide` has the content type of the client, from which nothing may follow.
@@ -39,18 +39,18 @@ impl CallTarget {
         if settings.doors.contains(&Door::Http) { CallTarget::Http } else { CallTarget::NotFound }
     }
 
-    /// Whether it is a gRPC call.
+    /// Returns whether the call is a gRPC call.
     pub(super) fn is_grpc(self) -> bool {
         !matches!(self, CallTarget::Http | CallTarget::NotFound)
     }
 
-    /// Whether its door reads a message.
+    /// Returns whether the call has a gRPC message that must be read.
     pub(super) fn has_message(self) -> bool {
         matches!(self, CallTarget::ExtAuthz | CallTarget::Rls | CallTarget::Health)
     }
 
-    /// The door under which the call is recorded. A call that asks for no decision is recorded under the door of its service,
-    /// or the first door of the listener.
+    /// Returns the kind of decision listener (door) that the log reports for the call. If the call asks for no decision, this
+    /// is the kind of its gRPC service, or the listener's first kind.
     pub(super) fn door(self, path: &str, settings: &Decide) -> Door {
         let named = match self {
             CallTarget::Http => return Door::Http,
@@ -77,7 +77,7 @@ impl CallTarget {
     }
 }
 
-/// The door whose gRPC service has this name.
+/// Returns the kind of decision listener (door) whose gRPC service has this name. `None` if the service is unknown.
 pub(super) fn of_service(name: &str) -> Option<Door> {
     SERVICES.iter().find(|(_, service, _)| *service == name).map(|(door, ..)| *door)
 }

@@ -21,15 +21,15 @@ use request::door::Door;
 use request::request::Request;
 use request::scheme::SchemeSource;
 
-/// Whether a call with this path is one of this door.
+/// Returns whether this path is `/decide` or a path below it.
 pub(super) fn is_path(path: &str) -> bool {
     path.strip_prefix(DECIDE).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Answers a call from this peer, to a listener with these settings.
+/// Answers a call of `/decide` from `peer`. `settings` are the settings of the listener that has received the call.
 ///
 /// # Errors
-/// When the peer has disconnected.
+/// If the peer has disconnected.
 pub(super) async fn answer(
     call: &mut Call<'_>,
     snapshot: &Arc<Snapshot>,

@@ -25,16 +25,16 @@ use super::telemetry::metrics::{DoorDecisions, RateLimitMetrics};
 use request::door::Door;
 use stores::Worker;
 
-/// The decision API, on one thread.
+/// The decision API, which answers other proxies that ask about requests. Each thread has one such value.
 #[derive(Clone, Debug)]
 pub(super) struct DecisionApi {
     pub gateway: Arc<GatewayState>,
-    /// The index of the thread.
+    /// The index of the thread on which this value serves calls.
     pub worker: Worker,
     pub shared: Arc<SharedParts>,
 }
 
-/// The parts of the API that all threads share.
+/// The counters of the decision API, which all threads share.
 #[derive(Debug)]
 pub(super) struct SharedParts {
     /// Decisions about calls of `/decide`.
@@ -45,7 +45,7 @@ pub(super) struct SharedParts {
 }
 
 impl SharedParts {
-    /// Makes the counters of all doors. Their series exist from now on.
+    /// Makes the counters for all kinds of calls. From then on, `/metrics` shows their series.
     pub(super) fn new(registry: &Registry) -> SharedParts {
         SharedParts {
             http: DoorDecisions::new(Door::Http, registry),

@@ -16,7 +16,7 @@ use identity::client_ip::ends_with_address;
 use request::scheme;
 use request::scheme::Scheme;
 
-/// The path of a call. Paths below it contain the path of the original request, if the listener reads it from there.
+/// The path of a call. If the listener reads the original path from the call's path, the original path follows after `/decide`.
 pub const DECIDE: &str = "/decide";
 
 const FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
@@ -31,21 +31,21 @@ const ORIGINAL_URL: HeaderName = HeaderName::from_static("x-original-url");
 const DESCRIPTIONS: [HeaderName; 6] =
     [FORWARDED_METHOD, FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_URI, ORIGINAL_METHOD, ORIGINAL_URL];
 
-/// The original request, about which a call asks.
+/// The request about which a call of another proxy asks.
 #[derive(Debug)]
 pub struct DescribedRequest {
     pub head: Parts,
     pub scheme: Scheme,
 }
 
-/// The reason why the rules give no answer to a call.
+/// The reason why a call of `/decide` is answered without asking the rules.
 #[derive(Debug)]
 pub enum CallError {
-    /// The call is for another path.
+    /// The path of the call is not a path of the decision API.
     NotFound,
-    /// The call lacks this field, repeats it, or has no usable value in it: an operator of the asking proxy has to correct it.
+    /// This header field is missing, repeated or invalid in the call. An operator of the asking proxy has to correct this.
     Unusable(HeaderName),
-    /// The call has no path after `/decide`.
+    /// The path of the call contains no original path after `/decide`.
     PathMissing,
     /// The client's request violates HTTP.
     Refused(Refusal),
@@ -63,7 +63,7 @@ struct Description<'c> {
 /// Reads the request about which `call` asks.
 ///
 /// # Errors
-/// Says what is missing, unusable or invalid.
+/// Returns what is missing or invalid in the call.
 pub fn read(call: &Parts, from: OriginalRequest, config: &Config) -> Result<DescribedRequest, CallError> {
     let is_decide = call.uri.path() == DECIDE;
     let description = match from {
@@ -79,10 +79,10 @@ pub fn read(call: &Parts, from: OriginalRequest, config: &Config) -> Result<Desc
     description.request(call.headers.clone(), config).map_err(CallError::Refused)
 }
 
-/// Makes a request with these parts and fields.
+/// Makes the request about which a call asks, from its method, authority, target and scheme, and its header fields.
 ///
 /// # Errors
-/// Returns the refusal of a request that violates HTTP.
+/// Returns the refusal if the request violates HTTP.
 pub fn describe(
     [method, authority, target, scheme]: [&str; 4],
     fields: HeaderMap,

@@ -28,7 +28,7 @@ use base::time::timeout;
 use config::{Decide, RefuseWith};
 use decision::refusal::Refusal;
 
-/// Serves a call over HTTP/1.x. Returns its connection if another may follow on it.
+/// Serves one call over HTTP/1.x. Returns the connection if another call may follow on it, and `None` otherwise.
 pub(super) async fn serve(
     api: &DecisionApi,
     stream: Box<DownstreamStream>,
@@ -52,7 +52,7 @@ pub(super) async fn serve(
     client.end(reuse)
 }
 
-/// Serves a call over HTTP/2.
+/// Serves one call over HTTP/2: reads its message, decides, and writes the answer.
 pub(super) async fn serve_http2(api: &DecisionApi, request: Http2Request) {
     let Http2Request { head, stream, handle, .. } = request;
     if api.gateway.is_draining() {

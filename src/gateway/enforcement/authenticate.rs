@@ -19,7 +19,7 @@ pub(crate) trait Observer {
     fn api_key(&self, presented: &ApiKeyLookup);
 }
 
-/// The credentials that a configuration accepts.
+/// Checks the credentials of requests, by the settings of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Authenticator<'s> {
     pub tokens: Option<&'s TokenAuth>,
@@ -28,10 +28,10 @@ pub(crate) struct Authenticator<'s> {
 }
 
 impl Authenticator<'_> {
-    /// Verifies the credentials of a request.
+    /// Verifies the credentials of a request, and returns the identity that they prove. `observer` receives each result.
     ///
     /// # Errors
-    /// Returns the refusal of credentials that do not verify, or that are missing where they are required.
+    /// Returns the refusal if credentials are invalid, or if required credentials are missing.
     pub(crate) async fn authenticate(
         &self,
         request: &Request<'_>,

@@ -11,7 +11,7 @@ use rules::rule::Mode;
 use rules::rule_set::PolicyId;
 use stores::{Source, TakeReply};
 
-/// Counts a request for each policy none of whose rules applied.
+/// Counts a request as unmatched for each of these policies: no rule of the policy applied to the request.
 pub(super) fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     for policy in policies {
         if let Some(counter) = usize::try_from(policy.0).ok().and_then(|index| snapshot.unmatched.get(index)) {
@@ -20,7 +20,8 @@ pub(super) fn count_unmatched(snapshot: &Snapshot, policies: &[PolicyId]) {
     }
 }
 
-/// Counts a request for each rule or policy that denied it, or would have denied it as a shadow.
+/// Counts a request as denied for each of these rules and policies. Rules in shadow mode are counted too, although they do not
+/// deny requests.
 pub(super) fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     for denier in deniers {
         if let Some(counter) = usize::try_from(denier.0).ok().and_then(|index| snapshot.denied.get(index)) {
@@ -29,7 +30,7 @@ pub(super) fn count_denials(snapshot: &Snapshot, deniers: &[DenierId]) {
     }
 }
 
-/// Counts the results of reading numbers from credentials.
+/// Counts, for each limit, the result of reading the limit's settings from the client's credentials.
 pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)]) {
     for (limit, result) in claims {
         if let Some((_, metrics)) = snapshot.limit(*limit) {
@@ -38,7 +39,7 @@ pub(super) fn count_claims(snapshot: &Snapshot, claims: &[(LimitId, ClaimResult)
     }
 }
 
-/// Counts a request whose cost exceeds a full bucket. Only the limits that it exceeds count as refusing.
+/// Counts a request that costs more than a full bucket holds. Only limits whose full bucket is too small count as refusing it.
 pub(super) fn count_too_large(snapshot: &Snapshot, plan: &Plan) {
     for charge in &plan.enforced {
         let Some((_, metrics)) = snapshot.limit(charge.limit) else { continue };

@@ -8,12 +8,12 @@ use decision::payment::Payment;
 use request::request::Request;
 use rules::descriptors_plan::{CallRuling, DescriptorPart, Hits};
 
-/// The decision about a call, with the ruling for each descriptor.
+/// The decision about a call of the rate limit service, with the ruling for each descriptor of the call.
 #[derive(Debug)]
 pub(crate) struct CallFindings {
     pub decision: Decision,
     pub parts: Vec<DescriptorPart>,
-    /// The plan and its result; `None` if no limit was checked.
+    /// The plan of charges and its result. `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
 }
 

@@ -38,21 +38,21 @@ use stores::{Caller, Source, TakeReply, Worker};
 /// The decision about a request. Values that few requests have are on the heap, so that a decision is small to move.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// The request goes to the upstream; the response gets these fields, if any.
+    /// The request goes to the upstream. The response gets these rate-limit fields; `None` if there are no such fields.
     Pass(Option<Box<RateLimitFields>>),
     /// The request goes to the upstream after a delay.
     Delay(Box<DelayedPass>),
     Refuse(Box<RefusalResponse>),
-    /// The request is a preflight of a listed origin: the gateway answers it, and charges nothing.
+    /// The request is a preflight from an origin that the configuration allows. The gateway answers it, and charges nothing.
     Preflight,
-    /// The client has disconnected, and nothing was spent.
+    /// The client has disconnected before the decision, and nothing was charged.
     Gone,
 }
 
 /// A request that is forwarded after a delay.
 #[derive(Debug)]
 pub(super) struct DelayedPass {
-    /// The delay, counted from now.
+    /// The time to wait before the request is forwarded.
     pub delay: Micros,
     /// The rate-limit fields for the response.
     pub fields: Box<RateLimitFields>,
@@ -63,12 +63,12 @@ pub(super) struct DelayedPass {
 pub(super) struct RefusalResponse {
     pub refusal: Refusal,
     fields: Option<RateLimitFields>,
-    /// The rule or policy whose `deny` refused the request.
+    /// The rule or policy whose `deny` refused the request. `None` if the request was refused for another reason.
     pub denied_by: Option<DenierId>,
 }
 
 impl RefusalResponse {
-    /// A refusal before any limit was checked.
+    /// Makes a refusal without rate-limit fields, for a request that was refused before any limit was checked.
     pub(super) fn of(refusal: Refusal) -> RefusalResponse {
         RefusalResponse { refusal, fields: None, denied_by: None }
     }
@@ -78,11 +78,11 @@ impl RefusalResponse {
     }
 }
 
-/// The arrival of a request.
+/// The values besides the request itself on which a decision depends, such as the time of arrival and the client's patience.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub worker: Worker,
-    /// The moment at which the request head had been read.
+    /// The time at which the whole request head had been read.
     pub at: Timestamp,
     pub caller: Option<Arc<dyn Caller>>,
     pub direction: Direction,
@@ -90,23 +90,24 @@ pub(super) struct Arrival {
     pub patience: Patience,
 }
 
-/// The longest duration of a decision, and of the wait after it.
+/// How long a request may wait: for its decision, and for the delays of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// The timeout of the store, and the delays of the limits.
+    /// The request waits for the store until the store's timeout, and limits may delay it.
     Unbounded,
-    /// The request is not delayed, but goes on at once or is refused: another proxy holds it, and waits for the answer.
+    /// Another proxy holds the request and waits for the answer. Limits must not delay the request: it passes at once, or is
+    /// refused.
     AtOnce {
-        /// The longest wait for the store. `None`: the timeout of the store.
+        /// The longest wait for the store. If `None`, the store's timeout applies.
         answer_within: Option<Micros>,
     },
 }
 
-/// Whether the host of a request may be requested on its connection.
+/// Whether the client may request this host on its connection. A TLS connection may be valid for some hosts only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Right,
-    /// The request is for a host that must not be asked for on its TLS connection.
+    /// The client must not request this host on its TLS connection.
     Misdirected,
 }
 
@@ -114,14 +115,14 @@ pub(super) enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPurpose {
     Ordinary,
-    /// A preflight of a listed origin.
+    /// A preflight from an origin that the configuration allows. The gateway itself answers the preflight.
     Preflight,
-    /// A preflight about which another proxy asks, and which is not answered here. It is decided like an ordinary request, but
-    /// without credentials, which browsers do not send with it.
+    /// A preflight about which another proxy asks. The gateway does not answer the preflight, but decides about it as about an
+    /// ordinary request. Credentials are not required, because browsers send none with a preflight.
     PreflightElsewhere,
 }
 
-/// Whether to return the payment of a request with its decision.
+/// Whether the plan of charges and its result are returned with the decision, for the access log and traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PaymentRecord {
     Keep,
@@ -133,13 +134,14 @@ pub(super) enum PaymentRecord {
 pub(super) struct DecisionFindings {
     pub decision: Decision,
     pub identity: Identity,
-    /// The destination of the request; for a refused request, the one that it would have.
+    /// The destination of the request, with the metrics of its route. A refused request has a destination too, so that it can
+    /// be counted.
     pub destination: Arc<Destination>,
-    /// The plan and its result; `None` if it is not kept, or if no limit was checked.
+    /// The plan of charges and its result. `None` if no limit was checked, or if the caller passed [`PaymentRecord::Discard`].
     pub payment: Option<Box<Payment>>,
 }
 
-/// Decides about a request, and counts the decision.
+/// Decides about a request that this gateway proxies, and counts the decision.
 pub(super) async fn decide(
     gateway: &GatewayState,
     snapshot: &Snapshot,
@@ -152,7 +154,7 @@ pub(super) async fn decide(
     findings
 }
 
-/// Decides about a request for another proxy, and counts the decision for the way in which it asked.
+/// Decides about a request for another proxy, and counts the decision in `decisions`, the counters for the kind of call.
 pub(super) async fn decide_for_edge(
     gateway: &GatewayState,
     snapshot: &Snapshot,

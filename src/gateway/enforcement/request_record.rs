@@ -37,34 +37,36 @@ pub(crate) struct RequestRecord {
     pub destination: Arc<Destination>,
     pub client: ClientAddress,
     pub scheme: SchemeSource,
-    /// The index in the configuration of the listener on which the request arrived.
+    /// The index, in the configuration, of the listener on which the request arrived.
     pub listener: usize,
     pub door: Door,
     /// The client's TLS connection; `None` without encryption.
     pub tls: Option<RecordedTls>,
-    /// The descriptors of a call, or the one that came with a request. Empty if the file logs none of their values.
+    /// The descriptors of a call of the rate limit service, or the one descriptor of a described request. Empty if the access
+    /// log contains no values of descriptors.
     pub descriptors: Vec<SentDescriptor<'static>>,
     pub identity: Identity,
-    /// The plan and its result; `None` if no limit was checked.
+    /// The plan of charges and its result. `None` if no limit was checked.
     pub payment: Option<Box<Payment>>,
     /// The time from receiving the head to the decision. `None` if nothing was decided, as for a preflight.
     pub decision: Option<Micros>,
-    /// The time by which a limit delayed the request after the decision; `None` if none did.
+    /// How long a limit delayed the request after the decision. `None` if no limit delayed the request.
     pub waited: Option<Micros>,
-    /// The reason why the gateway refused the request, and the value of `Retry-After` in seconds.
+    /// The reason why the gateway refused the request, and the value of `Retry-After` in seconds. `None` if the request was not
+    /// refused.
     pub refusal: Option<(Reason, Option<u64>)>,
-    /// The fault of the token, if the request was refused because of it.
+    /// The fault of the client's token. `None` if the request was not refused because of its token.
     pub invalid_token: Option<Invalid>,
-    /// The rule or policy whose `deny` refused the request.
+    /// The rule or policy whose `deny` refused the request. `None` if no `deny` refused it.
     pub denied_by: Option<DenierId>,
 }
 
 /// The TLS connection of a client.
 #[derive(Debug)]
 pub(crate) enum RecordedTls {
-    /// The gateway negotiated it.
+    /// A connection between the client and this gateway.
     Own(Arc<Session>),
-    /// The asking proxy has described it.
+    /// A connection between the client and another proxy, as that proxy describes it.
     Edge(Box<TlsIdentity>),
 }
 
@@ -78,25 +80,26 @@ impl RecordedTls {
 }
 
 impl RequestRecord {
-    /// The kind of the request: `Refused` if the gateway refused it, `unrefused` otherwise.
+    /// Returns the kind of the request for the access log: `Refused` if the gateway refused the request, and `unrefused`
+    /// otherwise.
     pub(crate) fn kind(&self, unrefused: Kind) -> Kind {
         if self.refusal.is_some() { Kind::Refused } else { unrefused }
     }
 
-    /// Records that the gateway refused the request, and the rule or policy that denied it, if one did.
+    /// Records that the gateway refused the request. `denied_by` is the rule or policy whose `deny` refused it, if any.
     pub(crate) fn refuse(&mut self, refusal: &Refusal, denied_by: Option<DenierId>) {
         self.refusal = Some((refusal.reason, refusal.retry_after));
         self.invalid_token = refusal.invalid_token;
         self.denied_by = denied_by;
     }
 
-    /// Writes the line of the request, if requests of its kind are logged.
+    /// Writes the request's line to the access log, if the log contains requests of this kind.
     pub(crate) fn write(&self, end: &RequestEnd<'_>, head: &Parts, clock: &Clock) {
         let Some(writer) = self.snapshot.access_log_of(end.kind) else { return };
         writer.write(&self.line(end, head, end.began(clock)));
     }
 
-    /// The log line of the request. `began` is the time of its arrival by the wall clock.
+    /// Returns the request's line for the access log. `began` is the time of the request's arrival by the wall clock.
     pub(crate) fn line<'a>(&'a self, end: &RequestEnd<'a>, head: &Parts, began: Timestamp) -> Line<'a> {
         let line = Line { decision_us: self.decision, waited_us: self.waited, ..end.line(began) };
         let (reason, retry_after) = self.refusal.unzip();

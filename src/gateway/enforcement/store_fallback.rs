@@ -16,10 +16,11 @@ use ledger::outcome::{Outcome, Verdict};
 use rules::rule::OnStoreFailure;
 use stores::{Source, TakeFailure, TakeReply};
 
-/// Decides with the levels that only this gateway knows, and counts the decision.
+/// Decides about a request for which the store gave no answer, and counts the decision. Each limit's `on_store_failure`
+/// applies.
 ///
 /// # Errors
-/// Returns the refusal of a limit that denies requests while the store is away.
+/// Returns the refusal of a limit that denies requests while the store is unavailable.
 pub(super) fn fall_back(
     gateway: &GatewayState,
     snapshot: &Snapshot,

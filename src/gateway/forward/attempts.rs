@@ -24,10 +24,11 @@ use base::time::{Micros, Timestamp};
 /// What an attempt has at least, if it is made at all.
 const LEAST: Micros = Micros(1000);
 
-/// The attempts to send one request to an endpoint.
+/// The state that all attempts to send one request share.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
-    /// The time by which the request must have ended, once it has been sent; `None` if its duration is not limited.
+    /// The time by which the request must have ended. It is set before the first connection is made. `None` if the duration is
+    /// not limited.
     pub deadline: Option<Timestamp>,
     /// Whether it has been sent a second time because the connection to the upstream had been closed.
     repeated: bool,
@@ -35,20 +36,20 @@ pub(super) struct Attempts {
     failed: Option<Timestamp>,
 }
 
-/// A connection to the endpoint of an attempt, or a stream on a shared one.
+/// The connection of an attempt: an HTTP/1.1 connection of its own, or a stream on a shared HTTP/2 connection.
 #[derive(Debug)]
 pub(super) enum UpstreamConnection {
     Http1(UpstreamStream),
     Http2(Http2Stream),
 }
 
-/// An attempt whose endpoint is connected.
+/// An attempt that has a connection to its endpoint, with the timeouts that apply to it.
 #[derive(Debug)]
 pub(super) struct Connected<C> {
     pub connection: C,
     pub reuse: ConnectionUse,
     pub key: u64,
-    /// The time since which the request has the connection.
+    /// The time at which the attempt got its connection.
     pub since: Timestamp,
     pub idle_timeout: Micros,
     pub read_timeout: Micros,
@@ -70,10 +71,11 @@ pub(super) enum Repeatable {
 }
 
 impl Attempts {
-    /// Selects an endpoint, and connects to it. An endpoint that cannot be connected to is followed by another one.
+    /// Selects an endpoint and connects to it. If the connection fails, tries other endpoints, as far as the retries of the
+    /// upstream allow.
     ///
     /// # Errors
-    /// If none is left.
+    /// If no endpoint can be selected or connected to, or if the process has no file left for the connection.
     pub(super) async fn connect(
         &mut self,
         exchange: &mut Exchange<'_>,
@@ -170,18 +172,14 @@ impl Attempts {
         retry
     }
 
-    /// Handles the failure of an attempt before its response began, on a connection that was made. Returns whether another
+    /// Handles the failure of an attempt that had a connection and whose response had not begun. Returns whether another
     /// attempt follows.
     ///
-    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
-    /// sent once more, to any endpoint and on a new connection, if the upstream has retries and its budget allows one. The
-    /// upstream may have seen the request twice; this is counted as an error of the upstream, but not as a failure of the
-    /// endpoint. A request that fails a second time, or that cannot be repeated, has failed as on a new connection.
-    ///
-    /// A pooled connection may have been closed by the upstream just as a request was sent on it. An idempotent request is then
-    /// sent once more, to whichever endpoint and on a new connection, if the upstream has retries and its budget allows one. The
-    /// upstream may have seen it twice; it is counted as an error of the upstream, but not as a failure of the endpoint. One that fails a second time,
-    /// or that cannot be repeated, has failed as on a new connection.
+    /// The upstream may have closed a pooled connection just as a request was sent on it, or have refused the request without
+    /// processing it. Such a request is sent once more if it is repeatable, the upstream has retries, and their budget allows
+    /// one. The second attempt may go to any endpoint, on a connection that was opened after the failure. The upstream may have
+    /// seen the request twice. The failure is counted as an error of the upstream, but not as a failure of the endpoint. A
+    /// request that fails a second time, or that is not repeatable, is handled like a failure on a new connection.
     pub(super) fn fail_before_response(
         &mut self,
         exchange: &mut Exchange<'_>,
@@ -221,7 +219,8 @@ impl Attempts {
         self.fail(exchange, error, repeatable)
     }
 
-    /// Handles a response that began and then ended too early.
+    /// Handles the failure of a response that had begun. Counts the failure for the endpoint, unless the deadline of the
+    /// request has cut off the response.
     pub(super) fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
         // A response that has begun may take its time, as far as the endpoint is concerned.
@@ -330,7 +329,8 @@ fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -
     retry == Retry::Yes
 }
 
-/// Notes that the endpoint of the last attempt has answered with this status.
+/// Records the status with which the endpoint of the last attempt has answered. The status codes 502 to 504 count as a failure
+/// of the endpoint, all others as a success.
 pub(super) fn answered(exchange: &Exchange<'_>, status: u16) {
     if matches!(status, 502..=504) {
         return note_failure(exchange, EndpointFailure::Status);

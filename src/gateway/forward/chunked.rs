@@ -9,10 +9,11 @@ pub enum Coding {
     Chunked,
 }
 
-/// The chunk that ends a body, without trailers and the empty line.
+/// The last chunk of a body in chunks. The trailers and the empty line are written after it.
 pub const LAST_CHUNK: &[u8] = b"0\r\n";
 
-/// Writes a part of a body, and its end with the trailers if it has one. Nothing of the part is left then.
+/// Moves the data of a part to `out`, written in this coding. If the part ends a body in chunks, the last chunk and the
+/// trailers follow.
 pub(super) fn write_part(part: &mut BodyPart, coding: Coding, out: &mut Vec<u8>) {
     let data = std::mem::take(&mut part.data);
     match coding {
@@ -25,7 +26,7 @@ pub(super) fn write_part(part: &mut BodyPart, coding: Coding, out: &mut Vec<u8>)
     }
 }
 
-/// Writes a part of a body as one chunk.
+/// Writes `data` as one chunk of a body. Writes nothing if `data` is empty, because an empty chunk would end the body.
 pub fn chunk(data: &[u8], out: &mut Vec<u8>) {
     if data.is_empty() {
         return;

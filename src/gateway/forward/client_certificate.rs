@@ -4,7 +4,8 @@ use http::HeaderValue;
 
 use base::tls::client_certificate::ClientCertificate;
 
-/// The certificate as a field: pairs of a name and a value. A property that cannot be in a field is left out.
+/// Returns the value of `X-Forwarded-Client-Cert`: the properties of the certificate as pairs of a name and a value. Leaves out
+/// a property with characters that a field cannot contain.
 pub(super) fn field(
     ClientCertificate { fingerprint, subject, uri, dns, .. }: &ClientCertificate,
 ) -> Option<HeaderValue> {

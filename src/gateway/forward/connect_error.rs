@@ -7,7 +7,7 @@ use pingora::{Error, ErrorType};
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::tls::certificate_error::{self, UNVERIFIED};
 
-/// The kind of an error of Pingora's connector, for metrics.
+/// Converts an error of Pingora's connector to the kind of error that metrics and logs name.
 pub(super) fn upstream_error(error: &Error) -> UpstreamError {
     let cause = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     if cause.is_some_and(|cause| cause.is::<rustls::Error>()) {
@@ -33,7 +33,8 @@ pub(super) fn upstream_error(error: &Error) -> UpstreamError {
     }
 }
 
-/// Describes an error without bytes of the peer: Pingora's own text contains the whole of an invalid head.
+/// Describes an error of a connection for the log, without bytes of the peer. Pingora's own text cannot be used: it contains
+/// the whole of an invalid head.
 pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {

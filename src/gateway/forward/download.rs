@@ -10,7 +10,8 @@ use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::{BodyFraming, Chunks, PartKind};
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// A response on its way from the upstream to the client.
+/// A response on its way from the upstream to the client: the received bytes, the bytes to be written, and what is still
+/// expected.
 #[derive(Debug)]
 pub struct Download {
     pub input: BytesMut,
@@ -21,11 +22,11 @@ pub struct Download {
     coding: Coding,
     trailers: Vec<u8>,
     pub flushed: bool,
-    /// The number of bytes of the body, without its coding.
+    /// The number of bytes of the body so far, without the sizes of chunks and without trailers.
     pub bytes: usize,
 }
 
-/// What is left of a response.
+/// The part of a response that is still expected from the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     Nothing,
@@ -51,7 +52,8 @@ impl Default for Download {
 }
 
 impl Download {
-    /// Notes that the head has been handled, and what follows it.
+    /// Notes that the head has been handled. `body` is what follows the head, and `coding` is how the body is written for the
+    /// client.
     pub fn expect_body(&mut self, body: ResponseFraming, coding: Coding) {
         (self.body, self.coding) = (body, coding);
     }
@@ -61,20 +63,20 @@ impl Download {
         std::mem::take(&mut self.trailers)
     }
 
-    /// Notes that an interim head has been handled, after which another one follows.
+    /// Prepares for another head. Called when an interim head has been handled.
     pub fn expect_head(&mut self) {
         self.parser = ResponseHeadParser::default();
     }
 
-    /// Whether the response has ended, and nothing has arrived after it.
+    /// Whether the response has ended, and nothing has arrived after it. Only then can the connection serve another request.
     pub fn is_clean(&self) -> bool {
         self.body == ResponseFraming::Nothing && self.input.is_empty()
     }
 
-    /// Decodes what has been read of the body, and encodes it for the client.
+    /// Decodes the received bytes of the body, and encodes them for the client.
     ///
     /// # Errors
-    /// If it is invalid.
+    /// If the body is invalid.
     pub fn decode(&mut self) -> Result<(), UpstreamFault> {
         while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
             // No more than can be written from one buffer, whatever was read into the other.
@@ -117,7 +119,7 @@ impl Download {
         Ok(())
     }
 
-    /// Writes the end of the body for the client, if the body has ended.
+    /// Writes the last chunk and the trailers for the client, if the body has ended and is written in chunks.
     pub fn end_if_done(&mut self) {
         if self.body == ResponseFraming::Nothing && self.coding == Coding::Chunked {
             trailers::end_response(&self.trailers, &mut self.out);

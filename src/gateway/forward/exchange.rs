@@ -34,55 +34,58 @@ use request::scheme::{Scheme, SchemeSource};
 use rules::route::forwarding::{FieldChanges, ForwardedCertificate, Forwarding, Rewrite};
 use rules::route::overrides::Overrides;
 
-/// One request and its response: what is known of them, and what is reported at the end.
+/// One request and its response, from the head to the end: what the gateway knows of them, and what it reports at the end.
 pub(super) struct Exchange<'f> {
     pub forwarder: &'f Forwarder,
     pub head: Parts,
     pub started: Timestamp,
     pub request_id: HeaderValue,
     pub peer: IpAddr,
-    /// Whether the peer is trusted, so that its fields about the client are used.
+    /// Whether the peer is trusted. Only a trusted peer's fields, such as `X-Forwarded-For`, determine who the client is.
     pub trusted_peer: bool,
     pub connection: ConnectionHandle,
-    /// The destination of the request; `None` before it is decided.
+    /// The route that was chosen for the request, with its upstream or answer. `None` before the decision.
     pub destination: Option<Arc<Destination>>,
-    /// The rate-limit fields for the response.
+    /// The rate-limit fields to be added to the response, if there are any.
     pub rate_limits: Option<Box<RateLimitFields>>,
     pub own_responses: Option<Box<OwnResponses>>,
     pub field_changes: Option<Box<FieldChanges>>,
-    /// The value by which the endpoint is selected, if the upstream selects by a value.
+    /// The value by which the upstream selects the endpoint. `None` if the upstream does not select by a value, or the request
+    /// lacks the value.
     pub balance_key: Option<BalanceKey>,
-    /// Counts the connection to the upstream, if it is not counted with the client's.
+    /// The guard that counts the connection to the upstream. `None` for a client of HTTP/1, whose connection is counted
+    /// together with one to an upstream, and for a stream on a shared connection.
     pub upstream_connection: Option<CountGuard>,
     pub record: Option<Box<RequestRecord>>,
     pub trace: RequestTrace,
     pub report: Report,
 }
 
-/// An endpoint at which the request has failed before it was sent to another one.
+/// An attempt that failed and was followed by another attempt.
 #[derive(Debug)]
 pub(super) struct FailedAttempt {
     pub endpoint: EndpointAddress,
     pub error: UpstreamError,
-    /// The time from receiving the head to the failure.
+    /// The time from the arrival of the request's head to the failure.
     pub failed_after: Micros,
 }
 
-/// The values of a request and its response that are reported.
+/// The values that are reported when a request has ended: in metrics, in logs and in traces.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// The status code of the response, once that has begun.
+    /// The status code of the response. `None` before the response has begun.
     pub code: Option<u16>,
     pub origin: Origin,
-    /// Whether the route has answered the request instead of an upstream.
+    /// Whether the gateway has answered in the place of an upstream, as configured: with a fixed response, a redirect or the
+    /// answer to a preflight.
     pub answered: bool,
-    /// Whether the request was let pass to its upstream.
+    /// Whether the decision let the request go to its upstream.
     pub passed: bool,
-    /// The last attempt, with the endpoint to which the request was sent.
+    /// The current or last attempt, with its endpoint.
     pub attempt: Option<Attempt>,
-    /// The attempts before, which failed.
+    /// The earlier attempts. All of them failed.
     pub failed: Vec<FailedAttempt>,
-    /// The time at which the request was sent to the upstream; `None` if it was not.
+    /// The time at which the request got the connection on which it was sent. `None` if the request was not sent.
     pub forwarded: Option<Timestamp>,
     pub fault: Option<Fault>,
     pub request_bytes: usize,
@@ -111,7 +114,7 @@ impl Exchange<'_> {
         self.connection.scheme()
     }
 
-    /// The source from which the scheme of the request is known.
+    /// Returns where the scheme of the request is known from: a trusted proxy, or the connection.
     pub(super) fn scheme_source(&self) -> SchemeSource {
         let scheme = self.scheme();
         if self.trusted_peer { SchemeSource::TrustedProxy(scheme) } else { SchemeSource::Connection(scheme) }
@@ -128,7 +131,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The operator's error page for a response with this status.
+    /// Returns the operator's error page for a response with this status. `None` if no page applies.
     pub(super) fn page(&self, status: u16) -> Option<&ErrorPage> {
         let tls = self.connection.tls().map(|tls| tls.identity());
         self.own_responses.as_ref()?.page(&self.head, tls, self.destination.as_deref(), status)
@@ -142,17 +145,18 @@ impl Exchange<'_> {
         self.destination.as_ref()?.forwarding.as_deref()
     }
 
-    /// The host and path that the route sets for the upstream.
+    /// Returns how the route rewrites the host and the path for the upstream. `None` if the destination has no settings for
+    /// forwarding.
     pub(super) fn rewrite(&self) -> Option<&Rewrite> {
         Some(&self.forwarding()?.rewrite)
     }
 
-    /// The settings of the route that replace those of the upstream.
+    /// Returns the settings, such as timeouts, with which the route replaces the settings of the upstream.
     pub(super) fn overrides(&self) -> Option<&Overrides> {
         Some(&self.forwarding()?.overrides)
     }
 
-    /// The certificate of the client, if the route forwards it.
+    /// Returns the certificate of the client, if the route forwards it to the upstream.
     pub(super) fn forwarded_certificate(&self) -> Option<&ClientCertificate> {
         match self.forwarding()?.client_certificate {
             ForwardedCertificate::No => None,
@@ -160,7 +164,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The longest duration of the whole request.
+    /// Returns the longest allowed duration of the whole request, set by the route or else by the upstream. `None` if the
+    /// duration is not limited.
     pub(super) fn total_timeout(&self) -> Option<Micros> {
         match self.overrides().and_then(|overrides| overrides.timeouts.total) {
             Some(own) => own.micros(),

@@ -6,34 +6,34 @@ use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 use decision::refusal::Refusal;
 
-/// The reason why an exchange failed.
+/// The reason why a request or its response failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Client(ClientFault),
     Upstream(UpstreamFault),
-    /// Something of the gateway's own: a response with this status.
+    /// Any other failure, with the status of the response and a description for the log.
     Own(u16, &'static str),
 }
 
-/// The failure of an attempt at its endpoint.
+/// The failure of one attempt, caused by the upstream or by the connection to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamFault {
     pub error: UpstreamError,
-    /// A description for the log, without bytes of the upstream.
+    /// A description for the log. It contains no bytes of the upstream.
     pub detail: String,
     pub stage: Stage,
 }
 
-/// The stage that an attempt has reached.
+/// The stage that an attempt had reached when it failed. The stage decides whether the request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// No byte of the request has been sent.
     Connecting,
-    /// The upstream has said that it has not looked at the request.
+    /// The upstream has reported that it did not process the request. Only HTTP/2 can report this.
     Refused,
-    /// No byte of a response has arrived.
+    /// The request may have been sent, and no byte of a response has arrived.
     Sent,
-    /// The upstream has begun to answer.
+    /// A part of a response has arrived.
     Answering,
 }
 
@@ -42,7 +42,8 @@ impl UpstreamFault {
         UpstreamFault { error, detail: detail.into(), stage }
     }
 
-    /// The fault of a connection that the upstream has closed, or that broke.
+    /// Makes the fault of a connection that the upstream has closed, or that broke. `error` is `None` if the connection was
+    /// closed without an error.
     pub fn closed(error: Option<&std::io::Error>, stage: Stage) -> UpstreamFault {
         let detail = error.map_or_else(|| "ConnectionClosed".to_owned(), |error| format!("ReadError: {error}"));
         let is_tls = error.and_then(std::io::Error::get_ref).is_some_and(|cause| cause.is::<rustls::Error>());
@@ -73,12 +74,12 @@ impl From<UpstreamFault> for Fault {
 }
 
 impl Fault {
-    /// The fault of an upstream to which no connection could be made.
+    /// Makes the fault of an upstream to which no connection could be made.
     pub(super) fn unconnected(error: UpstreamError) -> Fault {
         UpstreamFault::new(error, "ConnectError", Stage::Connecting).into()
     }
 
-    /// The status of the response, if the request still gets a response.
+    /// Returns the status of the response for this fault. `None` if the client can no longer get a response.
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Fault::Client(ClientFault::Body(error)) => Some(error.status()),
@@ -99,7 +100,7 @@ impl Fault {
         }
     }
 
-    /// The failure of the upstream, if the fault is one.
+    /// Returns the kind of the upstream's failure. `None` if the upstream has not caused the fault.
     pub(super) fn upstream_error(&self) -> Option<UpstreamError> {
         match self {
             Fault::Upstream(fault) => Some(fault.error),
@@ -107,12 +108,13 @@ impl Fault {
         }
     }
 
-    /// Whether the exchange has ended, so that not even the rest of its response is waited for.
+    /// Whether the fault ends the exchange at once, because the deadline has passed or the process exits. After other faults of
+    /// the request, a response that has begun continues.
     pub(super) fn ends_exchange(&self) -> bool {
         matches!(self, Fault::Client(ClientFault::Expired | ClientFault::Cut))
     }
 
-    /// The refusal that the response states, unless it states a fault.
+    /// Returns the refusal that the response states. `None` if the response reports an error instead.
     pub(super) fn refusal(&self) -> Option<Refusal> {
         match (self.status(), self.upstream_error()) {
             (_, Some(UpstreamError::Busy)) => Some(Refusal::upstream_busy()),
@@ -121,7 +123,8 @@ impl Fault {
         }
     }
 
-    /// The detail in the access log about a response that the gateway has not finished.
+    /// Returns the detail that the access log gives for a response that the gateway itself has cut off. `None` for other
+    /// faults.
     pub(super) fn logged_detail(&self) -> Option<&'static str> {
         match self {
             Fault::Client(ClientFault::Cut) => Some("shutdown"),
@@ -130,7 +133,7 @@ impl Fault {
         }
     }
 
-    /// A description for the log, without bytes of the peer.
+    /// Returns a description of the fault for the log. It contains no bytes of the peer.
     pub(super) fn detail(&self) -> &str {
         match self {
             Fault::Upstream(fault) => &fault.detail,
@@ -141,8 +144,8 @@ impl Fault {
 
     /// The fault of a body that is longer than the route allows.
     pub(super) const TOO_LONG: Fault = Fault::Client(ClientFault::Body(BodyError::TooLong));
-    /// The body is not as long as the head says.
+    /// The fault of a body whose length differs from the length in the head.
     pub(super) const LENGTH_MISMATCH: Fault = Fault::Own(400, "body differs from its length");
-    /// The fault of a client that sent nothing more of the body for as long as the upstream would wait.
+    /// The fault of a client that stopped sending the body, so that a timeout of the upstream passed.
     pub(super) const UPLOAD_STALLED: Fault = Fault::Client(ClientFault::Body(BodyError::Stalled));
 }

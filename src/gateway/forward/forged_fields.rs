@@ -1,11 +1,12 @@
 //! Classifies names of fields that only the gateway or a trusted peer may write.
 
-/// Whether an upstream may take a field for one that only the gateway or a trusted peer writes.
+/// Whether an upstream may mistake a client's field for a field that only the gateway or a trusted peer writes. Decides whether
+/// the client's field is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Forgery {
-    /// It is never forwarded.
+    /// The field is never forwarded.
     Always,
-    /// It is not forwarded if the peer is not trusted.
+    /// The field is forwarded only if the peer is trusted.
     OfUntrusted,
     No,
 }
@@ -22,8 +23,8 @@ const OURS: [&[u8]; 8] = [
     b"x-request-id",
 ];
 
-/// Classifies a name. Where names become variables, `X_Real_IP` is the same as `X-Real-IP`: such a name is removed, even if a
-/// trusted peer sent it.
+/// Classifies the name of a field. Some upstreams turn names into variables, so that `X_Real_IP` is the same as `X-Real-IP`. A
+/// field with such a name is removed, even if a trusted peer sent it.
 pub(super) fn forgery(name: &[u8]) -> Forgery {
     let begins = |prefix: &[u8]| begins_with(name, prefix);
     if name.iter().any(|byte| matches!(byte, b'_' | b'.')) {
@@ -50,7 +51,7 @@ pub(super) fn forgery(name: &[u8]) -> Forgery {
     }
 }
 
-/// Whether a name begins with these bytes, which are in lower case; the case of the name does not matter.
+/// Whether a name begins with `prefix`. The case of letters does not matter.
 pub(super) fn begins_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }

@@ -10,7 +10,7 @@ use crate::gateway::runtime::write_backpressure::WriteBackpressure;
 use crate::gateway::state::GatewayState;
 use stores::Worker;
 
-/// Forwards requests, on one thread.
+/// Forwards the requests of one thread, and holds what these requests share.
 pub(crate) struct Forwarder {
     pub gateway: Arc<GatewayState>,
     /// The index of the thread.
@@ -21,7 +21,7 @@ pub(crate) struct Forwarder {
     pub http2_pool: Arc<Http2Pool>,
 }
 
-/// The throttles of log lines about requests, for all threads.
+/// Bounds how often log lines about requests are written. All threads share it.
 #[derive(Debug, Default)]
 pub(crate) struct ForwardLogs {
     pub upstream_failures: LogThrottle,

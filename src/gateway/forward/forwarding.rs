@@ -36,15 +36,15 @@ const MOST_INTERIM: u8 = 32;
 /// Fields of a response head: an upstream may set many cookies.
 const MOST_FIELDS: usize = 256;
 
-/// The end of an exchange: whether the client's connection is kept, or a fault.
+/// The result of an exchange: whether the client's connection is kept, or the fault that ended the exchange.
 pub(super) type ExchangeResult = Result<Reuse, Fault>;
 
 /// The bounds on a request and its response, from the configuration under which the request arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// The longest body of the request, if the route bounds it.
+    /// The longest allowed body of the request, in bytes. `None` if the route does not bound the body.
     pub body: Option<u64>,
-    /// The largest head of the response, in bytes.
+    /// The largest allowed head of the response, in bytes.
     pub header_bytes: usize,
 }
 
@@ -58,8 +58,8 @@ struct PassedHead {
     persistence: Persistence,
 }
 
-/// Sends the request to the upstream, and the response to the client. After an error the response may have begun: then
-/// `exchange` has its code.
+/// Sends the request to the upstream, and the response to the client. If this fails, the response may have begun. `exchange`
+/// then has the status code of the response.
 pub(super) async fn forward(
     client: &mut Client,
     exchange: &mut Exchange<'_>,

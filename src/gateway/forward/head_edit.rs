@@ -6,7 +6,7 @@
 use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
-/// The fields of a head, with edits to be made.
+/// A head whose fields are edited: its bytes, the fields that are removed, and the fields that are added.
 #[derive(Debug)]
 pub(super) struct HeadEdit<'h> {
     head: &'h [u8],
@@ -37,7 +37,7 @@ enum Presence {
     Removed,
 }
 
-/// Whether a field is kept.
+/// Whether a field is kept in an edited head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Yes,
@@ -45,7 +45,7 @@ pub(super) enum Keep {
 }
 
 impl<'h> HeadEdit<'h> {
-    /// Makes an edit of `head`, a whole head with its first line and the empty line at its end.
+    /// Begins to edit `head`, a whole head with its first line and with the empty line at its end.
     pub(super) fn new(head: &'h [u8]) -> HeadEdit<'h> {
         let mut lines = SmallVec::new();
         let mut begin = memchr(b'\n', head).map_or(head.len(), |end| end + 1);
@@ -60,17 +60,18 @@ impl<'h> HeadEdit<'h> {
         HeadEdit { head, added: Vec::new(), lines }
     }
 
-    /// All fields, with trimmed values.
+    /// Returns the name and the trimmed value of each field that is kept.
     pub(super) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.kept().map(|line| self.field(line))
     }
 
-    /// The trimmed values of the fields with this name, which is in lower case.
+    /// Returns the trimmed values of the kept fields with this name. The case of letters does not matter.
     pub(super) fn values(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         self.fields().filter(move |(found, _)| found.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// Keeps only the fields for which `keep` returns `Keep::Yes`.
+    /// Keeps only the fields for which `keep` returns `Keep::Yes`. `keep` is called with the name and the trimmed value of each
+    /// field.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&[u8], &[u8]) -> Keep) {
         for index in 0..self.lines.len() {
             let Some(line) = self.lines.get(index).copied().filter(|line| line.presence == Presence::Kept) else {
@@ -89,7 +90,7 @@ impl<'h> HeadEdit<'h> {
         self.retain(|found, _| if found.eq_ignore_ascii_case(name.as_bytes()) { Keep::No } else { Keep::Yes });
     }
 
-    /// Adds a field after all others. Neither its name nor its value contains a line end.
+    /// Adds a field after all other fields. Neither the name nor the value may contain a line end.
     pub(super) fn add(&mut self, name: &str, value: &[u8]) {
         let begin = self.added.len();
         self.added.reserve(if begin == 0 { 384 } else { name.len() + value.len() + 4 });
@@ -99,13 +100,13 @@ impl<'h> HeadEdit<'h> {
         self.lines.push(Line::new(Source::Added, begin, begin + name.len(), self.added.len()));
     }
 
-    /// Adds a field in place of all others with the same name.
+    /// Adds a field, and removes all other fields with the same name.
     pub(super) fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
     }
 
-    /// Writes the lines that are kept, and the empty line.
+    /// Writes the fields that are kept, and the empty line after them. The first line of the head is not written.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         out.reserve(self.head.len() + self.added.len());
         let mut run = (0, 0);

@@ -1,6 +1,7 @@
 //! Lists the fields of a request or a response that end here.
 
-/// Whether a field belongs to the connection only (RFC 9110, section 7.6.1), or to a protocol that the connection asks for.
+/// Whether a field concerns only the connection (RFC 9110, section 7.6.1) or an upgrade of its protocol. Such a field is not
+/// forwarded.
 pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match name.len() {
@@ -16,7 +17,8 @@ pub(super) fn is_hop_by_hop(name: &[u8]) -> bool {
     }
 }
 
-/// The options in a value of `Connection`, without those that are common and name no field.
+/// Returns the options in a value of `Connection`. Leaves out `keep-alive` and `close`, which are common and name no field to
+/// be removed.
 pub(super) fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.filter(|option| {

@@ -14,7 +14,7 @@ use crate::gateway::server::body_part::{BodyPart, TrailerLines};
 use crate::gateway::server::http1::client::{BUFFER, Client};
 use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 
-/// An HTTP/1.x client, with the bytes to be written to it.
+/// A client of HTTP/1.x, with the bytes to be written to it. Used when the upstream speaks HTTP/2.
 #[derive(Debug)]
 pub(super) struct Http1Client<'c> {
     client: &'c mut Client,

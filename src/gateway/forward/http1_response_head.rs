@@ -8,23 +8,24 @@ use memchr::memchr;
 use crate::gateway::server::http1::request_head::{LONGEST_NAME, Size};
 use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing, is_token, is_value};
 
-/// A valid response head: the first `length` bytes.
+/// A valid response head. It consists of the first `length` bytes that were parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     pub length: usize,
     pub status: u16,
-    /// The beginning and the end of the reason phrase.
+    /// The indexes at which the reason phrase begins and ends.
     pub reason: (usize, usize),
     pub body: ResponseBody,
     pub persistence: Persistence,
 }
 
-/// What follows the head of a response, if its status and the method of the request allow a body.
+/// How the end of a response's body is found. A response has no body if its status or the method of the request excludes a
+/// body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseBody {
     Length(u64),
     Chunked,
-    /// Everything until the connection is closed.
+    /// The body continues until the connection is closed.
     UntilClose,
 }
 
@@ -35,13 +36,14 @@ pub enum Persistence {
     Closed,
 }
 
-/// The fault of a head. It contains no bytes of the upstream.
+/// The reason why a head is invalid, as text for the log. It contains no bytes of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidHead(pub &'static str);
 
 type Result<T> = std::result::Result<T, InvalidHead>;
 
-/// The state of parsing one head. Every call gets all bytes since the first one of the head.
+/// Parses one head. Each call of [`ResponseHeadParser::parse`] gets all bytes that have arrived since the beginning of the
+/// head.
 #[derive(Debug, Default)]
 pub struct ResponseHeadParser {
     /// Where the current line begins; 0 for the status line.
@@ -66,10 +68,10 @@ enum Version {
 }
 
 impl ResponseHeadParser {
-    /// Parses the head as far as its bytes have arrived; `None` if it is not complete yet.
+    /// Parses the head as far as it has arrived. `None` if the head is not complete yet.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become a valid head.
+    /// If the bytes cannot be the beginning of a valid head.
     pub fn parse(&mut self, bytes: &[u8], size: &Size) -> Result<Option<ResponseHead>> {
         loop {
             let last = size.bytes.saturating_sub(1);

@@ -18,7 +18,7 @@ use crate::gateway::server::http1::client::BUFFER;
 use crate::gateway::server::http1::request_body::Chunks;
 use crate::gateway::server::http1::request_head::Size;
 
-/// One request to an HTTP/1.1 upstream.
+/// One request to an HTTP/1.1 upstream, and its response. Used when the client speaks HTTP/2.
 #[derive(Debug)]
 pub(super) struct Http1Upstream {
     pub stream: UpstreamStream,
@@ -34,7 +34,7 @@ pub(super) struct Http1Upstream {
 }
 
 impl Http1Upstream {
-    /// `head` is what is sent first.
+    /// Makes the upstream's side of an exchange on this connection. `head` is the head of the request, and is sent first.
     pub(super) fn new(stream: UpstreamStream, head: Vec<u8>, coding: Coding, size: Size) -> Http1Upstream {
         Http1Upstream {
             stream,
@@ -49,7 +49,7 @@ impl Http1Upstream {
         }
     }
 
-    /// Whether the response has ended, and nothing has arrived after it.
+    /// Whether the response has ended, and nothing has arrived after it. Only then can the connection serve another request.
     pub(super) fn is_clean(&self) -> bool {
         self.download.is_clean()
     }

@@ -18,10 +18,10 @@ use crate::gateway::telemetry::labels::UpstreamError;
 /// The line that ends here is not part of any head: what is edited begins behind it.
 const FIRST_LINE: &[u8] = b"\r\n";
 
-/// The head of a request for an HTTP/2 upstream.
+/// Makes the head of a request for an HTTP/2 upstream, in the form of the h2 crate.
 ///
 /// # Errors
-/// If it has no form there.
+/// If the request cannot be expressed in HTTP/2, or its path cannot be rewritten.
 pub(super) fn request(head: ReceivedHead<'_>, exchange: &Exchange<'_>, scheme: Scheme) -> Result<Request<()>, Fault> {
     let invalid = |detail| Fault::Own(400, detail);
     let mut target = Vec::with_capacity(128);
@@ -56,7 +56,7 @@ fn append(fields: &mut HeaderMap, name: &[u8], value: &[u8]) -> Option<()> {
 /// Checks the head of a response of an HTTP/2 upstream, and converts it to the bytes of HTTP/1.1.
 ///
 /// # Errors
-/// If it does not say in exactly one way where the response ends, or is too large.
+/// If the head is too large, if its `Content-Length` is invalid or repeated, or if another field resembles `Content-Length`.
 pub(super) fn received_response(
     head: &response::Parts,
     size: &Size,
@@ -99,7 +99,7 @@ fn put_line(out: &mut impl BufMut, name: &HeaderName, value: &HeaderValue) {
     }
 }
 
-/// Converts a checked head of an HTTP/2 request to the bytes of HTTP/1.1.
+/// Converts the checked head of an HTTP/2 request to the bytes of an HTTP/1.1 head, the form in which heads are edited.
 pub(super) fn request_bytes(head: &http::request::Parts) -> BytesMut {
     let mut bytes = BytesMut::with_capacity(512);
     let target = head.uri.path_and_query().map_or("/", PathAndQuery::as_str);
@@ -120,7 +120,8 @@ fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
     }
 }
 
-/// The head of a response for an HTTP/2 client. `None` if a field cannot be expressed there.
+/// Makes the head of a response for an HTTP/2 client, in the form of the h2 crate. `None` if a field cannot be expressed in
+/// HTTP/2.
 pub(super) fn response(edit: &HeadEdit<'_>, status: u16, exchange: &Exchange<'_>) -> Option<Response<()>> {
     let (mut head, ()) = Response::new(()).into_parts();
     head.status = StatusCode::from_u16(status).ok()?;

@@ -42,7 +42,7 @@ const RESET_STREAMS: usize = 1024;
 /// The most bytes of a request that wait in a stream for its server.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// The HTTP/2 connections to upstreams, of one thread.
+/// Keeps the HTTP/2 connections to upstreams, which the requests of one thread share.
 #[derive(Debug)]
 pub(crate) struct Http2Pool {
     clock: Clock,
@@ -76,18 +76,19 @@ enum Opening {
     Failed(UpstreamFault),
 }
 
-/// A connection that a request opens, and others wait for. Without a result, one of them opens the next.
+/// A connection that one request opens and other requests wait for. If the opening ends without a result, one of the waiting
+/// requests opens the next connection.
 #[derive(Debug)]
 pub(crate) struct OpeningConnection {
     key: u64,
     opening: Arc<watch::Sender<Opening>>,
 }
 
-/// What there is for a request.
+/// What the pool offers to a request: a stream, the permission to open a connection, or the advice to use HTTP/1.1.
 #[derive(Debug)]
 pub(crate) enum Place {
     Stream(Http2Stream),
-    /// A connection has to be opened.
+    /// No connection has a place for the request, so the request has to open one.
     ToOpen(OpeningConnection),
     Http1,
 }
@@ -107,12 +108,12 @@ struct SharedConnection {
     clock: Clock,
 }
 
-/// A stream on a shared connection, for one request. Dropping it frees its place.
+/// A stream on a shared connection, for one request. Dropping the stream frees its place on the connection.
 #[derive(Debug)]
 pub(crate) struct Http2Stream(Arc<SharedConnection>);
 
 impl Http2Pool {
-    /// Makes a pool, which closes its idle connections when files are short.
+    /// Makes a pool. The pool closes idle connections when the process comes near its open-file limit.
     pub(crate) fn new(clock: Clock, limits: &ConnectionLimits) -> Arc<Http2Pool> {
         let pool = Arc::new(Http2Pool { clock, shared: Mutex::default() });
         let weak = Arc::downgrade(&pool);
@@ -120,12 +121,14 @@ impl Http2Pool {
         pool
     }
 
-    /// A place on a connection that takes one more request, if there is one. It has been opened at `since` or later.
+    /// Returns a stream on an open connection that admits one more request. `None` if there is no such connection. Only
+    /// connections that were opened at `since` or later are used.
     pub(crate) fn take(&self, key: u64, since: Timestamp) -> Option<Http2Stream> {
         self.shared.lock().endpoints.get_mut(&key)?.take(since)
     }
 
-    /// The same, on a connection that is being opened as well. At most `most` requests are expected to share one that is not yet known.
+    /// Returns a stream like [`Http2Pool::take`], but waits for a connection that is being opened if needed. `most` is the
+    /// number of requests that may share a connection whose server has not stated a number yet.
     ///
     /// # Errors
     /// If the connection could not be opened, or not in time.
@@ -162,7 +165,8 @@ impl Http2Pool {
         timeout(connect_timeout, waiting).await.map_err(timed_out)?
     }
 
-    /// Begins HTTP/2 on a new connection, and waits for the settings of its server. Other requests may share it from then on.
+    /// Begins HTTP/2 on a new connection, and waits for the settings of its server. From then on other requests may share the
+    /// connection.
     ///
     /// # Errors
     /// If the connection fails, or its server admits no requests.
@@ -292,7 +296,8 @@ impl EndpointConnections {
 }
 
 impl OpeningConnection {
-    /// Connects by `connect`, whose result is that of all who wait.
+    /// Opens the connection by `connect`, and passes the result to all requests that wait for it. `is_shared` returns whether
+    /// requests can share the connection.
     ///
     /// # Errors
     /// If the connection fails.

@@ -19,7 +19,7 @@ use crate::gateway::server::http2::message_body::{self, SendEnd, poll_part};
 use crate::gateway::server::http2::received_body::ReceivedBody;
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// One request to an HTTP/2 upstream.
+/// One request to an HTTP/2 upstream, and its response.
 #[derive(Debug)]
 pub(super) struct Http2Upstream {
     request: SendStream<Bytes>,

@@ -18,15 +18,15 @@ pub(super) fn problem(problem: &ProblemResponse<'_>, exchange: &Exchange<'_>) ->
     problem.response(&exchange.head, &exchange.request_id)
 }
 
-/// The response to a preflight; `None` for another request.
+/// Makes the response to a CORS preflight. `None` if CORS does not apply to the request.
 pub(super) fn preflight(exchange: &Exchange<'_>) -> Option<OwnResponse> {
     Some(preflight::response(exchange.cors()?, &exchange.request_id))
 }
 
-/// What the route answers in the place of an upstream.
+/// Makes the response with which a route answers in the place of an upstream: a fixed response or a redirect.
 ///
 /// # Errors
-/// If the request lacks what the new address needs.
+/// If the request has no host, and the redirect needs one.
 pub(super) fn of_route(
     answer: &RouteAnswer,
     exchange: &Exchange<'_>,
@@ -59,7 +59,8 @@ pub(super) fn of_route(
     Ok(response)
 }
 
-/// Writes a response, and reads the rest of the request. Returns whether another request may follow.
+/// Writes a response of the gateway to the client, and reads the rest of the request as `rest` says. Returns whether another
+/// request may follow on the connection.
 pub(super) async fn write<C: RequestClient>(
     client: &mut C,
     exchange: &mut Exchange<'_>,
@@ -74,7 +75,7 @@ pub(super) async fn write<C: RequestClient>(
     written.reuse
 }
 
-/// Whether the client understands chunks and interim responses.
+/// Whether the request came over HTTP/1.1, so that its client understands chunks and interim responses.
 pub(super) fn is_http11(exchange: &Exchange<'_>) -> bool {
     exchange.head.version == Version::HTTP_11
 }

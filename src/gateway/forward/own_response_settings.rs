@@ -24,7 +24,8 @@ pub(super) struct OwnResponses {
 }
 
 impl OwnResponses {
-    /// The settings for a request; `None` for a file with neither `cors` nor `error_pages`.
+    /// Returns the settings for responses that the gateway itself gives to this request. `None` if the configuration has
+    /// neither `cors` nor `error_pages`.
     pub(super) fn of(config: &Config, request: &Request<'_>) -> Option<Box<OwnResponses>> {
         if config.cors.is_none() && config.error_pages.is_none() {
             return None;
@@ -38,12 +39,13 @@ impl OwnResponses {
         }))
     }
 
-    /// The CORS answer for the request.
+    /// Returns the CORS answer for the request. `None` if CORS does not apply to the request.
     pub(super) fn cors(&self) -> Option<&CorsAnswer> {
         self.cors.as_ref()
     }
 
-    /// The operator's error page for a response with this status, to a request with this head.
+    /// Returns the operator's error page for a response with this status, to a request with this head. `None` if no page
+    /// applies.
     pub(super) fn page(
         &self,
         head: &Parts,

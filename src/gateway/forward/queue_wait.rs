@@ -15,10 +15,10 @@ use stores::Caller;
 /// How often the socket of a client whose request waits is asked whether it is still there.
 const CHECK: Duration = Duration::from_millis(500);
 
-/// Delays a request in the queue of a leaky bucket.
+/// Lets a request wait for its turn in the queue of a leaky bucket.
 ///
 /// # Errors
-/// If its client has left meanwhile, or the process waits for it no longer. Its place is spent.
+/// If the client leaves meanwhile, or the process exits. The place in the queue is not given back.
 pub(super) async fn delay<C: RequestClient>(
     client: &mut C,
     exchange: &mut Exchange<'_>,

@@ -52,8 +52,8 @@ enum Decided {
     Fault(Fault),
 }
 
-/// Serves one request under the configuration in force when it arrived. Returns the connection if another request may follow on
-/// it.
+/// Serves one HTTP/1.x request. `snapshot` is the configuration that was in force when the request arrived. Returns the
+/// connection if another request may follow on it.
 pub(super) async fn serve(
     forwarder: &Forwarder,
     stream: Box<DownstreamStream>,
@@ -95,7 +95,7 @@ pub(super) async fn serve(
     client.end(reuse)
 }
 
-/// Serves one HTTP/2 request.
+/// Serves one HTTP/2 request: decides about the request, and then answers or forwards it.
 pub(super) async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     let Http2Request { mut head, length, stream, handle } = request;
     let snapshot = forwarder.gateway.snapshot.load();

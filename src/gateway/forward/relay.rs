@@ -23,7 +23,7 @@ use crate::gateway::server::body_part::{BodyPart, StatedLength};
 use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// One request and its response, moved between the two sides.
+/// Moves one request to the upstream's side and its response to the client's side, both at the same time.
 #[derive(Debug)]
 pub(super) struct Relay<'r, C, U> {
     pub client: &'r mut C,
@@ -33,23 +33,23 @@ pub(super) struct Relay<'r, C, U> {
     /// Whether the client may be waiting for `100 Continue`.
     pub expects_continue: bool,
     pub response_bytes: usize,
-    /// Of the response's body.
+    /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
     /// What is being written of the response.
     part: Option<BodyPart>,
 }
 
-/// The progress of the response.
+/// The stage that the response has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing of it has arrived.
+    /// Nothing of the response has arrived.
     Waiting,
     /// An interim response has arrived.
     Interim,
-    /// Its final head has arrived.
+    /// The final head has been passed on to the client.
     Body,
-    /// Its end has been written.
+    /// The end of the response has been written.
     Ended,
 }
 
@@ -134,7 +134,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    /// Reads the next head of the response.
+    /// Reads the next head of the response. Meanwhile it sends the request.
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
@@ -163,7 +163,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.poll_waits(cx).map(|fault| Err(self.expired(fault)))
     }
 
-    /// Moves the rest of the response to the client.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream.
     ///
     /// # Errors
     /// If the client or the upstream fails.
@@ -226,7 +226,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         matches!(self.progress, Progress::Body | Progress::Ended)
     }
 
-    /// Notes that the response has no body.
+    /// Notes that the response has no body, and so has ended.
     pub(super) fn end_with_head(&mut self) {
         self.progress = Progress::Ended;
     }
@@ -331,7 +331,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.upload.waits_for == WaitsFor::Client && !may_wait
     }
 
-    /// Whether the same request can be sent again: nothing of its body or its trailers has been used up.
+    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read.
     pub(super) fn repeatable(&self) -> Repeatable {
         if self.client.holds_trailers() { Repeatable::No } else { self.upload.repeatable }
     }

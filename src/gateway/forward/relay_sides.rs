@@ -15,61 +15,64 @@ use crate::gateway::server::http1::exchange_io::ClientFault;
 
 /// The client's side of a relay: reads the body of the request and writes the response.
 pub(super) trait ClientSide: Send {
-    /// The next part of the body. Not called after its end.
+    /// Reads the next part of the request's body. Must not be called after the end of the body.
     ///
     /// # Errors
-    /// If the client sends no more of it, or an invalid one.
+    /// If the client sends no more of the body, or the body is invalid.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>>;
 
     /// Whether all of the request has been read.
     fn is_complete(&self) -> bool;
 
-    /// Whether a part of the trailers has been read, and not been returned yet.
+    /// Whether trailers have been read that [`ClientSide::poll_body`] has not returned yet. Such a request cannot be sent
+    /// again.
     fn holds_trailers(&self) -> bool;
 
-    /// Ready once the request has taken longer than it may, or the process waits for it no longer.
+    /// Becomes ready when the deadline of the request has passed, or the process exits.
     fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Ready once the client has left, as far as that can be seen.
+    /// Becomes ready when the client has left, as far as the gateway can notice this.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Ready once the upstream has been waited for as long as `timeout`, since [`ClientSide::restart_upstream_wait`].
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`, counted from
+    /// [`ClientSide::restart_upstream_wait`].
     fn poll_upstream_wait(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// The upstream has sent something, or taken something.
+    /// Restarts the wait for the upstream, because the upstream has sent or accepted bytes.
     fn restart_upstream_wait(&mut self);
 
-    /// The upstream has asked for the body.
+    /// Enforces the timeout of the body from now on, because the upstream has asked for the body.
     fn expect_body(&mut self);
 
-    /// The upstream has answered: the body is read as far as it arrives, and not waited for.
+    /// Lifts the timeout of the body, because the upstream has answered. The rest of the body is still read when it arrives.
     fn expect_no_body(&mut self);
 
-    /// No more of the body is read.
+    /// Reads no more of the body. The response continues.
     fn give_up_body(&mut self);
 
-    /// The response will not be whole, which the client must be able to see.
+    /// Makes the client see that its response is incomplete. Called when the response has ended too early.
     fn cut_short(&mut self);
 
-    /// Writes an interim response, where the client can read one.
+    /// Writes an interim response, if the client can read one.
     ///
     /// # Errors
-    /// If it has left.
+    /// If the client has left.
     fn write_interim(&mut self, head: InterimHead<'_>, exchange: &Exchange<'_>) -> Result<(), ClientFault>;
 
-    /// Writes the head of the response, which may have no body.
+    /// Writes the head of the response. `body` says whether a body follows.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the client has left, or the head cannot be expressed in the client's protocol.
     fn write_head(&mut self, head: FinalHead<'_>, exchange: &Exchange<'_>, body: HasBody) -> Result<(), Fault>;
 
-    /// Writes a part of the body: ready when nothing of it is left, apart from one buffer. `held` bytes are held beside it.
+    /// Writes a part of the response's body. Ready when all of the part has been sent, except for at most one buffer. `held` is
+    /// the number of other bytes of the response that are in memory.
     ///
     /// # Errors
     /// If the client has left or does not read.
     fn poll_send(&mut self, part: &mut BodyPart, held: usize, cx: &mut Context<'_>) -> Poll<Result<(), ClientFault>>;
 
-    /// Sends what has been written.
+    /// Flushes the written bytes to the client.
     ///
     /// # Errors
     /// If the client has left or does not read.
@@ -84,41 +87,42 @@ pub(super) struct InterimHead<'h> {
     pub reason: &'h [u8],
 }
 
-/// The upstream's side of a relay: writes the request, whose head it already has, and reads the response.
+/// The upstream's side of a relay: writes the request and reads the response. Its constructor gets the head of the request.
 pub(super) trait UpstreamSide: Send {
-    /// Sends a part of the body: ready when nothing of it is left, apart from one buffer.
+    /// Writes a part of the request's body. Ready when all of the part has been sent, except for at most one buffer.
     ///
     /// # Errors
-    /// If the upstream takes no more.
+    /// If the upstream accepts no more bytes.
     fn poll_send(&mut self, part: &mut BodyPart, cx: &mut Context<'_>) -> Poll<Result<(), String>>;
 
-    /// Sends what has been written.
+    /// Flushes the written bytes to the upstream.
     ///
     /// # Errors
-    /// If the upstream takes no more.
+    /// If the upstream accepts no more bytes.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), String>>;
 
-    /// The next head of the response, with its bytes.
+    /// Reads the next head of the response. Returns the parsed head and its bytes.
     ///
     /// # Errors
     /// If the upstream fails, or the head is invalid.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>>;
 
-    /// Whether this final head is known to be the end of the response.
+    /// Whether the response is already known to end with this final head.
     fn ends_with_head(&self, head: &ResponseHead) -> bool;
 
-    /// The final head has arrived, and this follows.
+    /// Prepares to read the body of the response. `head` is the final head, and `body` says whether a body follows.
     fn expect_body(&mut self, head: &ResponseHead, body: HasBody);
 
-    /// The next part of the body. Not called after its end.
+    /// Reads the next part of the response's body. Must not be called after the end of the body.
     ///
     /// # Errors
     /// If the upstream fails.
     fn poll_part(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, UpstreamFault>>;
 
-    /// Holds what arrives of the body while the client does not read, as far as flow control admits.
+    /// Reads parts of the body that arrive while the client does not read, and holds them in memory, as far as flow control
+    /// permits.
     fn poll_hold(&mut self, cx: &mut Context<'_>);
 
-    /// The bytes of the response that are held.
+    /// Returns the number of bytes of the response that this side holds in memory.
     fn held(&self) -> usize;
 }

@@ -31,18 +31,19 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 /// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
 const MOST_INTERIM: u8 = 32;
 
-/// A request in the form in which all of its attempts send it.
+/// A request that is to be sent, with its bounds. All attempts send the request in the same form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RelayedRequest<'h> {
     pub head: ReceivedHead<'h>,
-    /// The largest head of the response.
+    /// The largest allowed head of the response.
     pub size: Size,
-    /// The longest body of the request, if the route bounds it.
+    /// The longest allowed body of the request, in bytes. `None` if the route does not bound the body.
     pub body_left: Option<u64>,
     pub expects_continue: bool,
 }
 
-/// Makes one attempt at an HTTP/2 upstream. `None`: another attempt follows.
+/// Makes one attempt to send the request to an HTTP/2 upstream. `kept` says whether the client's connection may be kept.
+/// Returns `None` if another attempt follows.
 pub(super) async fn over_http2<C: ClientSide>(
     client: &mut C,
     connected: Connected<Http2Stream>,
@@ -78,7 +79,8 @@ pub(super) async fn over_http2<C: ClientSide>(
     }
 }
 
-/// Makes one attempt at an HTTP/1.1 upstream. `None`: another attempt follows.
+/// Makes one attempt to send the request to an HTTP/1.1 upstream. `kept` says whether the client's connection may be kept.
+/// Returns `None` if another attempt follows.
 pub(super) async fn over_http1<C: ClientSide>(
     client: &mut C,
     connected: Connected<UpstreamStream>,

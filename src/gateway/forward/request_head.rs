@@ -17,7 +17,7 @@ use request::request::address_text;
 use rules::route::forwarding::Rewrite;
 use rules::route::header_changes::ResolvedChanges;
 
-/// The head of a request as it was received.
+/// The head of a request as it was received, and the kind of body that follows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceivedHead<'h> {
     pub bytes: &'h [u8],
@@ -31,10 +31,10 @@ pub(super) enum Wire {
     Http2,
 }
 
-/// Writes the head of one attempt.
+/// Writes the head of the request for one attempt at an HTTP/1.1 upstream.
 ///
 /// # Errors
-/// If the path does not have the prefix that is replaced, which the rules have seen.
+/// If the path is to be rewritten, but does not begin with the prefix that is to be replaced.
 pub(super) fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     out.reserve(head.bytes.len() + 512);
     out.extend_from_slice(exchange.head.method.as_str().as_bytes());
@@ -45,10 +45,10 @@ pub(super) fn write(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut V
     Ok(())
 }
 
-/// Writes the target as the upstream gets it.
+/// Writes the path and the query of the request as the upstream gets them.
 ///
 /// # Errors
-/// If the path does not have the prefix that is replaced, which the rules have seen.
+/// If the path is to be rewritten, but does not begin with the prefix that is to be replaced.
 pub(super) fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let target = RequestTarget::parse(target(head.bytes));
     match exchange.rewrite().and_then(|rewrite| rewrite.path.as_ref()) {
@@ -62,7 +62,8 @@ pub(super) fn write_target(head: ReceivedHead<'_>, exchange: &Exchange<'_>, out:
     Ok(())
 }
 
-/// The fields of the head for the upstream, with those that the gateway adds.
+/// Returns the fields of the request for the upstream, including the fields that the gateway adds. `wire` is the protocol of
+/// the upstream.
 pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();

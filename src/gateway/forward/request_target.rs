@@ -1,11 +1,11 @@
 //! Takes the target of a request apart, as it was sent.
 
-/// The parts of a request target.
+/// A request target, split into its path and its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestTarget<'t> {
-    /// The path. `/` for an absolute target without a path; `*` for `OPTIONS *`.
+    /// The path. It is `/` if an absolute target has no path, and `*` in `OPTIONS *`.
     pub path: &'t [u8],
-    /// The query with its question mark; empty without a query.
+    /// The query, including its question mark. Empty if the target has no query.
     pub query: &'t [u8],
 }
 

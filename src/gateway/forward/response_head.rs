@@ -15,40 +15,40 @@ use crate::gateway::response::response_fields::ResponseFields;
 use crate::gateway::server::http1::response_head::{connection, status_line};
 pub(super) use crate::gateway::server::request_client::Reuse;
 
-/// The way in which the body is delimited for the client.
+/// How the client finds the end of the response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFraming {
-    /// As the head says.
+    /// The body ends where the head of the upstream's response says.
     AsReceived,
     Chunked,
-    /// In frames of HTTP/2.
+    /// The body is sent in frames of HTTP/2, which mark its end.
     Frames,
-    /// Its end is that of the connection.
+    /// The body ends when the connection is closed.
     UntilClose,
-    /// The response ends with its head, which must not have a length.
+    /// The response has no body, and its head must not state a length.
     Nothing,
-    /// The connection is a tunnel.
+    /// The connection becomes a tunnel.
     Tunnel,
 }
 
-/// The head of a final response.
+/// The head of a final response, and how the response is sent to the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FinalHead<'h> {
     pub bytes: &'h [u8],
     pub status: u16,
-    /// The reason phrase, with the space before it.
+    /// The reason phrase, which may be empty.
     pub reason: &'h [u8],
     pub framing: ClientFraming,
     pub reuse: Reuse,
 }
 
-/// Writes the head of a final response, or of the one that accepts an upgrade.
+/// Writes the head of a final response, or of the response that accepts an upgrade.
 pub(super) fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<u8>) {
     status_line(head.status, head.reason, out);
     edited(head, exchange, Wire::Http1).write(out);
 }
 
-/// The fields of a final response, with those that the gateway adds.
+/// Returns the fields of a final response, including the fields that the gateway adds. `wire` is the protocol of the client.
 pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
@@ -102,13 +102,13 @@ pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wir
     edit
 }
 
-/// Writes the head of an interim response (1xx).
+/// Writes the head of an interim response (1xx) for a client of HTTP/1.1.
 pub(super) fn write_interim(bytes: &[u8], status: u16, reason: &[u8], out: &mut Vec<u8>) {
     status_line(status, reason, out);
     edited_interim(bytes).write(out);
 }
 
-/// The fields of an interim response (1xx).
+/// Returns the fields of an interim response (1xx) that are passed on to the client.
 pub(super) fn edited_interim(bytes: &[u8]) -> HeadEdit<'_> {
     let mut edit = HeadEdit::new(bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();

@@ -14,8 +14,9 @@ use request::attribute::is_alias;
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
 
-/// Writes the end of a request. `trailers` are lines of fields, each with its line end, and the empty line after them;
-/// `of_route` are the fields that the route sets or removes.
+/// Writes the end of a request's body in chunks. `trailers` are the lines of the trailers, each with its line end, and the
+/// empty line after them. `of_route` are the names of fields that the route sets or removes, and trailers with these names are
+/// left out.
 pub(super) fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Vec<u8>) {
     let is_of_route = |name: &str| {
         let name = HeaderName::from_bytes(name.as_bytes());
@@ -29,23 +30,23 @@ pub(super) fn end_request(trailers: &[u8], of_route: &[HeaderName], out: &mut Ve
     });
 }
 
-/// The names of the request's fields that its route sets or removes.
+/// Returns the names of the request's fields that the route sets or removes. Trailers with these names are not forwarded.
 pub(super) fn changed_fields(exchange: &Exchange<'_>) -> Vec<HeaderName> {
     let changes = exchange.field_changes.as_deref();
     changes.map(|changes| changes.request.0.iter().map(|(name, _)| name.clone()).collect()).unwrap_or_default()
 }
 
-/// Writes the end of a response.
+/// Writes the end of a response's body in chunks, with the trailers that may be forwarded.
 pub(super) fn end_response(trailers: &[u8], out: &mut Vec<u8>) {
     end(trailers, out, |_| false);
 }
 
-/// The trailers of a request that may be forwarded, as lines.
+/// Returns the trailers of a request, as lines. Leaves out trailers that must not be forwarded.
 pub(super) fn request_lines(trailers: TrailerLines, exchange: &Exchange<'_>) -> TrailerLines {
     lines(trailers, |trailers, out| end_request(trailers, &changed_fields(exchange), out))
 }
 
-/// The trailers of a response that may be forwarded, as lines.
+/// Returns the trailers of a response, as lines. Leaves out trailers that must not be forwarded.
 pub(super) fn response_lines(trailers: TrailerLines) -> TrailerLines {
     lines(trailers, end_response)
 }

@@ -20,10 +20,10 @@ use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::Micros;
 
-/// The size of the first read of a response, in bytes, because most are shorter.
+/// The size of the first read of a response, in bytes. It is small, because most responses are shorter.
 pub(super) const FIRST_READ: usize = 8 << 10;
 
-/// The timeouts of an upstream.
+/// The timeouts of one attempt at an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     /// The longest wait for bytes from the upstream.
@@ -32,7 +32,7 @@ pub(super) struct Timeouts {
     pub write: Micros,
 }
 
-/// One request and its response, moved between client and upstream.
+/// Moves one request to an HTTP/1.1 upstream and its response to an HTTP/1.x client, both at the same time.
 #[derive(Debug)]
 pub(super) struct Transfer<'t> {
     pub client: &'t mut Client,
@@ -48,7 +48,7 @@ pub(super) struct Transfer<'t> {
 }
 
 impl Transfer<'_> {
-    /// Reads the next head of the response, which is at the beginning of the bytes that have been read.
+    /// Reads the next head of the response. The bytes of the head stay at the beginning of the received bytes.
     ///
     /// # Errors
     /// If the client or the upstream fails, or the head is invalid.
@@ -57,7 +57,7 @@ impl Transfer<'_> {
         Poll::Ready(head.map_err(|fault| self.at_stage(fault)))
     }
 
-    /// Moves the rest of the response to the client.
+    /// Moves the rest of the response to the client, and the rest of the request to the upstream.
     ///
     /// # Errors
     /// If the client or the upstream fails.
@@ -119,7 +119,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// Writes what is ready of the response.
+    /// Writes and flushes the bytes of the response that are ready for the client.
     ///
     /// # Errors
     /// If the client has gone or does not read.
@@ -235,7 +235,7 @@ impl Transfer<'_> {
     }
 }
 
-/// Reads once more into a buffer that is reused.
+/// Reads once from the upstream into `input`, at most `most` bytes. Returns the number of bytes.
 ///
 /// # Errors
 /// If the connection is broken.

@@ -22,7 +22,8 @@ struct Sender {
 }
 
 impl UntrustedForwardedFor {
-    /// Whether to log a warning now. Called for each request with the field from a peer that is not trusted.
+    /// Whether to log a warning about this peer now. Called for each request with `X-Forwarded-For` from a peer that is not
+    /// trusted. The answer is yes only for the second such request of a peer.
     pub(crate) fn should_log(&self, peer: IpAddr) -> bool {
         // Nearly always there is nothing to write, and then no thread waits for another.
         {

@@ -33,23 +33,23 @@ pub(super) struct Upload {
     pub phase: UploadPhase,
     /// Whether any byte of the request has been sent to the upstream.
     pub has_begun: bool,
-    /// The number of bytes that may still follow in the body, if the route bounds it.
+    /// The number of bytes that may still follow in the body. `None` if the route does not bound the body.
     pub body_left: Option<u64>,
     pub waits_for: WaitsFor,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// The number of bytes of the body, without its coding.
+    /// The number of bytes of the body so far, without the sizes of chunks and without trailers.
     pub bytes: usize,
 }
 
-/// What is left to do for the request.
+/// What is still to be sent of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadState {
     Body,
-    /// The end is among what is to be written.
+    /// The end of the request is among the bytes to be written.
     Ended,
-    /// Everything has been sent, or nothing more is to be sent yet.
+    /// Everything has been sent, or nothing more is to be sent until a tunnel opens.
     Idle,
-    /// The upstream takes nothing more. It may have answered.
+    /// The upstream accepts no more of the request. The upstream may have answered.
     Broken,
 }
 
@@ -57,8 +57,8 @@ pub(super) enum UploadState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UploadPhase {
     Asking,
-    /// The head of the response has been passed on. The rest of the request is sent as far as it arrives and is taken, and
-    /// nothing that happens to it ends the response.
+    /// The head of the response has been passed on. The rest of the request is still sent as far as possible, and its failure
+    /// does not end the response.
     Answered,
 }
 
@@ -71,7 +71,8 @@ pub(super) enum WaitsFor {
 }
 
 impl Upload {
-    /// Makes an upload; `head` is sent first.
+    /// Makes an upload. `head` is sent first. `of_route` are the names of fields that the route sets or removes, and no trailer
+    /// may have these names.
     pub(super) fn new(
         head: Vec<u8>,
         coding: Coding,
@@ -102,18 +103,19 @@ impl Upload {
         matches!(self.state, UploadState::Idle | UploadState::Ended) && self.written == self.out.len() && self.flushed
     }
 
-    /// Whether the same request can be sent again: nothing of its body or its trailers has been used up.
+    /// Whether the same request can be sent again. This is so while no part of its body or its trailers has been read.
     pub(super) fn repeatable(&self) -> Repeatable {
         if self.bytes == 0 && self.trailers.is_empty() { Repeatable::Yes } else { Repeatable::No }
     }
 
-    /// Notes that the head of the response has been sent to the client.
+    /// Notes that the head of the response has been sent to the client. From then on, a failure of the upload does not end the
+    /// response.
     pub(super) fn note_answered(&mut self) {
         self.phase = UploadPhase::Answered;
         self.deadline = None;
     }
 
-    /// Makes everything that the client sends from now on go to the upstream.
+    /// Opens a tunnel: everything that the client sends from now on goes to the upstream.
     pub(super) fn open_tunnel(&mut self) {
         self.state = UploadState::Body;
         self.coding = Coding::Plain;
@@ -147,8 +149,9 @@ impl Upload {
     /// Sends the part of the request that is ready.
     ///
     /// # Errors
-    /// If the client does not send the rest, or the upstream takes nothing for too long. A connection that breaks is no error: the
-    /// upstream may have answered before. Once it has, only the end of the whole exchange is one.
+    /// If the client does not send the rest, or the upstream accepts nothing for longer than `timeout`. A broken connection is
+    /// no error here, because the upstream may have answered before. Once the head of the response has been passed on, only the
+    /// end of the whole exchange is an error.
     pub(super) fn poll(
         &mut self,
         client: &mut Client,

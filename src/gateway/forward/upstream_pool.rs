@@ -29,14 +29,14 @@ const MOST: usize = 256;
 /// How often those that are no longer used are looked for.
 const SWEEP: Duration = Duration::from_millis(500);
 
-/// A connection to an upstream, whose file is counted until it is closed.
+/// A connection to an upstream. Its file is counted until the connection is closed.
 #[derive(Debug)]
 pub(crate) struct UpstreamStream {
     stream: Stream,
     file: CountGuard,
 }
 
-/// The idle HTTP/1.1 connections to upstreams, of one thread.
+/// Keeps idle HTTP/1.1 connections to upstreams for later requests of one thread, and makes new connections.
 pub(crate) struct UpstreamPool {
     connector: TransportConnector,
     limits: Arc<ConnectionLimits>,
@@ -79,7 +79,7 @@ impl DerefMut for UpstreamStream {
 }
 
 impl UpstreamPool {
-    /// Makes a pool, which closes its idle connections when files are short.
+    /// Makes a pool. The pool closes idle connections when the process comes near its open-file limit.
     pub(crate) fn new(conf: &ServerConf, clock: Clock, limits: &Arc<ConnectionLimits>) -> Arc<UpstreamPool> {
         let connector = TransportConnector::new(Some(ConnectorOptions::from_server_conf(conf)));
         let pool = Arc::new(UpstreamPool { connector, limits: Arc::clone(limits), clock, idle: Mutex::default() });
@@ -88,7 +88,7 @@ impl UpstreamPool {
         pool
     }
 
-    /// A connection that is open as far as is known, if there is one.
+    /// Returns an idle connection with this key that seems to be open. `None` if there is no such connection.
     pub(crate) fn take(&self, key: u64, now: Timestamp) -> Option<UpstreamStream> {
         let mut idle = self.idle.lock();
         loop {
@@ -100,7 +100,8 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes the idle connections of a key, because one of them was closed when it was used, and the others are as old.
+    /// Closes all idle connections with this key. Called when one of them turned out to be closed, because the others are as
+    /// old.
     pub(crate) fn discard(&self, key: u64) {
         let mut idle = self.idle.lock();
         if let Some(stale) = idle.connections.remove(&key) {
@@ -111,13 +112,13 @@ impl UpstreamPool {
     /// Connects to a server.
     ///
     /// # Errors
-    /// It cannot be reached in time, or TLS cannot be negotiated.
+    /// If the server cannot be reached in time, or TLS cannot be negotiated.
     pub(crate) async fn connect(&self, peer: &HttpPeer) -> pingora::Result<UpstreamStream> {
         let file = self.limits.begin_upstream();
         Ok(UpstreamStream { stream: self.connector.new_stream(peer).await?, file })
     }
 
-    /// Keeps a connection on which all responses have ended, for this long.
+    /// Keeps a connection for a later request, for at most `idle_timeout`. All responses on the connection must have ended.
     pub(crate) fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
         // More than a response had to have may have arrived with it.
         if !is_unused(&mut stream) {

@@ -16,7 +16,7 @@ use identity::api_keys::ApiKeys;
 /// The most faults that one log line names.
 const NAMED: usize = 10;
 
-/// The reason why a file was rejected.
+/// The reason why a changed file of API keys was rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InvalidKeyFile {
     pub problems: usize,
@@ -37,16 +37,18 @@ pub(crate) struct ApiKeyWatch {
 }
 
 impl ApiKeyWatch {
-    /// Watches the file of `api_keys`. The first check also finds a change since the file was read.
+    /// Makes a watch of the file of `api_keys`. The first check also finds a change since the file was read. `columns` are the
+    /// columns that rules read.
     pub(crate) fn new(api_keys: Arc<ApiKeys>, columns: Vec<String>) -> ApiKeyWatch {
         let hash = Some(api_keys.keys().source());
         ApiKeyWatch { api_keys, columns, last_seen: None, last_read: None, hash }
     }
 
-    /// Returns the number of keys that have come into force; `None` if nothing is new.
+    /// Checks the file, and puts changed keys in force. Returns the number of keys that have come into force, or `None` if
+    /// there is nothing new.
     ///
     /// # Errors
-    /// When the file cannot be read, or a line of it is invalid.
+    /// When the file cannot be read, has an invalid line, lacks a column that a rule reads, or has lost too many keys at once.
     pub(crate) fn check(&mut self, trigger: Trigger) -> Option<Result<usize, InvalidKeyFile>> {
         let path = &self.api_keys.file;
         let fingerprint = FileFingerprint::of(path);

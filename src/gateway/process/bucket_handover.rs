@@ -18,8 +18,9 @@ use stores::memory::bucket_stream::InvalidBuckets;
 /// The longest time for a listening socket to stop. One that has no file descriptors left pauses for a second.
 const STOP_ACCEPTING: Duration = Duration::from_secs(2);
 
-/// Receives the buckets of the previous process, or reads them from the file if that process sends none. Connections are
-/// accepted from then on. Returns the handle of the previous process, which waits for [`report_ready`].
+/// Receives the buckets of the previous process, or reads the file of buckets if that process sends no buckets. Connections are
+/// accepted from then on. Does nothing if this process is no upgrade or the store is shared, and then returns `inherited` for
+/// [`report_ready`].
 pub(crate) async fn receive(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
@@ -43,7 +44,7 @@ pub(crate) async fn receive(
     InheritedSockets::default()
 }
 
-/// Lets the previous process exit.
+/// Reports to the previous process that this process is ready, so that the previous process can exit.
 pub(crate) fn report_ready(inherited: InheritedSockets) {
     if let Err(error) = inherited.ready() {
         log::warn!(error:%; "the previous process exited before the handover finished");
@@ -101,11 +102,12 @@ fn claim_file(saver: &BucketSaver, gateway: &GatewayState, source: BucketSource)
     }
 }
 
-/// Sends the buckets to the next process, and returns their number when that process is ready; `None` if this process has no
-/// buckets in memory, or the next one cannot read them. This process accepts no connections from then on.
+/// Sends the buckets to the next process, and waits until that process is ready. Returns the number of buckets. `None` if this
+/// process has no buckets in memory, or the next process cannot read them. A process with buckets in memory accepts no
+/// connections from then on.
 ///
 /// # Errors
-/// When the next process has ended, or takes too long. The caller must then end it, and call [`resume`].
+/// When the next process has ended, or takes too long. The caller must then end the next process, and call [`resume`].
 pub(crate) async fn send(
     gateway: &Arc<GatewayState>,
     saver: Option<&Arc<BucketSaver>>,
@@ -155,7 +157,8 @@ fn write_buckets(gateway: &GatewayState, stream: &BucketStream) -> io::Result<Op
     Ok(Some(buckets))
 }
 
-/// Undoes [`send`] after it has failed. The next process must have ended, because it may have locked the file of buckets.
+/// Undoes [`send`] after a failure: this process accepts connections again, and uses its file of buckets. The next process must
+/// have ended, because it may have locked the file.
 pub(crate) fn resume(gateway: &GatewayState, saver: Option<&Arc<BucketSaver>>) {
     if let Some(saver) = saver {
         saver.take_back();

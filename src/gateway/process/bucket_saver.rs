@@ -39,7 +39,7 @@ enum Claim {
 }
 
 impl BucketSaver {
-    /// Makes the saver; `None` if the settings have no file of buckets.
+    /// Makes a saver. `None` if the settings name no file of buckets.
     pub(crate) fn new(settings: &Settings, metrics: &Metrics) -> Option<BucketSaver> {
         let settings = settings.bucket_file()?;
         let saves = |result| metrics.registry.counter("rate_limiter_bucket_saves_total", &[("result", result)]);
@@ -55,7 +55,7 @@ impl BucketSaver {
     /// Locks the file of buckets for this process.
     ///
     /// # Errors
-    /// If another process uses it, or its folder cannot be written.
+    /// If another process uses the file, or the folder of the file cannot be written.
     pub(crate) fn claim(&self) -> Result<(), LockError> {
         *self.claim.lock() = Claim::Held(BucketFile::lock(&self.settings.path)?);
         Ok(())
@@ -65,8 +65,8 @@ impl BucketSaver {
         &self.settings
     }
 
-    /// Reads the buckets from the file, if it is locked; to be called before the first request. An invalid file is reported and
-    /// ignored.
+    /// Loads the buckets from the file into `memory`, if this process has locked the file. Must be called before the first
+    /// request. An invalid file is logged and ignored.
     pub(crate) fn load(&self, memory: &Memory) {
         let Claim::Held(file) = &*self.claim.lock() else { return };
         let path = self.settings.path.display();
@@ -80,7 +80,7 @@ impl BucketSaver {
         }
     }
 
-    /// Saves the buckets to the file. Blocks.
+    /// Saves the buckets to the file. Blocks the thread until the file is written.
     pub(crate) fn save(&self, gateway: &GatewayState) {
         let Some(memory) = gateway.store.local_buckets() else { return };
         let claim = &mut *self.claim.lock();
@@ -108,17 +108,17 @@ impl BucketSaver {
         }
     }
 
-    /// Unlocks the file for the next process. Blocks while a save is under way.
+    /// Unlocks the file, so that the next process can lock it. Blocks while a save is under way.
     pub(crate) fn give_up(&self) {
         *self.claim.lock() = Claim::GivenUp;
     }
 
-    /// Uses the file again after [`BucketSaver::give_up`]: the next save locks it.
+    /// Lets this process use the file again after [`BucketSaver::give_up`]. The next save locks the file.
     pub(crate) fn take_back(&self) {
         *self.claim.lock() = Claim::NotYet;
     }
 
-    /// Saves the buckets every `save_every`, forever.
+    /// Saves the buckets at intervals of `save_every`. Never returns.
     pub(crate) async fn run(self: &Arc<Self>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(self.settings.save_every.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);

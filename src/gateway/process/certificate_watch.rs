@@ -9,7 +9,7 @@ use super::file_fingerprint::{FileFingerprint, Trigger};
 use base::time::Timestamp;
 use base::tls::server::{FileError, RereadResult, Server};
 
-/// The reason why files of certificates were rejected.
+/// The reason why changed certificate files were rejected.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InvalidCertificates {
     pub problems: usize,
@@ -28,15 +28,15 @@ pub(crate) struct CertificateWatch {
 }
 
 impl CertificateWatch {
-    /// Watches the files of `server`. The first checks also find changes since the files were read.
+    /// Makes a watch of the certificate files of `server`. The first checks also find changes since the files were read.
     pub(crate) fn new(server: Arc<Server>) -> CertificateWatch {
         CertificateWatch { server, last_seen: None, last_read: None, reported: None }
     }
 
-    /// Returns whether changed files have come into force; `None` if nothing is new.
+    /// Checks the files, and puts changed certificates in force. Returns `None` if there is nothing new to report.
     ///
     /// # Errors
-    /// When a file cannot be used, or a new certificate is not valid at this moment.
+    /// When a file cannot be used, or a new certificate is not valid at the time `now`.
     pub(crate) fn check(&mut self, trigger: Trigger, now: Timestamp) -> Option<Result<(), InvalidCertificates>> {
         let fingerprints = self.fingerprints();
         let settled = self.last_seen.as_ref() == Some(&fingerprints);
@@ -64,7 +64,7 @@ impl CertificateWatch {
         }
     }
 
-    /// Whether the files cannot be used.
+    /// Whether the files could not be used at the last check.
     pub(crate) fn is_invalid(&self) -> bool {
         self.reported.is_some()
     }

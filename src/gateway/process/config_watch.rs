@@ -11,11 +11,11 @@ use config::problem::{Problem, Problems};
 use config::{API_KEYS_FILE, Config, ListSize, LoadedConfig, Source};
 use identity::api_keys::ApiKeys;
 
-/// The result of a check of the watched files.
+/// The result of a check of the configuration files.
 #[derive(Debug)]
 pub(crate) enum ConfigChange {
     Changed(Box<Config>),
-    /// The files are those in force, after they were invalid or because an operator asked.
+    /// The files are those in force. Reported only if the files were invalid before, or if an operator asked for a reload.
     Unchanged,
     Invalid(Problems),
 }
@@ -39,8 +39,8 @@ pub(crate) struct ConfigWatch {
 }
 
 impl ConfigWatch {
-    /// Watches these files. The first checks also find changes since the files were read. Nothing is watched if gateway.yaml
-    /// came from a pipe, which can be read only once.
+    /// Makes a watch of the files from which `config` was read. The first checks also find changes since the files were read.
+    /// `None` if gateway.yaml came from a pipe, because a pipe can be read only once.
     pub(crate) fn new(sources: Vec<Source>, config: &Config) -> Option<ConfigWatch> {
         let is_file = |source: &Source| source.path.metadata().is_ok_and(|found| found.is_file());
         sources.first().is_some_and(is_file).then(|| ConfigWatch {

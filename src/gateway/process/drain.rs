@@ -14,7 +14,7 @@ use crate::gateway::state::GatewayState;
 use crate::gateway::telemetry::events::EventKind;
 use crate::gateway::telemetry::trace::FLUSH_TIMEOUT;
 
-/// The listener for signals, for a second one to exit after the first.
+/// The listener for exit signals, shared between the signal handling and the drain. With it, the drain notices a second signal.
 pub(crate) type SecondSignal = Arc<Mutex<Option<SignalListener>>>;
 
 /// The interval at which the number of open connections is checked.
@@ -23,8 +23,9 @@ const POLL: Duration = Duration::from_millis(5);
 /// The longest time for cut tunnels to end.
 const CUT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Continues to accept connections for `delay`, while responses say `Connection: close` and `/readyz` fails, so that load
-/// balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for nothing.
+/// Announces the drain. For `delay`, connections are still accepted, but responses say `Connection: close` and `/readyz` fails,
+/// so that load balancers stop sending requests. A second signal to exit ends the delay, and the process then waits for
+/// nothing.
 pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut SignalListener) -> ShutdownSignal {
     gateway.lifecycle.begin_draining();
     gateway.events.note(EventKind::Draining, "");
@@ -36,14 +37,14 @@ pub(crate) async fn announce(gateway: &GatewayState, delay: Duration, exit: &mut
     }
 }
 
-/// Closes upgraded connections, such as WebSockets, so that each gets its line in the access log.
+/// Closes upgraded connections, such as WebSockets, so that each connection gets its line in the access log.
 pub(crate) async fn cut_tunnels(gateway: &GatewayState) {
     // One whose upstream reads nothing is not polled, and not waited for.
     let _ = tokio::time::timeout(CUT_TIMEOUT, gateway.lifecycle.cut_tunnels()).await;
 }
 
-/// Exits when the last connection has closed, after `drain.timeout`, or at a second signal. It also waits for connections in
-/// the queues of the `accepting` sockets.
+/// Exits the process when the last connection has closed, after `drain.timeout`, or at a second signal. Connections in the
+/// queues of the `accepting` sockets count as open.
 pub(crate) async fn wait_and_exit(
     gateway: &GatewayState,
     limits: &ConnectionLimits,

@@ -19,7 +19,8 @@ pub(crate) struct FallbackEvents {
 }
 
 impl FallbackEvents {
-    /// Notes that the fallback has begun or ended to decide; to be called every second.
+    /// Notes an event when limits begin to be decided without the store, and when the store decides again. Must be called every
+    /// second.
     pub(crate) fn update(&mut self, snapshot: &Snapshot, events: &Events) {
         let fell_back = snapshot.all_limits().flat_map(|(limit, metrics)| {
             let text = |action: &str| format!("{}/{} ({action})", limit.policy, limit.name);

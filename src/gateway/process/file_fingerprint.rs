@@ -8,19 +8,20 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The interval at which files are checked. A changed file comes into force after twice this time and the time for reading it.
+/// The interval at which watched files are checked. A changed file comes into force after two intervals and the time for
+/// reading the file.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The reason for a check of files: the interval, or a signal.
+/// The reason for a check of files: the interval has passed, or an operator has sent a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     Interval,
-    /// An operator has finished writing, asked for a reload, and expects an answer.
+    /// An operator has asked for a reload. The operator has finished writing the files, and expects an answer.
     Operator,
 }
 
-/// The metadata by which a changed file is detected without reading it: device and inode of the target, size, modification and
-/// change times; or the error of reading them.
+/// The metadata of a file, by which a change is detected without reading the file: device and inode of the target, size,
+/// modification and change times. If the metadata cannot be read, the kind of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 

@@ -15,7 +15,8 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// How long a check may take before it is reported. Reading a million lines takes about a second.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A watch of files, with its check under way on another thread.
+/// Checks watched files on another thread, with at most one check under way. `W` is the watch, and `C` is the result of a
+/// check.
 #[derive(Debug)]
 pub(crate) struct FileLook<W, C> {
     /// The watch; `None` while a check is under way.
@@ -34,34 +35,34 @@ struct UnderWay<W, C> {
     overdue: bool,
 }
 
-/// The result of a check of files.
+/// The progress of a check of files.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LookOutcome<C> {
-    /// It has ended; `late` if it was reported as overdue before.
+    /// The check has ended. `late` is true if the check was reported as overdue before.
     Found { change: C, late: bool },
-    /// It is not finished.
+    /// The check is not finished.
     UnderWay,
-    /// It has taken too long, since this time, and must be reported.
+    /// The check is not finished after this time, and must be reported.
     Overdue(Micros),
 }
 
 impl<W: Send + 'static, C: Send + 'static> FileLook<W, C> {
-    /// Makes a look for a watch whose files have just been read.
+    /// Makes a look for `watch`, whose files were read at the time `now`.
     pub(crate) fn new(watch: W, now: Timestamp) -> FileLook<W, C> {
         FileLook { watch: Some(watch), under_way: None, asked: false, ended: now }
     }
 
-    /// The watch; `None` while a check is under way.
+    /// Returns the watch, or `None` while a check is under way.
     pub(crate) fn watch(&self) -> Option<&W> {
         self.watch.as_ref()
     }
 
-    /// The time at which the last check ended.
+    /// Returns the time at which the last check ended.
     pub(crate) fn ended(&self) -> Timestamp {
         self.ended
     }
 
-    /// Begins a check, unless one is under way, and waits for it briefly.
+    /// Begins a check unless one is under way, and waits briefly for the end of the check.
     pub(crate) async fn look(
         &mut self,
         trigger: Trigger,

@@ -27,7 +27,7 @@ pub(crate) struct Housekeeping {
     pub limits: Arc<ConnectionLimits>,
     pub accepting: AcceptingSockets,
     pub second_signal: SecondSignal,
-    /// The reload; `None` after the service has started.
+    /// The reload task. `None` after the task was started.
     pub reload: Mutex<Option<Reload>>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
 }

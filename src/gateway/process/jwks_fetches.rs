@@ -12,15 +12,14 @@ use crate::gateway::telemetry::events::EventKind;
 use base::time::Timestamp;
 use identity::jwt::jwks::{FetchError, RemoteKeySet};
 
-/// The tasks that fetch keys for the configuration in force.
+/// The tasks that fetch the keys of token issuers for the configuration in force.
 #[derive(Default)]
 pub(crate) struct JwksFetches {
     tasks: Vec<(Arc<RemoteKeySet>, AbortHandle)>,
 }
 
 impl JwksFetches {
-    /// Starts the fetches that a snapshot needs, stops the others, and returns the issuers whose keys have not been fetched
-    /// before.
+    /// Starts the fetches that `snapshot` needs, and stops all others. Returns the issuers whose fetches were started now.
     pub(crate) fn follow(&mut self, gateway: &Arc<GatewayState>, snapshot: &Snapshot) -> Vec<Arc<RemoteKeySet>> {
         let is_wanted = |known: &Arc<RemoteKeySet>| snapshot.remotes().any(|remote| Arc::ptr_eq(remote, known));
         let (kept, gone): (Vec<_>, Vec<_>) = self.tasks.drain(..).partition(|(remote, _)| is_wanted(remote));

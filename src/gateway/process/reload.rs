@@ -35,10 +35,11 @@ use identity::jwt::jwks::RemoteKeySet;
 /// How long a reload waits for the keys of a new issuer.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 
-/// Changes the format and the level of the log, which belongs to the command line, not to the gateway.
+/// A function that changes the format and the level of the log. The command line owns the log, and provides this function to
+/// the gateway.
 pub(crate) type Relog = Box<dyn Fn(Log) + Send + Sync>;
 
-/// Loads the configuration again when it changes, and runs the tasks that belong to it.
+/// Reloads the configuration, the API keys and the certificates when their files change, and runs the tasks of a configuration.
 pub(crate) struct Reload {
     gateway: Arc<GatewayState>,
     fd_budget: FdBudget,
@@ -81,7 +82,7 @@ impl Reload {
         }
     }
 
-    /// Waits for changes and applies them, as long as the process runs.
+    /// Checks the files at intervals and when an operator asks for a reload, and puts changes in force. Never returns.
     pub(crate) async fn run(mut self) {
         let first = self.gateway.snapshot.load_full();
         self.start_background_tasks(&first);

@@ -8,7 +8,7 @@ use rules::number_changes::ChangedLimit;
 /// The most problems or limits that one log line names.
 const NAMED: usize = 10;
 
-/// The differences from the former configuration.
+/// The differences between the former configuration and the new one, for the log.
 pub(crate) struct Changes {
     resets: Vec<Reset>,
     kept: Vec<ChangedLimit>,
@@ -47,8 +47,8 @@ impl Changes {
     }
 }
 
-/// The position of the first problem. The invalid value appears in the log only: it may be a secret, and not everyone who may
-/// see the status page may read the log.
+/// Returns the position of the first problem, for the status page. The invalid value is left out, because it may be a secret.
+/// Not everyone who may see the status page may read the log.
 pub(crate) fn first_position(problems: &Problems) -> String {
     let Some(first) = problems.problems.first() else { return String::new() };
     let file = std::path::Path::new(first.file.as_ref().unwrap_or(&problems.file)).file_name().unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn first_position(problems: &Problems) -> String {
     format!("{}{position}{path}{more}", file.display())
 }
 
-/// The problems as one line of bounded length, in the words of `check`.
+/// Returns the problems as one line of bounded length for the log, in the words of `check`.
 pub(crate) fn brief(problems: &Problems) -> String {
     list(problems.lines())
 }

@@ -18,7 +18,7 @@ pub(crate) enum SignalAction {
 }
 
 impl SignalAction {
-    /// The action that a signal requests; `None` for a signal that is not handled.
+    /// Returns the action that a signal requests. `None` for a signal that the gateway does not handle.
     pub(crate) fn of(signal: Signal) -> Option<SignalAction> {
         match signal {
             // SIGQUIT is what nginx drains at.
@@ -38,31 +38,32 @@ const EXIT: [Signal; 3] = [Signal::SIGTERM, Signal::SIGQUIT, Signal::SIGINT];
 /// Signals to a process that continues to run. Their default action would end a process that does not listen yet.
 const RUNNING: [Signal; 3] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
-/// Blocks the signals that do not request an exit, until they are listened for. To be called first, while there is only one
-/// thread.
+/// Blocks the signals that do not request an exit, until [`SignalListener::running`] listens for them. Must be called first,
+/// while the process has only one thread.
 pub(crate) fn hold_signals() {
     if let Err(error) = SigSet::from_iter(RUNNING).thread_block() {
         log::debug!(error:% = error; "signals are not blocked during the start");
     }
 }
 
-/// Receives a set of signals.
+/// Receives signals, and says which action each signal requests.
 #[derive(Debug)]
 pub(crate) struct SignalListener(Vec<(SignalAction, unix::Signal)>);
 
 impl SignalListener {
-    /// Listens for the signals that make the process exit.
+    /// Makes a listener for the signals that make the process exit.
     ///
     /// # Errors
-    /// The operating system does not let a signal be handled.
+    /// If the operating system does not let a signal be handled.
     pub(crate) fn exit() -> io::Result<SignalListener> {
         SignalListener::new(EXIT)
     }
 
-    /// Listens for the signals to a process that continues to run, which [`hold_signals`] has blocked.
+    /// Makes a listener for the signals that do not make the process exit. Unblocks these signals after [`hold_signals`] has
+    /// blocked them.
     ///
     /// # Errors
-    /// The operating system does not let a signal be handled or unblocked.
+    /// If the operating system does not let a signal be handled or unblocked.
     pub(crate) fn running() -> io::Result<SignalListener> {
         let listener = SignalListener::new(RUNNING)?;
         // It is enough that one thread receives them.
@@ -76,7 +77,7 @@ impl SignalListener {
         known.map(listen).collect::<io::Result<_>>().map(SignalListener)
     }
 
-    /// Waits for the next signal. May be cancelled and called again.
+    /// Waits for the next signal, and returns the requested action. The wait may be cancelled and begun again.
     pub(crate) async fn next(&mut self) -> SignalAction {
         poll_fn(|cx| {
             let mut listened = self.0.iter_mut();

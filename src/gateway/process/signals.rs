@@ -19,16 +19,16 @@ use crate::gateway::telemetry::events::EventKind;
 /// connections are closed.
 const MIN_DELAY_AFTER_HANDOVER: Duration = Duration::from_secs(1);
 
-/// Handles signals, and returns from Pingora's wait for a shutdown when the process is about to exit.
+/// Handles the signals to the process. Pingora's wait for a shutdown ends when the process is about to exit.
 pub(crate) struct SignalWatch {
     pub gateway: Arc<GatewayState>,
     pub upgrade: Upgrade,
-    /// The sockets from the previous process; removed when the process is ready.
+    /// The sockets from the previous process. They are removed when this process is ready.
     pub inherited: Mutex<InheritedSockets>,
     pub bucket_saver: Option<Arc<BucketSaver>>,
-    /// The function to call once signals are listened for and have their documented effects.
+    /// The function to call once signals are listened for and have their documented effects. `None` after the call.
     pub ready: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// The listener for signals, which is kept here for the drain after the first signal to exit.
+    /// The listener for exit signals. It is kept here after the first exit signal, so that the drain notices a second signal.
     pub second_signal: SecondSignal,
 }
 

@@ -50,7 +50,7 @@ const READY: u8 = b'r';
 /// The byte with which the next process asks for the buckets, which it reads to the end of the stream. Then it reports `READY`.
 const READY_FOR_BUCKETS: u8 = b'b';
 
-/// The sockets from the previous process.
+/// The listening sockets from the previous process, with the connection to that process. Empty without a previous process.
 #[derive(Debug, Default)]
 pub(crate) struct InheritedSockets {
     sockets: Vec<(EndpointAddress, ListeningSocket)>,
@@ -59,10 +59,11 @@ pub(crate) struct InheritedSockets {
 }
 
 impl InheritedSockets {
-    /// Receives the sockets; empty unless this process was started to take over.
+    /// Receives the listening sockets from the previous process. The result is empty if this process was not started to take
+    /// over.
     ///
     /// # Errors
-    /// The previous process ended, or speaks another version of this protocol.
+    /// If the previous process ended, or speaks another version of this protocol.
     pub(crate) fn receive() -> io::Result<InheritedSockets> {
         let Some(version) = std::env::var_os(VARIABLE) else { return Ok(InheritedSockets::default()) };
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -93,7 +94,7 @@ impl InheritedSockets {
         Ok(InheritedSockets { sockets, previous: Some(stream), with_buckets: version == WITH_BUCKETS })
     }
 
-    /// Removes and returns the sockets of one address. Port 0 matches any port that was chosen before.
+    /// Removes and returns the sockets that listen on `address`. Port 0 matches any port that was chosen before.
     pub(crate) fn take(&mut self, address: &EndpointAddress) -> Vec<ListeningSocket> {
         let has_any_port = |other: &EndpointAddress| match (other.inet(), address.inet()) {
             (Some(other), Some(address)) => address.port() == 0 && other.ip() == address.ip(),
@@ -109,16 +110,17 @@ impl InheritedSockets {
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// Whether this process takes over from a previous one.
+    /// Whether this process takes over from a previous process.
     pub(crate) fn is_upgrade(&self) -> bool {
         self.previous.is_some()
     }
 
-    /// Returns the stream on which the previous process sends its buckets; it sends none if it has none in memory. It then
-    /// waits for [`InheritedSockets::ready`], and continues to serve if this process ends before that.
+    /// Asks the previous process for its buckets, and returns the stream with the buckets. The stream is empty if the previous
+    /// process has no buckets in memory. The previous process then waits for [`InheritedSockets::ready`], and continues to
+    /// serve if this process ends before that.
     ///
     /// # Errors
-    /// The previous process has ended, or does not send buckets.
+    /// If the previous process has ended, or does not send buckets.
     pub(crate) fn request_buckets(&self) -> io::Result<UnixStream> {
         if !self.with_buckets {
             return Err(io::Error::other("the previous process is of an older version, which does not hand them over"));
@@ -130,10 +132,11 @@ impl InheritedSockets {
         Ok(previous)
     }
 
-    /// Lets the previous process exit. Sockets that were inherited and not taken are closed.
+    /// Reports to the previous process that this process is ready, so that the previous process can exit. Inherited sockets
+    /// that were not taken are closed.
     ///
     /// # Errors
-    /// The previous process has ended.
+    /// If the previous process has ended.
     pub(crate) fn ready(self) -> io::Result<()> {
         let Some(mut previous) = self.previous else { return Ok(()) };
         // It may still send buckets which this process cannot read.
@@ -142,7 +145,7 @@ impl InheritedSockets {
     }
 }
 
-/// The program and the sockets for starting a next process.
+/// The program, its arguments and the listening sockets that are needed to start a next process.
 #[derive(Debug)]
 pub(crate) struct Upgrade {
     /// The path of the program; `None` if the operating system does not report it.
@@ -153,10 +156,11 @@ pub(crate) struct Upgrade {
 }
 
 impl Upgrade {
-    /// Prepares for an upgrade. To be called when the process starts: later, another program may be at its path.
+    /// Prepares for an upgrade. Must be called when the process starts, because later another program may be at the program's
+    /// path.
     ///
     /// # Errors
-    /// A socket cannot be duplicated.
+    /// If a socket cannot be duplicated.
     pub(crate) fn new<'b>(bound: impl Iterator<Item = &'b ListeningSockets>) -> io::Result<Upgrade> {
         let sockets =
             bound.map(ListeningSockets::share).collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
@@ -164,15 +168,15 @@ impl Upgrade {
         Ok(Upgrade { program: std::env::current_exe().ok(), arguments, sockets: Mutex::new(sockets) })
     }
 
-    /// Closes the duplicates, so that a socket is closed when its listener is.
+    /// Closes the duplicates of the sockets, so that a socket is closed together with its listener.
     pub(crate) fn close(&self) {
         self.sockets.lock().clear();
     }
 
-    /// Starts the next process and sends it the sockets.
+    /// Starts the next process, and sends the listening sockets to it.
     ///
     /// # Errors
-    /// The program cannot be started, or ends before it has received the sockets.
+    /// If the program cannot be started, or ends before it has received the sockets.
     pub(crate) fn begin(&self) -> io::Result<NextProcess> {
         let program = self.program.as_ref().ok_or_else(|| io::Error::other("the path of the program is not known"))?;
         let (ours, theirs) = UnixStream::pair()?;
@@ -200,16 +204,16 @@ fn send(stream: &UnixStream, kind: u8, descriptors: &[BorrowedFd<'_>]) -> io::Re
     Ok(())
 }
 
-/// The result of starting a next process.
+/// The report of a next process after its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextProcessReport {
     Ready,
     ReadyForBuckets,
-    /// It has ended, or has sent anything but a report.
+    /// The next process has ended, or has sent something other than a report.
     GaveUp,
 }
 
-/// A process that is taking over.
+/// A next process that was started and is about to take over from this process.
 #[derive(Debug)]
 pub(crate) struct NextProcess {
     child: Child,
@@ -221,7 +225,7 @@ impl NextProcess {
         self.child.id()
     }
 
-    /// Waits for the report. May be cancelled and called again.
+    /// Waits for the report of the next process. The wait may be cancelled and begun again.
     pub(crate) async fn report(&mut self) -> NextProcessReport {
         match self.stream.read_u8().await {
             Ok(READY) => NextProcessReport::Ready,
@@ -230,11 +234,11 @@ impl NextProcess {
         }
     }
 
-    /// The stream on which the next process reads buckets, until the end. Blocks. [`NextProcess::report`] must not be used
-    /// after this.
+    /// Returns the stream on which this process sends its buckets to the next process. Reads and writes on the stream block.
+    /// [`NextProcess::report`] must not be used afterwards.
     ///
     /// # Errors
-    /// The operating system does not let the stream be duplicated or changed.
+    /// If the operating system does not let the stream be duplicated or changed.
     pub(crate) fn bucket_stream(&self) -> io::Result<BucketStream> {
         let stream = UnixStream::from(self.stream.as_fd().try_clone_to_owned()?);
         stream.set_nonblocking(false)?;
@@ -243,7 +247,7 @@ impl NextProcess {
         Ok(BucketStream(stream))
     }
 
-    /// Ends the process, and returns its exit status.
+    /// Ends the next process, and returns its exit status as text.
     pub(crate) fn end(mut self) -> String {
         let ended = self.child.try_wait();
         if !matches!(ended, Ok(Some(_))) {
@@ -262,18 +266,19 @@ impl NextProcess {
 pub struct BucketStream(UnixStream);
 
 impl BucketStream {
-    /// Ends the stream, so that the next process has all buckets.
+    /// Ends the stream. The next process then knows that it has received all buckets.
     ///
     /// # Errors
-    /// The stream is closed already.
+    /// If the stream is closed already.
     pub fn end(&self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)
     }
 
-    /// Waits until the next process reports that it takes over, whether or not it could read the buckets. Blocks.
+    /// Waits until the next process reports that it takes over. The report also comes if the next process could not read the
+    /// buckets. Blocks the thread.
     ///
     /// # Errors
-    /// It has ended, or reports nothing for too long.
+    /// If the next process has ended, or reports nothing for too long.
     pub fn wait_until_ready(&mut self) -> io::Result<()> {
         let mut report = [0];
         self.0.read_exact(&mut report)?;

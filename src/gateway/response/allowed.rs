@@ -6,7 +6,8 @@ use super::own_response::OwnResponse;
 use super::ratelimit_fields::RateLimitFields;
 use super::response_fields::ResponseFields;
 
-/// The 200 with the fields that the response to the request should have.
+/// Returns the answer to another proxy that a request may pass: status 200, with the fields that the proxy should add to the
+/// response.
 pub(crate) fn response(rate_limits: Option<&RateLimitFields>, request_id: &HeaderValue) -> OwnResponse {
     let mut response = OwnResponse::new(200);
     response.fields.add("Content-Length", b"0");

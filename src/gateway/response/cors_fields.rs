@@ -5,7 +5,7 @@ use http::HeaderValue;
 use super::field_writer::{FieldWriter, UpstreamFields};
 use decision::cors::{CorsAnswer, PreflightFields};
 
-/// The CORS fields for one response.
+/// The CORS fields that the gateway adds to one response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CorsFields<'a> {
     answer: &'a CorsAnswer,
@@ -28,13 +28,13 @@ impl Presence {
 }
 
 impl<'a> CorsFields<'a> {
-    /// The fields for a response that the gateway makes itself.
+    /// Returns the CORS fields for a response that the gateway makes itself: all of them are added.
     pub(crate) fn all(answer: &'a CorsAnswer) -> CorsFields<'a> {
         CorsFields { answer, origin: Presence::Missing, credentials: Presence::Missing, vary: Presence::Missing }
     }
 
-    /// The fields for an upstream's response, which has `fields`. If that response allows an origin itself, it also decides
-    /// about credentials.
+    /// Returns the CORS fields for a response that already has `fields`. `Vary` and the allowed origin are left out if the
+    /// response has them. A response that allows an origin itself also decides whether credentials are allowed.
     pub(crate) fn beside(answer: &'a CorsAnswer, fields: &impl UpstreamFields) -> CorsFields<'a> {
         let origin = Presence::of(fields.first("access-control-allow-origin").is_some());
         let credentials = match origin {

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::field_writer::{FieldWriter, UpstreamFields};
 use base::split::split_once;
 
-/// Fields as lines of an HTTP/1 head, each with its line end.
+/// Header fields as the lines of an HTTP/1 head. Each line ends with CR LF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldLines(Vec<u8>);
 
@@ -14,7 +14,7 @@ impl FieldLines {
         &self.0
     }
 
-    /// Adds a field behind all others. Neither its name nor its value has a line end.
+    /// Adds a field after all present fields. The caller ensures that neither the name nor the value contains a line end.
     pub(crate) fn add(&mut self, name: &str, value: &[u8]) {
         // Enough for all fields of most responses.
         self.0.reserve(if self.0.is_empty() { 384 } else { name.len() + value.len() + 4 });
@@ -23,7 +23,7 @@ impl FieldLines {
         }
     }
 
-    /// Adds a field in the place of all others of its name.
+    /// Replaces all fields of this name by one field with this value.
     pub(crate) fn set(&mut self, name: &str, value: &[u8]) {
         self.remove(name);
         self.add(name, value);
@@ -43,7 +43,7 @@ impl FieldLines {
         *self = rest;
     }
 
-    /// The trimmed values of all fields, with their names as they were written.
+    /// Returns the name and the value of each field. Names keep their spelling, and values have no surrounding white space.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let lines = self.0.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':'));
         lines.map(|(name, value)| (name, value.trim_ascii()))
@@ -53,7 +53,7 @@ impl FieldLines {
         self.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// The fields in a header map, for HTTP/2. What such a map cannot hold is left out.
+    /// Returns the fields as a header map, for HTTP/2. A field that such a map cannot hold is left out.
     pub(crate) fn to_map(&self) -> HeaderMap {
         let mut map = HeaderMap::new();
         for (name, value) in self.iter() {

@@ -2,24 +2,24 @@
 
 use http::HeaderValue;
 
-/// A response to which fields are added. Names come from our sources, and values were checked when they were made: neither
-/// contains a line end.
+/// A response head to which the gateway adds fields. Names are constants of this program, and values are checked when they are
+/// made, so neither contains a line end.
 pub(crate) trait FieldWriter {
     fn field(&mut self, name: &'static str, value: &HeaderValue);
 
     fn number(&mut self, name: &'static str, number: u64);
 }
 
-/// The fields of a response to which the gateway's are added.
+/// The fields that a response already has when the gateway adds its own.
 pub(crate) trait UpstreamFields {
-    /// Whether `wanted` holds for any name.
+    /// Returns whether `wanted` holds for the name of any field.
     fn any_name(&self, wanted: impl Fn(&[u8]) -> bool) -> bool;
 
-    /// The value of the first field of this name, in any spelling.
+    /// Returns the value of the first field of this name. Upper and lower case count as equal in names.
     fn first(&self, name: &str) -> Option<&[u8]>;
 
     fn remove(&mut self, name: &'static str);
 
-    /// Whether `wanted` holds for any value of this field. The name may have any spelling.
+    /// Returns whether `wanted` holds for the value of any field of this name. Upper and lower case count as equal in names.
     fn any_value(&self, name: &'static str, wanted: impl Fn(&[u8]) -> bool) -> bool;
 }

@@ -4,13 +4,14 @@ use bytes::Bytes;
 
 use super::field_lines::FieldLines;
 
-/// A response of the gateway itself, without the fields of the connection and `Date`, which are added when it is written.
+/// A response that the gateway makes itself. `Date` and the fields of the connection are added later, when the response is
+/// written.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnResponse {
     pub status: u16,
     pub fields: FieldLines,
     pub body: Bytes,
-    /// Only HTTP/2 can carry them.
+    /// The fields after the body, for example the status of a gRPC call. Only HTTP/2 can carry such fields.
     pub trailers: FieldLines,
 }
 

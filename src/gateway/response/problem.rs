@@ -23,24 +23,24 @@ use request::grpc_timeout::is_grpc;
 pub(crate) struct ProblemResponse<'a> {
     pub cause: Cause<'a>,
     pub fields: Option<&'a RateLimitFields>,
-    /// The error page. `None`: the body is a problem document.
+    /// The error page whose text is the body. If `None`, the body is a problem document.
     pub page: Option<&'a ErrorPage>,
     pub cors: Option<&'a CorsAnswer>,
     pub recipient: Recipient,
 }
 
-/// The client or proxy that gets a response.
+/// The receiver of a response: the client of the request, or a proxy that asks about the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recipient {
     /// The client of the request.
     Client,
-    /// Another proxy, which asks about a request of its client. It reads the status, also where the client would not: to gRPC a
-    /// refusal is 200.
+    /// Another proxy, which asks about a request of its client. The proxy gets the real status of a refusal even for a gRPC
+    /// request, whereas a gRPC client would get status 200.
     Edge(RefuseWith),
 }
 
 impl Recipient {
-    /// The recipient of the responses that the listener with this index sends before the request is known.
+    /// Returns the recipient of responses that the listener with this index sends before a request has been read.
     pub(crate) fn at(config: &Config, listener: usize) -> Recipient {
         config.decide(listener).map_or(Recipient::Client, |settings| Recipient::Edge(settings.refuse_with))
     }
@@ -50,12 +50,12 @@ impl Recipient {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause<'a> {
     Refusal(&'a Refusal),
-    /// A fault that no rule has caused, such as an upstream that is away; with its status.
+    /// A fault that no rule has caused, such as an unreachable upstream. The number is the HTTP status of the response.
     Fault(u16),
 }
 
 impl<'a> ProblemResponse<'a> {
-    /// A problem document for a client other than a page of another origin.
+    /// Makes a problem document for a client, without CORS fields.
     pub(crate) fn of(cause: Cause<'a>, fields: Option<&'a RateLimitFields>) -> ProblemResponse<'a> {
         ProblemResponse { cause, fields, page: None, cors: None, recipient: Recipient::Client }
     }
@@ -83,7 +83,7 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// The reason of a refusal; `None` for a fault.
+    /// Returns the reason of a refusal, or `None` for a fault.
     pub(crate) fn reason(&self) -> Option<Reason> {
         match self.cause {
             Cause::Refusal(refusal) => Some(refusal.reason),
@@ -103,7 +103,8 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// The response to the request with this head.
+    /// Returns the response to the request with this head. A gRPC client gets a gRPC status, and any other client an error page
+    /// or a problem document.
     pub(crate) fn response(&self, head: &Parts, request_id: &HeaderValue) -> OwnResponse {
         match self.recipient {
             Recipient::Client if is_grpc(head) => self.with_fields(self.of_grpc(), request_id),
@@ -115,7 +116,7 @@ impl<'a> ProblemResponse<'a> {
         }
     }
 
-    /// The response to a request whose head could not be read.
+    /// Returns the response to a request whose head could not be read.
     pub(crate) fn response_to_unread(&self, request_id: &HeaderValue) -> OwnResponse {
         self.with_fields(self.plain(request_id), request_id)
     }

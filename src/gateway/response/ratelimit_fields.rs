@@ -18,7 +18,7 @@ use ledger::outcome::Outcome;
 use rules::rule::Expose;
 use rules::rule_set::CompiledLimit;
 
-/// The text of one limit in the rate-limit fields, made once per load of the configuration.
+/// The texts that show one limit to clients in the rate-limit fields. They are made once per load of the configuration.
 #[derive(Debug)]
 pub(crate) struct ExposedLimit {
     /// `"free"`.
@@ -69,8 +69,8 @@ pub(crate) struct RateLimitFields {
 }
 
 impl RateLimitFields {
-    /// Makes the fields for a plan. `settlement` is `None` if the store was not asked, so that no level is known. `now` is the
-    /// time of the decision, on the clock that was used for it.
+    /// Makes the rate-limit fields for the limits of a plan. `settlement` is `None` if the store was not asked: the remaining
+    /// amounts are then unknown and not shown. `now` is the time of the decision, by the clock that the decision used.
     pub(crate) fn new(
         formats: &[HeaderFormat],
         shown: &[Option<ExposedLimit>],
@@ -102,13 +102,14 @@ impl RateLimitFields {
         fields
     }
 
-    /// The fields for a response that the gateway makes itself.
+    /// Returns the fields unchanged, for a response that the gateway makes itself.
     pub(crate) fn unmerged(&self) -> MergedRateLimitFields<'_> {
         MergedRateLimitFields { fields: self, legacy: self.legacy, x_ratelimit: self.x_ratelimit }
     }
 
-    /// The fields for a response of the upstream. What the upstream says about its own limits is never removed or loosened: our
-    /// lists are appended to its lists, and of two triples the stricter one is kept.
+    /// Returns the fields for an upstream's response with the fields `header`. `RateLimit` and `RateLimit-Policy` are added to
+    /// those that the upstream has sent. Of the older fields (limit, remaining and reset), only the stricter set is kept: if
+    /// ours is stricter, the upstream's set is removed from `header`.
     pub(crate) fn merge_with(&self, header: &mut impl UpstreamFields) -> MergedRateLimitFields<'_> {
         let legacy = self.legacy.filter(|triple| replaces_upstream(*triple, header, LEGACY));
         let x_ratelimit = self.x_ratelimit.filter(|triple| replaces_upstream(*triple, header, X_RATELIMIT));
@@ -116,7 +117,7 @@ impl RateLimitFields {
     }
 }
 
-/// The rate-limit fields of one response, without those for which the upstream has stricter ones.
+/// The rate-limit fields that are written to one response. Fields are left out if the upstream has sent stricter ones.
 #[derive(Debug)]
 pub(crate) struct MergedRateLimitFields<'a> {
     fields: &'a RateLimitFields,

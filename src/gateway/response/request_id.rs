@@ -2,10 +2,10 @@
 
 use http::{HeaderName, HeaderValue};
 
-/// The name of the field, for look-ups in a header.
+/// The name of the header field that contains the id of a request.
 pub(crate) const NAME: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Keeps the id that a client has sent if it matches `[A-Za-z0-9._-]{1,128}`; otherwise makes a new one.
+/// Returns the id that a client has sent if it matches `[A-Za-z0-9._-]{1,128}`. Otherwise returns a new random id.
 pub(crate) fn keep_or_make(sent: Option<&HeaderValue>) -> HeaderValue {
     let mut id = match sent {
         Some(id) if is_harmless(id.as_bytes()) => id.clone(),

@@ -11,14 +11,14 @@ use decision::reason::Reason;
 #[derive(Debug)]
 pub(crate) struct ResponseFields<'a> {
     pub request_id: &'a HeaderValue,
-    /// The fields of a response that the gateway makes itself; `None` for another response.
+    /// The values for a refusal or a fault, which the gateway answers itself. `None` for every other response.
     pub problem: Option<ProblemFields>,
     pub rate_limits: Option<MergedRateLimitFields<'a>>,
-    /// The CORS fields; `None` in a file without `cors`.
+    /// The CORS fields. `None` if the response gets no CORS fields.
     pub cors: Option<CorsFields<'a>>,
 }
 
-/// The values in the fields of a response that the gateway makes itself.
+/// The values of the header fields that only refusals and faults have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemFields {
     pub status: u16,

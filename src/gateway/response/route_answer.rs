@@ -12,24 +12,24 @@ use decision::cors::CorsAnswer;
 use rules::route::header_changes::ResolvedChanges;
 use rules::route::target::Respond;
 
-/// The fields of every answer, whatever its route.
+/// The values that [`complete`] needs to add header fields to the answer of a route.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerFields<'a> {
     pub request_id: &'a HeaderValue,
     pub rate_limits: Option<&'a RateLimitFields>,
-    /// The changes to the fields that the route makes.
+    /// The changes that the route makes to header fields. `None` if the route makes no changes.
     pub changes: Option<&'a ResolvedChanges>,
     pub cors: Option<&'a CorsAnswer>,
 }
 
-/// A redirection, without the fields that every answer gets.
+/// Makes a redirection to `location` with the status `code`. Call [`complete`] to add the other header fields.
 pub(crate) fn redirection(code: u16, location: &HeaderValue) -> OwnResponse {
     let mut response = OwnResponse::new(code);
     response.fields.add("Location", location.as_bytes());
     response
 }
 
-/// A fixed response, without the fields that every answer gets.
+/// Makes the fixed response that a route has in its settings. Call [`complete`] to add the other header fields.
 pub(crate) fn fixed(respond: &Respond) -> OwnResponse {
     let mut response = OwnResponse { body: respond.body.clone(), ..OwnResponse::new(respond.status) };
     if !respond.body.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn fixed(respond: &Respond) -> OwnResponse {
     response
 }
 
-/// Adds the fields that every answer gets.
+/// Completes the answer of a route: applies the route's changes to header fields, and adds the fields that every answer has.
 pub(crate) fn complete(
     response: &mut OwnResponse,
     AnswerFields { request_id, rate_limits, changes, cors }: AnswerFields<'_>,

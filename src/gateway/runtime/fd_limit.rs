@@ -21,17 +21,13 @@ const LARGEST_TABLE: usize = 1 << 20;
 
 /// Raises the open-file limit as far as possible, and returns the new limit.
 ///
-/// The kernel's table of this process's files is then grown to its final size. Otherwise the kernel would double the table
-/// whenever it is full; with several threads, a thread that opens a file then waits for 10 to 30 ms, and so would all
-/// connections while thousands of clients connect at once. To be called while the process has one thread, for which the kernel
-/// does not wait.
-///
-/// The kernel's table of this process' files is then grown to its final size. The kernel would double it whenever it is full,
-/// and with several threads a thread that opens a file then waits for 10 to 30 ms: so would all connections while thousands
-/// of clients connect at once. To be called while the process has one thread, for which the kernel does not wait.
+/// Also grows the kernel's table of this process's files to its final size. Otherwise the kernel would double the table
+/// whenever it is full. With several threads, a thread that opens a file would then wait for 10 to 30 ms, and so would all
+/// connections while thousands of clients connect at once. To be called while the process has one thread, because the kernel
+/// does not wait then.
 ///
 /// # Errors
-/// If the limit could not be raised; it is unchanged then.
+/// If the limit could not be raised. The old limit then stays in force.
 pub(crate) fn raise(bounds: &Bounds) -> io::Result<u64> {
     let raised = rlimit::increase_nofile_limit(u64::MAX);
     let budget = FdBudget::here();
@@ -41,7 +37,7 @@ pub(crate) fn raise(bounds: &Bounds) -> io::Result<u64> {
     raised
 }
 
-/// The numbers of connections that the open-file limit allows.
+/// How many connections of each kind the open-file limit allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdBudget {
     /// Files for connections of clients with theirs to upstreams, and of proxies that ask for decisions.
@@ -52,8 +48,8 @@ pub struct FdBudget {
     admin: usize,
 }
 
-/// The open files: connections of clients, HTTP/2 streams with separate connections to upstreams, and connections of proxies
-/// that ask for decisions, which need no upstream.
+/// The numbers of open connections: connections of clients, HTTP/2 streams with separate connections to upstreams, and
+/// connections of proxies that ask for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFiles {
     pub proxying: usize,
@@ -62,7 +58,7 @@ pub struct OpenFiles {
 }
 
 impl FdBudget {
-    /// The budget for the present open-file limit of this process.
+    /// Returns the budget for the present open-file limit of this process.
     pub fn here() -> FdBudget {
         FdBudget::of(rlimit::getrlimit(rlimit::Resource::NOFILE).map_or(u64::MAX, |(files, _)| files))
     }
@@ -75,17 +71,18 @@ impl FdBudget {
         FdBudget { files: files.max(2), deciding: 0, rejections, admin: admin.max(1) }
     }
 
-    /// Reserves files for proxies that ask for decisions. Clients of listeners that proxy do not get these files.
+    /// Returns this budget with a quarter of the files reserved for proxies that ask for decisions. Other connections do not
+    /// get the reserved files.
     pub fn with_decisions(self) -> FdBudget {
         FdBudget { deciding: self.files / 4, ..self }
     }
 
-    /// The maximum number of excess connections that are being answered at the same time.
+    /// Returns how many connections above the limit may be answered with 503 at the same time.
     pub fn rejections(self) -> usize {
         self.rejections
     }
 
-    /// The maximum number of connections to the admin listener.
+    /// Returns the maximum number of connections to the admin listener.
     pub fn admin(self) -> usize {
         self.admin
     }
@@ -100,13 +97,14 @@ impl FdBudget {
         bounds.connections.min(self.connections())
     }
 
-    /// Whether there are enough files for the `open` connections of clients, of which `most` are allowed.
+    /// Returns whether the newest connection of a client fits. `open` counts the open connections with the newest one, and
+    /// `most` is the maximum for connections of clients.
     pub fn admits_client(self, most: usize, open: OpenFiles) -> bool {
         open.proxying <= most && (open.proxying <= 1 || self.has_files(open))
     }
 
-    /// Whether there are enough files for the `open` connections of proxies that ask for decisions, of which `most` are
-    /// allowed.
+    /// Returns whether the newest connection of a proxy that asks for decisions fits. `open` counts the open connections with
+    /// the newest one, and `most` is the maximum for connections of such proxies.
     pub fn admits_proxy(self, most: usize, open: OpenFiles) -> bool {
         open.deciding <= most && (open.deciding <= self.deciding.max(1) || self.has_files(open))
     }
@@ -116,22 +114,23 @@ impl FdBudget {
         connections.saturating_add(open.deciding.max(self.deciding)) <= self.files
     }
 
-    /// Whether a file is left for the last of the `uncounted` connections, which were accepted but do not count as open yet,
-    /// while `rejecting` others are answered with 503.
+    /// Returns whether the files suffice for `uncounted` further connections, which were accepted but are not part of `open`
+    /// yet. `rejecting` is the number of connections that are being answered with 503.
     pub fn has_file_for_uncounted(self, open: OpenFiles, rejecting: usize, uncounted: usize) -> bool {
         let connections = open.proxying.saturating_mul(2).saturating_add(open.streams);
         let others = open.deciding.saturating_add(rejecting).saturating_add(uncounted);
         connections.saturating_add(others) <= self.files.saturating_add(self.rejections)
     }
 
-    /// How many of these open files are too many: connections of clients and of proxies that ask for decisions, `upstream`
-    /// connections to upstreams, and `others` that are not counted as open yet or are being rejected.
+    /// Returns how many of the open connections exceed the available files. `upstream` is the number of connections to
+    /// upstreams. `others` is the number of connections that are being rejected, or are not part of `open` yet.
     pub fn excess(self, open: OpenFiles, upstream: usize, others: usize) -> usize {
         let open = open.proxying.saturating_add(open.deciding).saturating_add(upstream).saturating_add(others);
         open.saturating_sub(self.files.saturating_add(self.rejections))
     }
 
-    /// The maximum number of streams that have a separate connection to the upstream, in addition to these open connections.
+    /// Returns how many HTTP/2 streams may have a separate connection to the upstream. `proxying` and `deciding` are the
+    /// numbers of open connections of clients, and of proxies that ask for decisions.
     pub fn streams(self, proxying: usize, deciding: usize) -> usize {
         self.files.saturating_sub(proxying.saturating_mul(2)).saturating_sub(deciding.max(self.deciding))
     }

@@ -13,13 +13,13 @@ pub(crate) struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Decides whether to log a line about a fault. Returns the number of faults that the line stands for, including this one;
-    /// `None` if no line must be logged.
+    /// Decides whether to log a line about a fault: at most one line per second. Returns the number of faults that the line
+    /// reports, including this fault. Returns `None` if no line must be logged.
     pub(crate) fn admit(&self, now: Timestamp) -> Option<u64> {
         self.admit_every(Micros(1_000_000), now)
     }
 
-    /// Decides whether to log a line, as [`LogThrottle::admit`] does, with at most one line in each interval.
+    /// Decides as [`LogThrottle::admit`] does, with at most one line in each `interval`.
     pub(crate) fn admit_every(&self, interval: Micros, now: Timestamp) -> Option<u64> {
         let current = now.0 / interval.0;
         let held_back = self.held_back.fetch_add(1, Ordering::Relaxed) + 1;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The memory limit of this process in bytes; `None` if it cannot be determined.
+/// Returns the memory limit of this process in bytes. `None` if the limit cannot be determined.
 pub(crate) fn memory_limit() -> Option<u64> {
     limit_below(Path::new("/"))
 }

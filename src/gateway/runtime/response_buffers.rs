@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 use super::log_throttle::LogThrottle;
 use base::time::Clock;
 
-/// The unread responses of one process, shared by all connections and threads.
+/// Counts the bytes of unread responses, and aborts responses when there are too many bytes. All connections and threads of the
+/// process share this count.
 #[derive(Debug)]
 pub(crate) struct ResponseBuffers {
     limit: AtomicUsize,
@@ -30,7 +31,7 @@ pub(crate) struct ResponseBuffers {
     clock: Clock,
 }
 
-/// The metrics of bytes that are held for clients.
+/// The metrics of unread responses: the bytes that are held, their limit, and the number of responses that were aborted.
 pub(crate) struct BufferMetrics {
     pub bytes: Gauge,
     pub limit: Gauge,
@@ -52,11 +53,11 @@ struct UnreadResponse {
     _give_up: oneshot::Sender<()>,
 }
 
-/// The number of bytes that are held for one client.
+/// The number of bytes of unread responses that are held for one client.
 #[derive(Clone, Debug, Default)]
 pub struct HeldForClient(Arc<AtomicUsize>);
 
-/// Counts the bytes of one response that its client does not read, until it is dropped.
+/// A response that its client does not read. Its bytes are counted until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldResponse {
     buffers: Arc<ResponseBuffers>,
@@ -66,7 +67,7 @@ pub(crate) struct HeldResponse {
 }
 
 impl ResponseBuffers {
-    /// Makes the count, without a limit.
+    /// Makes an empty count without a limit. Use [`ResponseBuffers::set_limit`] to set the limit.
     pub(crate) fn new(metrics: BufferMetrics, clock: Clock) -> ResponseBuffers {
         ResponseBuffers {
             limit: AtomicUsize::new(usize::MAX),
@@ -78,19 +79,20 @@ impl ResponseBuffers {
         }
     }
 
-    /// Sets the limit, and aborts responses that exceed it.
+    /// Sets the maximum number of bytes that are held. If more bytes are held already, responses are aborted.
     pub(crate) fn set_limit(&self, bytes: usize) {
         self.limit.store(bytes, Ordering::Relaxed);
         self.metrics.limit.set(as_gauge(bytes));
         self.give_up_beyond(&mut self.unread.lock());
     }
 
-    /// Whether so many bytes are held that responses should be read through a small window.
+    /// Returns whether more than half of the allowed bytes are held. Responses should then be read through a small receive
+    /// window.
     pub(crate) fn is_half_full(&self) -> bool {
         self.held.load(Ordering::Relaxed) > self.limit.load(Ordering::Relaxed) / 2
     }
 
-    /// Counts `bytes` of a response that its client does not read.
+    /// Counts `bytes` of a response that its client does not read. The bytes are counted until the returned value is dropped.
     pub(crate) fn hold(self: &Arc<ResponseBuffers>, client: &HeldForClient, bytes: usize) -> HeldResponse {
         let (give_up, given_up) = oneshot::channel();
         let mut unread = self.unread.lock();
@@ -133,7 +135,7 @@ impl HeldForClient {
 }
 
 impl HeldResponse {
-    /// Ready when the response must be aborted, because too many bytes are held.
+    /// Becomes ready when the response must be aborted because too many bytes are held.
     pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(given_up) = &mut self.given_up {
             // Nothing is sent: the sender is dropped.

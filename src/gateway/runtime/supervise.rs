@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::task::JoinHandle;
 
-/// Runs a task until the task or the process ends. `name` is the task's name in the log.
+/// Spawns a task that the gateway cannot work without: if the task panics, the process exits. `name` is the task's name in the
+/// log.
 pub(crate) fn spawn_critical(name: &'static str, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     let mut task = Box::pin(task);
     tokio::spawn(poll_fn(move |cx| {
@@ -20,7 +21,8 @@ pub(crate) fn spawn_critical(name: &'static str, task: impl Future<Output = ()> 
     }))
 }
 
-/// For tests: panics here if a test has chosen this place (`TOLLGATE_STUMBLE`). Does nothing in a build without test hooks.
+/// Panics if a test has chosen the place with this `name` by the environment variable `TOLLGATE_STUMBLE`. Does nothing in a
+/// build without test hooks.
 #[cfg_attr(not(feature = "test-hooks"), inline(always))]
 pub(crate) fn fault_point(name: &str) {
     #[cfg(feature = "test-hooks")]

@@ -22,7 +22,8 @@ const THRESHOLD: usize = 64;
 /// small window.
 const SHARE: usize = 8;
 
-/// Counts the stalled responses of one connection and of all threads: those that their clients do not read.
+/// Counts stalled responses, which their clients do not read. There is one count for the process, and one for each HTTP/2
+/// connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WriteBackpressure {
     all: Arc<AtomicUsize>,
@@ -34,7 +35,7 @@ pub(crate) struct WriteBackpressure {
     client: Option<HeldForClient>,
 }
 
-/// One stalled response, counted until it is dropped.
+/// A response that its client does not read. It counts as stalled until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct WriteStall {
     counts: WriteBackpressure,
@@ -57,21 +58,23 @@ impl WriteBackpressure {
         WriteBackpressure { buffers: Some(buffers), ..WriteBackpressure::default() }
     }
 
-    /// Returns the back-pressure for the responses of a connection of this client, if the client is known.
+    /// Returns these counts for use by the responses on one connection. `client` is the client of the connection, or `None` if
+    /// the client is not known.
     #[must_use]
     pub(crate) fn of_client(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         WriteBackpressure { client: client.cloned(), ..self.clone() }
     }
 
-    /// Returns the back-pressure for the responses of one HTTP/2 connection. If the client is not known, the connection counts
-    /// as a client.
+    /// Returns these counts for use by the responses on one HTTP/2 connection, which also gets a count of its own. If `client`
+    /// is `None`, the connection counts as a separate client.
     #[must_use]
     pub(crate) fn of_connection(&self, client: Option<&HeldForClient>) -> WriteBackpressure {
         let client = client.cloned().unwrap_or_default();
         WriteBackpressure { own: Some(Arc::default()), client: Some(client), ..self.clone() }
     }
 
-    /// Whether so many responses are stalled that little of each may be read from the upstream in advance.
+    /// Returns whether so many responses are stalled that only little of each response may be read from the upstream in
+    /// advance.
     pub(crate) fn is_above_threshold(&self) -> bool {
         let has_share = || self.own.as_ref().is_some_and(|own| own.load(Ordering::Relaxed) >= SHARE);
         self.all.load(Ordering::Relaxed) >= THRESHOLD
@@ -79,8 +82,9 @@ impl WriteBackpressure {
             || self.buffers.as_ref().is_some_and(|buffers| buffers.is_half_full())
     }
 
-    /// To be called after a write for which the client was not ready: counts the response as stalled, in `stall`, with `held`
-    /// bytes. Ready when the client has read nothing for `timeout`, or when too much is held for clients.
+    /// Counts a response as stalled, in `stall`, with `held` unread bytes. To be called after a write for which the client was
+    /// not ready. Becomes ready when the response must be aborted: the client has read nothing for `timeout`, or too many bytes
+    /// are held.
     pub(crate) fn poll_stalled(
         &self,
         stall: &mut Option<WriteStall>,

@@ -2,30 +2,31 @@
 
 use bytes::Bytes;
 
-/// Lines of trailers, each with its line end, and the empty line after the last; empty without any.
+/// The lines of trailers, each with its line end, and the empty line after the last line. Empty if there are no trailers.
 pub(crate) type TrailerLines = Vec<u8>;
 
-/// Data, and the end if it is known that nothing follows.
+/// A part of a body: its data, and the end of the body if nothing follows.
 #[derive(Debug)]
 pub(crate) struct BodyPart {
     pub data: Bytes,
     pub end: Option<TrailerLines>,
 }
 
-/// What may still come of a body, if its head states a length. The h2 crate checks that as well; but here the connection of the other
-/// side depends on it, where what is missing or too much would be part of another message.
+/// The number of bytes that may still follow in a body, if its head states a length. The h2 crate checks the length as well.
+/// The gateway checks it again, because bytes beyond a wrong length would become part of another message on the connection of
+/// the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StatedLength(pub Option<u64>);
 
-/// A body differs from its length.
+/// The error for a body that is shorter or longer than the length in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LengthMismatch;
 
 impl StatedLength {
-    /// Counts a part.
+    /// Counts the data of a part.
     ///
     /// # Errors
-    /// If it exceeds the length, or ends before it.
+    /// If the body exceeds its length, or ends before it.
     pub(crate) fn count(&mut self, part: &BodyPart) -> Result<(), LengthMismatch> {
         let Some(left) = &mut self.0 else { return Ok(()) };
         let length = u64::try_from(part.data.len()).unwrap_or(u64::MAX);
@@ -35,12 +36,12 @@ impl StatedLength {
 }
 
 impl BodyPart {
-    /// A part after which more may follow.
+    /// Makes a part after which more may follow.
     pub(crate) fn data(data: Bytes) -> BodyPart {
         BodyPart { data, end: None }
     }
 
-    /// The end, after all data.
+    /// Makes the part that ends a body and has no data.
     pub(crate) fn end(trailers: TrailerLines) -> BodyPart {
         BodyPart { data: Bytes::new(), end: Some(trailers) }
     }

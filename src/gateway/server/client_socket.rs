@@ -7,7 +7,7 @@ use pingora::protocols::SocketDigest;
 
 use stores::Caller;
 
-/// The socket of a client's connection.
+/// The socket of a client's connection. It knows the addresses of both sides, and whether the client has left.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientSocket(Arc<SocketDigest>);
 
@@ -16,12 +16,12 @@ impl ClientSocket {
         ClientSocket(digest)
     }
 
-    /// The address of the peer; `None` for a socket of a path.
+    /// Returns the IP address of the peer. `None` if the peer has no IP address.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         Some(self.0.peer_addr()?.as_inet()?.ip())
     }
 
-    /// The address that the client has connected to; `None` for a path.
+    /// Returns the address that the client has connected to. `None` for a Unix domain socket.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.0.local_addr()?.as_inet().copied()
     }

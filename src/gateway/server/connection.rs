@@ -40,23 +40,24 @@ use base::tls::server::Session;
 /// Serves the connections of one listener on one thread.
 pub(crate) struct ConnectionServer<A> {
     pub state: ServerState,
-    /// The index of the listener in the configuration.
+    /// The index of the listener in the configuration. A reload does not change this index.
     pub listener: usize,
     pub limits: Arc<ConnectionLimits>,
-    /// The gauge of open connections. On a listener with several protocols it counts those whose protocol is not known yet.
+    /// The gauge of open connections. On a listener with several protocols, it counts only connections whose protocol is not
+    /// known yet.
     pub gauge: Gauge,
-    /// The PROXY protocol stage, if every connection must begin with a PROXY protocol header.
+    /// The PROXY protocol stage. `None` if connections begin without a PROXY protocol header.
     pub proxy_protocol: Option<Arc<ProxyProtocol>>,
-    /// The check of the peer, on a listener where only known proxies that ask for decisions may connect.
+    /// The check of the peer. Used on a listener where only known proxies may connect, to ask for decisions.
     pub decision_clients: Option<Arc<DecisionClients>>,
-    /// The TLS stage, if connections are encrypted.
+    /// The TLS stage. `None` if connections are not encrypted.
     pub tls: Option<Arc<TlsStage>>,
     pub http1: Http1Server<A>,
-    /// The HTTP/2 stage, if the listener offers HTTP/2.
+    /// The HTTP/2 stage. `None` if the listener offers only HTTP/1.1.
     pub http2: Option<Http2Stage<A>>,
 }
 
-/// HTTP/2 on one listener, with or without HTTP/1.1.
+/// Serves HTTP/2 on one listener, which may also offer HTTP/1.1.
 pub(crate) struct Http2Stage<A> {
     pub server: Http2Server<A>,
     /// The gauge of open HTTP/2 connections.

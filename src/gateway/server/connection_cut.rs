@@ -8,7 +8,7 @@ use tokio::sync::watch::Receiver;
 
 use super::http1::timers::poll_on_wake::PollOnWake;
 
-/// Waits for the end of the process, for the requests of one connection.
+/// Waits for the exit of the process, to end the requests of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCut(Option<CutWait>);
 
@@ -21,7 +21,7 @@ struct CutWait {
 }
 
 impl ConnectionCut {
-    /// Begins to wait, at the first call: the value of the channel that `receiver` subscribes to becomes true when the process exits.
+    /// Begins to wait, at the first call. `receiver` subscribes to a channel whose value becomes true when the process exits.
     /// The receiver is held until the connection is closed.
     pub(crate) fn begin(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.0.get_or_insert_with(|| {
@@ -32,7 +32,7 @@ impl ConnectionCut {
         });
     }
 
-    /// Ready once, when the process exits.
+    /// Becomes ready when the process exits. The exit is reported only once.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(CutWait { woken, cut, .. }) = &mut self.0 else { return Poll::Pending };
         let Some(waiting) = cut else { return Poll::Pending };

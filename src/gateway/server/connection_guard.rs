@@ -7,7 +7,7 @@ use metrics::Gauge;
 
 use super::connections_per_client::ClientGuard;
 
-/// Counts one open connection, until it is dropped.
+/// Counts one open connection until the guard is dropped.
 pub struct ConnectionGuard {
     open: Arc<AtomicUsize>,
     gauge: Gauge,
@@ -23,19 +23,20 @@ impl ConnectionGuard {
         (ConnectionGuard { open: Arc::clone(open), gauge: gauge.clone(), client: None }, before)
     }
 
-    /// Counts the connection in the gauge of its protocol, when the protocol is known.
+    /// Moves the connection to the gauge of its protocol. Called when the protocol is known.
     pub fn speaks(&mut self, gauge: &Gauge) {
         gauge.increment(1.0);
         self.gauge.decrement(1.0);
         self.gauge = gauge.clone();
     }
 
-    /// Counts the connection for its client as well.
+    /// Counts the connection also for this client, until the connection is closed.
     pub fn belongs_to(&mut self, client: ClientGuard) {
         self.client = Some(client);
     }
 
-    /// The client for which the connection is counted; `None` if nothing limits the client's connections.
+    /// Returns the client for which the connection is counted. `None` if it is not counted for a client, as with a trusted
+    /// proxy.
     pub fn client(&self) -> Option<&ClientGuard> {
         self.client.as_ref()
     }
@@ -54,20 +55,21 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Counts one of something, until it is dropped: a handshake, a connection to an upstream, or an excess connection while it is
-/// answered. An excess connection does not count as open, so a client that connects too often keeps no other client out.
+/// Counts one item until the guard is dropped: a handshake, a connection to an upstream, or a connection beyond a limit while
+/// it is answered. A connection beyond a limit does not count as open, so a client that connects too often keeps no other
+/// client out.
 #[derive(Debug)]
 pub struct CountGuard(Arc<AtomicUsize>);
 
 impl CountGuard {
-    /// Counts one more; `None` if `most` are counted already.
+    /// Counts one more item. `None` if `most` items are counted already.
     pub fn new(count: &Arc<AtomicUsize>, most: usize) -> Option<CountGuard> {
         let before = count.fetch_add(1, Ordering::AcqRel);
         let guard = CountGuard(Arc::clone(count));
         (before < most).then_some(guard)
     }
 
-    /// Counts one more of something that this count does not bound.
+    /// Counts one more item, without a limit.
     pub fn unbounded(count: &Arc<AtomicUsize>) -> CountGuard {
         count.fetch_add(1, Ordering::AcqRel);
         CountGuard(Arc::clone(count))
@@ -80,7 +82,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// The way in which a connection is counted.
+/// The guard that counts a connection: as accepted, or as rejected while it is answered.
 #[derive(Debug)]
 pub(crate) enum ConnectionSlot {
     Accepted(#[expect(dead_code, reason = "held until the connection is closed")] ConnectionGuard),

@@ -16,7 +16,7 @@ use request::scheme::Scheme;
 /// new one; and the table holds some fifty fields, one of which, `Date`, changes each second.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
-/// A handle to one connection, for the server and the application.
+/// A handle to one connection. The server passes the handle to the application with every request.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionHandle(Arc<HandleState>);
 
@@ -43,13 +43,13 @@ struct Http2State {
 }
 
 impl ConnectionHandle {
-    /// The handle of an HTTP/1 connection. `listener` is the index of its listener in the configuration, and `tls` the session
-    /// of an encrypted connection.
+    /// Makes the handle of an HTTP/1 connection. `listener` is the index, in the configuration, of the connection's listener.
+    /// `tls` is the session of an encrypted connection.
     pub(crate) fn http1(listener: usize, stream: &Stream, tls: Option<Arc<Session>>) -> ConnectionHandle {
         ConnectionHandle::new(listener, stream, tls, None)
     }
 
-    /// The handle of an HTTP/2 connection, with its write back-pressure.
+    /// Makes the handle of an HTTP/2 connection. `write_backpressure` counts the responses that its client has not read.
     pub(crate) fn http2(
         listener: usize,
         stream: &Stream,
@@ -75,13 +75,14 @@ impl ConnectionHandle {
         }))
     }
 
-    /// The counter of connections to upstreams. `None` in HTTP/1, where a client's connection is counted together with one to
-    /// an upstream.
+    /// Returns the counter of connections to upstreams. `None` in HTTP/1, where each connection of a client is counted together
+    /// with one connection to an upstream.
     pub(crate) fn upstream_connections(&self) -> Option<&UpstreamConnections> {
         self.0.http2.as_ref().map(|http2| &http2.upstream_connections)
     }
 
-    /// The counter of unread responses on the connection. `None` in HTTP/1, which has one response at a time.
+    /// Returns the counter of unread responses on the connection. `None` in HTTP/1, where a connection has one response at a
+    /// time.
     pub(crate) fn write_backpressure(&self) -> Option<&WriteBackpressure> {
         self.0.http2.as_ref().map(|http2| &http2.write_backpressure)
     }
@@ -90,8 +91,8 @@ impl ConnectionHandle {
         self.0.http2.is_some()
     }
 
-    /// Whether to put the id of a request that arrived at this time into the HPACK table of the connection, so that later ids
-    /// need not repeat the name of the field. An id is put there again at intervals, because other fields displace it.
+    /// Whether to put the id of a request that arrived at this time into the HPACK table of the connection. Later ids then need
+    /// not repeat the name of the field. At intervals an id is put into the table again, because other fields displace it.
     pub(crate) fn keeps_request_id(&self, at: Timestamp) -> bool {
         if !self.is_http2() {
             return false;
@@ -111,17 +112,17 @@ impl ConnectionHandle {
         self.0.accepted.store(now.0, Ordering::Relaxed);
     }
 
-    /// The time at which requests were last read; `None` in HTTP/1.
+    /// Returns the time at which requests were last read. `None` in HTTP/1.
     pub(crate) fn accepted(&self) -> Option<Timestamp> {
         known(self.0.accepted.load(Ordering::Relaxed))
     }
 
-    /// The client's socket.
+    /// Returns the client's socket. `None` if the stream has no socket.
     pub(crate) fn socket(&self) -> Option<&Arc<ClientSocket>> {
         self.0.socket.as_ref()
     }
 
-    /// The index of its listener in the configuration, which a reload does not change.
+    /// The index, in the configuration, of the connection's listener. A reload does not change this index.
     pub(crate) fn listener(&self) -> usize {
         self.0.listener
     }
@@ -135,8 +136,8 @@ impl ConnectionHandle {
         self.0.tls.as_ref()
     }
 
-    /// Closes the connection after the requests that are under way. For HTTP/2 only: in HTTP/1 each response decides whether
-    /// the connection is closed.
+    /// Makes the server close the connection after the requests that are under way. Used only in HTTP/2. In HTTP/1 each
+    /// response decides whether the connection is closed.
     pub(crate) fn close_when_done(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
     }

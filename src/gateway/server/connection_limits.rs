@@ -34,15 +34,15 @@ pub struct ConnectionLimits {
     uncounted: AtomicUsize,
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
-    /// The open connections to upstreams. A client is admitted together with its connection to an upstream, so those that no
-    /// request uses are closed when files are short, and turn no client away.
+    /// The open connections to upstreams. A client is admitted together with its connection to an upstream. So near the
+    /// open-file limit, connections that no request uses are closed, and no client is rejected because of them.
     pub upstream_files: UpstreamFiles,
     fd_budget: FdBudget,
     rejections: LogThrottle,
     client_rejections: LogThrottle,
 }
 
-/// The limit that a rejected connection exceeds.
+/// The limit that a rejected connection or HTTP/2 stream exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionLimit {
     Connections,
@@ -56,24 +56,24 @@ pub enum HandshakeLimit {
     HandshakesOfClient,
 }
 
-/// Counts a handshake under way, until it is dropped.
+/// Counts a TLS handshake, both for the process and for its client, until the guard is dropped.
 #[derive(Debug)]
 pub struct HandshakeGuard {
     _of_client: Option<CountGuard>,
     _of_all: CountGuard,
 }
 
-/// The purpose of a connection.
+/// The purpose of a connection. Connections are counted separately for each purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To proxy a client's requests.
     Proxying,
-    /// To answer another proxy that asks for decisions.
+    /// To give decisions to another proxy.
     Deciding,
 }
 
-/// Counts the connections to upstreams for the streams of one HTTP/2 connection: the first is counted with the client's
-/// connection, as in HTTP/1.1, the others with all streams of the process.
+/// Counts the connections to upstreams that the streams of one HTTP/2 connection use. The first connection is counted together
+/// with the client's connection, as in HTTP/1.1. Further connections count among the streams of the whole process.
 #[derive(Debug)]
 pub(crate) struct UpstreamConnections {
     first: Arc<AtomicUsize>,
@@ -85,7 +85,8 @@ impl UpstreamConnections {
         UpstreamConnections { first: Arc::default(), limits: Arc::clone(limits) }
     }
 
-    /// Counts one more connection. `None`, which is logged, if there are already as many as the open-file limit allows.
+    /// Counts one more connection to an upstream. If the open-file limit allows no more connections, logs this and returns
+    /// `None`.
     pub(crate) fn count(&self, clock: &Clock) -> Option<CountGuard> {
         let limits = &self.limits;
         CountGuard::new(&self.first, 1).or_else(|| {
@@ -117,7 +118,7 @@ impl ConnectionLimits {
         }
     }
 
-    /// The number of open connections; the end of a drain waits until it is zero.
+    /// Returns the number of open connections. A drain does not end before this number is zero.
     pub fn open(&self) -> usize {
         self.proxying.load(Ordering::Acquire).saturating_add(self.deciding.load(Ordering::Acquire))
     }
@@ -130,9 +131,9 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`]: a thread accepts up to 128
-    /// connections before the first of them is served. If no file would be left, the connection is not counted, and must be
-    /// closed.
+    /// Counts a connection that has just been accepted, until [`ConnectionLimits::begin`] is called. A thread accepts up to 128
+    /// connections before the first of them is served. Returns `false` if no file would be left. The connection is then not
+    /// counted, and must be closed.
     pub fn admit(&self, clock: &Clock) -> bool {
         let uncounted = self.uncounted.fetch_add(1, Ordering::AcqRel) + 1;
         self.make_room();
@@ -145,7 +146,8 @@ impl ConnectionLimits {
         is_admitted
     }
 
-    /// Counts a connection to an upstream that is about to be opened.
+    /// Counts a connection to an upstream that is about to be opened. Near the open-file limit, closes connections to upstreams
+    /// that no request uses.
     pub fn begin_upstream(&self) -> CountGuard {
         let guard = self.upstream_files.count();
         self.make_room();
@@ -161,15 +163,15 @@ impl ConnectionLimits {
         }
     }
 
-    /// Ends the counting of a connection as accepted; it is counted as open next.
+    /// Ends the counting that [`ConnectionLimits::admit`] has begun. The connection is counted as open next.
     pub fn begin(&self) {
         self.uncounted.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Counts a connection, also in its listener's `gauge`.
+    /// Counts a connection as open, also in its listener's `gauge`.
     ///
     /// # Errors
-    /// When there were already as many connections as `bounds` or the open-file limit allow.
+    /// If `bounds` or the open-file limit allow no more connections.
     pub fn accept(&self, purpose: Purpose, gauge: &Gauge, bounds: &Bounds) -> Result<ConnectionGuard, ConnectionLimit> {
         let count = match purpose {
             Purpose::Proxying => &self.proxying,
@@ -191,7 +193,7 @@ impl ConnectionLimits {
     /// Counts a connection for its client. A trusted proxy, which connects for many clients, is not limited.
     ///
     /// # Errors
-    /// When its client already has as many connections as it may.
+    /// If the client already has as many connections as `bounds` allow.
     pub fn count_client(
         &self,
         guard: &mut ConnectionGuard,
@@ -210,10 +212,10 @@ impl ConnectionLimits {
         }
     }
 
-    /// Counts a handshake with a client.
+    /// Counts a TLS handshake with a client.
     ///
     /// # Errors
-    /// When as many handshakes are under way already as `bounds` allow, in total or with that client.
+    /// If `bounds` allow no more handshakes at the same time, in total or with this client.
     pub fn begin_handshake(
         &self,
         client: Option<&ClientGuard>,
@@ -227,13 +229,14 @@ impl ConnectionLimits {
         Ok(HandshakeGuard { _of_client: of_client.flatten(), _of_all: of_all })
     }
 
-    /// Logs a rejection. `None` if as many connections are being rejected as there are files for.
+    /// Logs that a connection is rejected, and returns a guard that counts the connection while it is answered. `None` if as
+    /// many rejected connections are being answered as there are files for them.
     pub fn reject(&self, limit: ConnectionLimit, clock: &Clock) -> Option<CountGuard> {
         self.log_rejection(limit, clock);
         CountGuard::new(&self.rejecting, self.fd_budget.rejections())
     }
 
-    /// Logs that a connection or an HTTP/2 stream is rejected.
+    /// Logs that a connection or an HTTP/2 stream is rejected because of this limit.
     pub fn log_rejection(&self, limit: ConnectionLimit, clock: &Clock) {
         let (throttle, hint) = match limit {
             ConnectionLimit::Connections => {

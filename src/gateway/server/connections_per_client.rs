@@ -14,7 +14,7 @@ use request::request::ClientAddress;
 
 use crate::gateway::runtime::response_buffers::HeldForClient;
 
-/// The number of connections of each client. There are no more entries than open connections.
+/// The number of open connections of each client. Only clients with an open connection have an entry, so the memory is bounded.
 #[derive(Debug, Default)]
 pub(super) struct PerClientConnections(Mutex<HashMap<IpAddr, Client>>);
 
@@ -26,7 +26,7 @@ struct Client {
     unread: HeldForClient,
 }
 
-/// Counts one connection of a client, until it is dropped.
+/// Counts one connection of a client until the guard is dropped.
 #[derive(Debug)]
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
@@ -39,7 +39,7 @@ pub struct ClientGuard {
     unread: HeldForClient,
 }
 
-/// Whether a client has more connections than allowed.
+/// Whether a client's connections, or its streams, are within the limit for one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Share {
     Within,
@@ -47,7 +47,7 @@ pub enum Share {
 }
 
 impl PerClientConnections {
-    /// Counts a connection of `client`. Returns whether the client already had as many as allowed.
+    /// Counts a connection of `client`. Also returns whether the client already had as many connections as allowed.
     pub(super) fn count(
         self: &Arc<PerClientConnections>,
         client: ClientAddress,
@@ -76,7 +76,7 @@ impl ClientGuard {
     /// [`ClientGuard::end_stream`].
     ///
     /// # Errors
-    /// When the client had `most` already: none is counted then.
+    /// If the client already had `most` streams. The new stream is not counted then.
     pub fn begin_stream(&self, most: usize) -> Result<(), Share> {
         if self.streams.fetch_add(1, Ordering::Relaxed) < most {
             return Ok(());
@@ -85,12 +85,12 @@ impl ClientGuard {
         Err(Share::Exceeded)
     }
 
-    /// Counts a handshake for the client. `None` if the client already has `most` under way.
+    /// Counts a TLS handshake with the client. `None` if `most` handshakes with the client are already under way.
     pub fn begin_handshake(&self, most: usize) -> Option<CountGuard> {
         CountGuard::new(&self.handshakes, most)
     }
 
-    /// The number of held bytes of responses that the client does not read, on all of its connections.
+    /// Returns the counter of bytes that are held because the client does not read its responses, on all of its connections.
     pub fn unread(&self) -> &HeldForClient {
         &self.unread
     }

@@ -12,7 +12,7 @@ use base::time::Micros;
 /// The interval between two log lines: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
-/// Closes connections of peers that may not ask for decisions, on one listener, for all threads.
+/// The stage that closes connections of peers that may not ask for decisions. It is used on one listener, by all threads.
 #[derive(Debug)]
 pub(crate) struct DecisionClients {
     /// The index of the listener in the configuration.
@@ -22,12 +22,13 @@ pub(crate) struct DecisionClients {
 }
 
 impl DecisionClients {
-    /// Makes the stage. `closed` counts the connections of peers that may not ask.
+    /// Makes the stage for the listener with this index. `closed` counts the connections that the stage closes.
     pub(crate) fn new(listener: usize, closed: Counter) -> DecisionClients {
         DecisionClients { listener, closed, throttle: LogThrottle::default() }
     }
 
-    /// Whether the peer of this connection may ask, by the configuration in force. A peer that may not is counted and logged.
+    /// Whether the peer of this connection may ask for decisions, by the configuration in force. If not, the connection is
+    /// counted and logged.
     pub(crate) fn admit(&self, stream: &Stream, state: &ServerState) -> bool {
         let peer = peer(stream);
         let snapshot = state.snapshot.load();

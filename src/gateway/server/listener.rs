@@ -41,8 +41,8 @@ pub struct ListeningSockets {
 }
 
 impl ListeningSockets {
-    /// Binds an address `count` times, without the sockets that were inherited. The file of a Unix domain socket gets the
-    /// permissions `mode`, if they are given.
+    /// Opens at least `count` sockets on an address: first the `inherited` sockets of an earlier process, then new ones. `mode`
+    /// is the permissions of the file of a Unix domain socket. `None` does not set them.
     ///
     /// # Errors
     /// If the address cannot be bound, for example because another process uses it.
@@ -72,7 +72,7 @@ impl ListeningSockets {
         Ok(ListeningSockets { address, sockets })
     }
 
-    /// Duplicates of the sockets, for handing them to the next process.
+    /// Returns duplicates of the sockets, to be handed to the next process.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -80,8 +80,8 @@ impl ListeningSockets {
         self.sockets.iter().map(ListeningSocket::duplicate).collect()
     }
 
-    /// Makes a service for each socket; `app` is called with the index of the socket. `accepting` counts the sockets that may
-    /// still have connections which `app` has not received.
+    /// Makes a service for each socket. `app` makes the application for the socket with the given index. `accepting` counts the
+    /// sockets that may still have connections which no application has received.
     pub fn services<A: ServerApp + Send + Sync + 'static>(
         self,
         name: &str,
@@ -91,8 +91,8 @@ impl ListeningSockets {
         self.services_of(&Lifecycle::default(), name, accepting, None, app)
     }
 
-    /// Makes a service for each socket. It accepts connections as long as `lifecycle` allows it, and closes those that `filter`
-    /// does not admit.
+    /// Makes a service for each socket, like [`ListeningSockets::services`]. The service accepts connections as long as
+    /// `lifecycle` allows it, and closes connections that `filter` does not admit.
     pub fn services_of<A: ServerApp + Send + Sync + 'static>(
         self,
         lifecycle: &Lifecycle,
@@ -347,7 +347,7 @@ impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
     }
 }
 
-/// Closes a connection at once if all open files are taken. It decides without waiting, because Pingora drops a connection
+/// Closes a new connection at once if no open file is left for it. Decides without waiting, because Pingora drops a connection
 /// whose filter is waiting when accepting ends.
 #[derive(Debug)]
 pub struct FileFilter {
@@ -362,7 +362,7 @@ impl ConnectionFilter for FileFilter {
     }
 }
 
-/// A thread that serves requests: it has a socket of every listener, with its application, and a background task.
+/// A thread that serves requests. It has one socket of every listener, each with its application, and a background task.
 pub(crate) struct Thread {
     name: String,
     sockets: Vec<Box<dyn Service>>,
@@ -373,7 +373,7 @@ pub(crate) struct Thread {
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Thread {
-    /// Makes a thread; `background` runs on the thread as long as it lives.
+    /// Makes a thread that has no sockets yet. `background` runs on the thread as long as the thread runs.
     pub(crate) fn new(name: String, background: impl Future<Output = ()> + Send + 'static) -> Thread {
         Thread { name, sockets: Vec::new(), background: Mutex::new(Some(Box::pin(background))) }
     }

@@ -41,10 +41,11 @@ pub enum AcceptedConnection {
 }
 
 impl ListeningSocket {
-    /// Binds `count` sockets to one address. `mode` are the permissions of the file of a Unix domain socket.
+    /// Binds `count` sockets to one address. `mode` is the permissions of the file of a Unix domain socket. `None` leaves them
+    /// to the umask.
     ///
     /// # Errors
-    /// If it cannot be bound, for example because another process uses it.
+    /// If the address cannot be bound, for example because another process uses it.
     pub fn bind(address: &EndpointAddress, mode: Option<u32>, count: usize) -> io::Result<Vec<ListeningSocket>> {
         match address {
             EndpointAddress::Inet(address) => {
@@ -63,7 +64,7 @@ impl ListeningSocket {
         }
     }
 
-    /// Adds sockets until there are at least `count` for one address.
+    /// Adds sockets with the address of the first socket until there are at least `count`. An empty list stays empty.
     ///
     /// # Errors
     /// If the open-file limit is reached.
@@ -92,10 +93,10 @@ impl ListeningSocket {
         }
     }
 
-    /// The address, with the port that the kernel chose for port 0.
+    /// Returns the address of the socket, with the port that the kernel chose for port 0.
     ///
     /// # Errors
-    /// If it is a socket of another kind, or without an address.
+    /// If the address cannot be read, or a Unix domain socket has no path.
     pub fn address(&self) -> io::Result<EndpointAddress> {
         match self {
             ListeningSocket::Tcp(socket) => socket.local_addr().map(EndpointAddress::Inet),
@@ -110,7 +111,8 @@ impl ListeningSocket {
     /// Accepts the next connection in the queue of the socket.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the queue is empty; others if the connection has failed, or no file is left for it.
+    /// [`io::ErrorKind::WouldBlock`] if the queue is empty. Other kinds if the connection has failed, or no file is left for
+    /// it.
     pub fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             ListeningSocket::Tcp(socket) => {
@@ -144,7 +146,7 @@ impl TryFrom<OwnedFd> for ListeningSocket {
 }
 
 impl AcceptedConnection {
-    /// Prepares a connection as Pingora prepares those that it accepts itself, which are all TCP.
+    /// Makes a stream of the connection, with the settings that Pingora gives to the TCP connections which it accepts itself.
     ///
     /// # Errors
     /// If the connection has failed.
@@ -163,7 +165,7 @@ impl AcceptedConnection {
     }
 }
 
-/// Makes the stream of a connection to a Unix domain socket.
+/// Makes the stream of a connection to a Unix domain socket. The loopback address takes the place of its peer address.
 pub(crate) fn local_stream(connection: tokio::net::UnixStream) -> Stream {
     stream(connection.into(), LOCAL_CLIENT)
 }

@@ -34,7 +34,7 @@ const LAST_HEADER: Duration = Duration::from_millis(100);
 /// The interval between two log lines about peers that may not connect: any host that reaches the address can cause them.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
-/// Reads the PROXY protocol headers of one listener, for all threads.
+/// The stage that reads the PROXY protocol headers of one listener, for all threads.
 #[derive(Debug)]
 pub(crate) struct ProxyProtocol {
     /// The peers that may connect; `None`: all peers.
@@ -68,7 +68,8 @@ enum Failure {
 }
 
 impl ProxyProtocol {
-    /// Makes the stage. `listener` is the label in metrics. `None` for a listener whose connections begin without a header.
+    /// Makes the stage for a listener. `listener` is the label in metrics. `None` if connections of the listener begin without
+    /// a header.
     pub(crate) fn new(
         from: &HeaderSenders,
         metrics: &HttpMetrics,
@@ -89,7 +90,8 @@ impl ProxyProtocol {
         Some(ProxyProtocol { senders, malformed, timeout, closed, throttle: LogThrottle::default(), clock })
     }
 
-    /// Returns the stream with the client's address; `None` if the connection must be closed.
+    /// Reads the header, and returns the stream with the client's address as its peer address. `None` if the connection must be
+    /// closed.
     pub(crate) async fn read(&self, mut stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         if let Some(senders) = &self.senders
             && !senders.admit(&stream, &self.clock)

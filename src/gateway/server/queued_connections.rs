@@ -14,8 +14,8 @@ use pingora::services::listening::Service as ListeningService;
 
 use super::listening_socket::{AcceptedConnection, ListeningSocket};
 
-/// Counts the listening sockets that may have connections which are not counted as open yet. The end of a drain waits until the
-/// count is zero.
+/// The number of listening sockets that may still have queued connections. The count of open connections lacks queued
+/// connections, so a drain does not end before this number is zero.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptingSockets(Arc<AtomicUsize>);
 
@@ -30,7 +30,7 @@ impl AcceptingSockets {
     }
 }
 
-/// Counts one listening socket until it is dropped.
+/// Counts one listening socket in [`AcceptingSockets`] until the guard is dropped.
 #[derive(Debug)]
 pub(super) struct AcceptingGuard(Arc<AtomicUsize>);
 
@@ -41,7 +41,7 @@ impl Drop for AcceptingGuard {
 }
 
 /// Accepts the connections in the queue of a socket, closes the socket, and serves the connections with `app`. `guard` is held
-/// until the last of them has closed.
+/// until the last of these connections has closed.
 pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     queue: ListeningSocket,
     app: &Arc<A>,

@@ -11,7 +11,8 @@ use decision::cors::CorsAnswer;
 use request::request::Request;
 use request::scheme::SchemeSource;
 
-/// The CORS answer to a request with this head. It is never an answer to a preflight.
+/// Returns the CORS answer to a rejected request with this head. `None` if CORS does not apply. The answer never grants a
+/// preflight.
 pub(super) fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> Option<CorsAnswer> {
     let cors = config.cors.as_ref()?;
     let Some(peer) = handle.socket().and_then(|socket| socket.peer()) else {
@@ -28,8 +29,8 @@ pub(super) fn cors(config: &Config, handle: &ConnectionHandle, head: &Parts) -> 
     Some(CorsAnswer { preflight: None, ..answer })
 }
 
-/// The head of an HTTP/1 request at the start of `bytes`, without its invalid parts. `None` if the end of the head was not
-/// read, or if it has no target.
+/// Reads the head of an HTTP/1 request at the start of `bytes`, and leaves out invalid fields. `None` if the end of the head
+/// was not read, or if the method or the target is invalid.
 pub(super) fn whole_head(bytes: &[u8]) -> Option<Parts> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let mut lines = bytes.get(..end)?.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));

@@ -16,45 +16,45 @@ pub(crate) enum Reuse {
     Closed,
 }
 
-/// Whether the rest of the request is read, so that another may follow.
+/// Whether the gateway reads the rest of a request that it answers itself, so that another request may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rest {
     Drained,
-    /// Its end is not known.
+    /// The rest is not read, because the end of the request is not known.
     Unread,
 }
 
-/// A request that gets a response of the gateway itself.
+/// A request that the gateway itself answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnsweredRequest<'r> {
     pub head: &'r Parts,
     pub request_id: &'r HeaderValue,
-    /// Whether the gateway keeps the connection; it does not while it drains.
+    /// Whether the gateway keeps the connection after the response. It does not keep connections while it drains.
     pub reuse: Reuse,
 }
 
-/// The result of writing a response of the gateway itself.
+/// The result of writing a response that the gateway itself has made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrittenResponse {
     pub body_bytes: usize,
     pub reuse: Reuse,
-    /// The reason why it was not sent completely.
+    /// The reason why the response was not sent completely. `None` if it was sent.
     pub fault: Option<ClientFault>,
 }
 
-/// A client that waits for its response.
+/// A client that has sent a request and waits for the response.
 pub(crate) trait RequestClient: Send {
-    /// Whether [`RequestClient::poll_given_up`] asks the kernel. If not, it is asked first, so that no request goes to an upstream
-    /// whose client has left already.
+    /// Whether [`RequestClient::poll_given_up`] asks the kernel. If not, [`RequestClient::until_given_up`] calls that function
+    /// before the wait, so that the request of a client that has already left goes to no upstream.
     const ASKS_KERNEL: bool;
 
-    /// Ready once the deadline of the request has passed, or the process exits.
+    /// Becomes ready when the deadline of the request has passed, or the process exits.
     fn poll_request_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Ready once the client of a waiting request has left, or the process exits.
+    /// Becomes ready when the client of a waiting request has left, or the process exits.
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault>;
 
-    /// Writes a response, and reads the rest of the request.
+    /// Writes a response of the gateway, and reads the rest of the request as `rest` says.
     fn write_own(
         &mut self,
         request: AnsweredRequest<'_>,
@@ -62,7 +62,7 @@ pub(crate) trait RequestClient: Send {
         rest: Rest,
     ) -> impl Future<Output = WrittenResponse> + Send;
 
-    /// Waits for something that a request needs.
+    /// Waits for something that a request needs, such as a connection to an upstream.
     ///
     /// # Errors
     /// If the client leaves, or the process exits.
@@ -88,7 +88,7 @@ pub(crate) trait RequestClient: Send {
         }
     }
 
-    /// Waits for a decision. A store notices by itself that the client leaves.
+    /// Waits for a decision about the request. Does not check whether the client has left, because a store checks this itself.
     ///
     /// # Errors
     /// If the deadline of the request passes, or the process exits.

@@ -9,15 +9,15 @@ use crate::gateway::state::snapshot::Snapshot;
 use crate::gateway::telemetry::metrics::HttpMetrics;
 use base::time::Clock;
 
-/// The parts of the gateway that servers share, held by value: reading them takes no more steps than reading them from the
-/// gateway's state.
+/// The parts of the gateway's state that servers need. They are held by value, so reading them takes no more steps than reading
+/// them from the gateway's state.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerState {
     /// The configuration in force, with the bounds, the trusted proxies and the access log.
     pub snapshot: Arc<ArcSwap<Snapshot>>,
     pub metrics: Arc<HttpMetrics>,
     pub clock: Clock,
-    /// Tells every encrypted connection that the certificates of some listener have changed.
+    /// Tells every encrypted connection that the certificates of a listener have changed.
     pub certificates_changed: watch::Sender<()>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) mod tests {
     use crate::gateway::telemetry::metrics::Metrics;
     use config::{Config, Environment};
 
-    /// The state of a server with this configuration, and the metrics of the server.
+    /// Makes the state of a server with this configuration, for tests. Also returns the metrics.
     pub(crate) fn state(config: &str) -> (ServerState, Metrics) {
         let config = format!("upstream: http://127.0.0.1:9\n{config}");
         let environment =

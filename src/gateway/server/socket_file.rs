@@ -17,11 +17,11 @@ use socket2::{Domain, SockAddr, Socket, Type};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Binds a Unix domain socket. The permissions of its folder and of its file determine who may connect; those of the file are
-/// `mode`, or else what the process's umask leaves.
+/// Binds a Unix domain socket to its path, and replaces the file of an earlier process. The permissions of the folder and of
+/// the file determine who may connect. `mode` is the permissions of the file. `None` leaves them to the umask of the process.
 ///
 /// # Errors
-/// When a process listens there, another kind of file is there, or the file cannot be replaced.
+/// If a process listens at the path, if a file of another kind is there, or if the file cannot be replaced.
 pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
     // A path is absolute, and so has a folder.
     let lock = lock(path.parent().unwrap_or(path))?;
@@ -51,10 +51,10 @@ pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<U
     Ok(socket.into())
 }
 
-/// Sets the permissions of a socket that was bound before. The file may have been removed in the meantime.
+/// Sets the permissions of the file of a socket that was bound before. Does nothing if the file has been removed.
 ///
 /// # Errors
-/// If the file is another user's.
+/// If the permissions cannot be set, for example because the file is another user's.
 pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(file) if file.file_type().is_socket() => std::fs::set_permissions(path, Permissions::from_mode(mode)),

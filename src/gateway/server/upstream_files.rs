@@ -17,12 +17,13 @@ pub struct UpstreamFiles {
 }
 
 impl UpstreamFiles {
-    /// Adds a pool, which is asked to close its connections from then on.
+    /// Adds a pool. Near the open-file limit, `close_idle` is called. It closes one connection of the pool that no request
+    /// uses, and returns `false` if there is no such connection.
     pub fn add_pool(&self, close_idle: impl Fn() -> bool + Send + Sync + 'static) {
         self.pools.lock().push(Box::new(close_idle));
     }
 
-    /// Counts one more connection.
+    /// Counts one more connection to an upstream, until the guard is dropped.
     pub fn count(&self) -> CountGuard {
         CountGuard::unbounded(&self.open)
     }
@@ -31,7 +32,7 @@ impl UpstreamFiles {
         self.open.load(Ordering::Acquire)
     }
 
-    /// Closes up to `count` connections that no request uses, of one pool after the other.
+    /// Closes up to `count` connections that no request uses. Goes through the pools one after the other.
     pub fn close_idle(&self, mut count: usize) {
         for close_idle in &*self.pools.lock() {
             while count > 0 && close_idle() {

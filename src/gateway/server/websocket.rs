@@ -11,7 +11,7 @@ use http::header::SEC_WEBSOCKET_KEY;
 /// The text with which the key is hashed.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Whether a valid HTTP/1.1 head is the handshake of a WebSocket.
+/// Whether the valid HTTP/1.1 head of a request is the opening handshake of a WebSocket.
 pub(crate) fn is_request_head(head: &[u8]) -> bool {
     let method = head.split(|byte| *byte == b' ').next().unwrap_or_default();
     let lines = head.split(|byte| *byte == b'\n').skip(1);
@@ -19,7 +19,7 @@ pub(crate) fn is_request_head(head: &[u8]) -> bool {
     begins(method, fields.map(|(name, value)| (name, value.trim_ascii())))
 }
 
-/// Whether a response with this HTTP/1.1 head accepts the handshake in a request with these fields.
+/// Whether the HTTP/1.1 head of a response accepts the WebSocket handshake of a request with these fields.
 pub(crate) fn accepts(request: &HeaderMap, response: &[u8]) -> bool {
     let Some(key) = request.get(SEC_WEBSOCKET_KEY) else { return false };
     let lines = response.split(|byte| *byte == b'\n').skip(1);

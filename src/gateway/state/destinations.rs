@@ -15,15 +15,16 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// The destination of the requests with one route and one upstream. A request holds it until it ends.
+/// The destination of requests: a route with one of its upstreams or its own answer, and the metrics for it. A request keeps
+/// its destination until the request ends.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub route: Arc<RouteMetrics>,
-    /// The upstream; `None` for requests that were answered before a route was chosen, or whose route answers by itself.
+    /// The upstream. `None` if the request was answered before a route was chosen, or if the route gives an answer itself.
     pub upstream: Option<UpstreamOfRoute>,
-    /// The answer of a route without an upstream.
+    /// The answer that the route gives itself. `None` for a route with an upstream.
     pub answer: Option<RouteAnswer>,
-    /// The changes that the route makes to requests and responses.
+    /// The changes that the route makes to requests and responses. `None` if the route changes nothing.
     pub forwarding: Option<Arc<Forwarding>>,
 }
 
@@ -32,7 +33,7 @@ pub(crate) struct Destination {
 pub(crate) struct UpstreamOfRoute {
     pub upstream: Arc<Upstream>,
     pub metrics: Arc<UpstreamMetrics>,
-    /// The timeout for gRPC and WebSockets, in place of the upstream's read timeout.
+    /// How long a gRPC or WebSocket stream may be idle. This timeout replaces the upstream's read timeout for such streams.
     pub stream_idle_timeout: Micros,
 }
 
@@ -41,7 +42,7 @@ impl Destination {
         Destination { route, upstream: None, answer: None, forwarding: None }
     }
 
-    /// The name of the upstream; empty without one.
+    /// Returns the name of the upstream, or an empty text if the destination has no upstream.
     pub(crate) fn upstream_name(&self) -> &str {
         self.upstream.as_ref().map_or("", |one| one.upstream.name())
     }
@@ -50,7 +51,7 @@ impl Destination {
 /// The destinations of one route, by upstream.
 type DestinationsOfRoute = SmallVec<[(Option<UpstreamId>, Arc<Destination>); 1]>;
 
-/// Every destination of a configuration.
+/// All destinations of a configuration. Used to find the destination of each request.
 #[derive(Debug)]
 pub(crate) struct Destinations {
     /// The destinations by [`rules::route::RouteId`]: one for each upstream to which the route leads, or one without an
@@ -65,7 +66,8 @@ pub(crate) struct Destinations {
 }
 
 impl Destinations {
-    /// Makes the destinations of the configuration with this number. An upstream that `before` has as well keeps its state.
+    /// Makes the destinations of a configuration. `number` is the number of its snapshot. An upstream that is also in `before`,
+    /// the previous destinations, keeps its state.
     pub(crate) fn new(before: Option<&Destinations>, config: &Config, number: u32, metrics: &Metrics) -> Destinations {
         let series = metrics.registry.of_config(number);
         let upstreams: Vec<UpstreamOfRoute> = config
@@ -120,18 +122,18 @@ impl Destinations {
         Destinations { by_route, unrouted, decided, upstreams }
     }
 
-    /// The destination of a chosen route.
+    /// Returns the destination for a chosen route and upstream. `None` if the configuration has no such destination.
     pub(crate) fn of(&self, choice: RouteChoice) -> Option<&Arc<Destination>> {
         let destinations = self.by_route.get(usize::try_from(choice.route.0).ok()?)?;
         destinations.iter().find(|(upstream, _)| *upstream == choice.upstream).map(|(_, destination)| destination)
     }
 
-    /// The destination of a request that was answered before a route was chosen.
+    /// Returns the destination of requests that were answered before a route was chosen.
     pub(crate) fn unrouted(&self) -> &Arc<Destination> {
         &self.unrouted
     }
 
-    /// The destination of a request about which another proxy asks.
+    /// Returns the destination of requests about which other proxies ask.
     pub(crate) fn decided(&self) -> &Arc<Destination> {
         &self.decided
     }

@@ -4,16 +4,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Notify, watch};
 
-/// Whether new connections are accepted.
+/// Whether the process accepts new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AcceptPhase {
-    /// Not before the previous process has handed over its buckets.
+    /// No connection is accepted yet, because the previous process has not handed over its buckets.
     NotYet,
     #[default]
     Open,
-    /// The next process receives the buckets. If it fails, this one accepts again.
+    /// No connection is accepted while the next process receives the buckets. If this fails, the present process accepts
+    /// connections again.
     Paused,
-    /// The next process accepts connections. Open ones continue in this process.
+    /// The next process accepts new connections. Connections that are already open continue in this process.
     Closed,
 }
 
@@ -30,7 +31,7 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Whether the process is about to exit: responses say `Connection: close`, and `/readyz` fails.
+    /// Returns whether the process is about to exit. Responses then say `Connection: close`, and `/readyz` fails.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
     }
@@ -39,7 +40,7 @@ impl Lifecycle {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another process has taken over the sockets.
+    /// Returns whether another process has taken over the listening sockets.
     pub fn is_handed_over(&self) -> bool {
         self.handed_over.load(Ordering::Relaxed)
     }
@@ -48,7 +49,8 @@ impl Lifecycle {
         self.handed_over.store(true, Ordering::Relaxed);
     }
 
-    /// Undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and [`AcceptPhase::Paused`].
+    /// Returns the process to normal operation: undoes [`Lifecycle::hand_over`], [`Lifecycle::begin_draining`] and
+    /// [`AcceptPhase::Paused`].
     pub fn resume(&self) {
         // In this order, so that the process is ready all the time.
         self.draining.store(false, Ordering::Release);
@@ -60,33 +62,34 @@ impl Lifecycle {
         self.accept_phase.send_replace(phase);
     }
 
-    /// The accept phase, which a listening socket follows.
+    /// Returns a receiver of the accept phase. A listening socket uses it to learn whether it may accept connections.
     pub fn accept_phase(&self) -> watch::Receiver<AcceptPhase> {
         self.accept_phase.subscribe()
     }
 
-    /// The channel to which a listening socket subscribes while it accepts.
+    /// Returns a channel to which each listening socket subscribes while it accepts connections.
     pub fn accepting(&self) -> watch::Sender<()> {
         self.accepting.clone()
     }
 
-    /// Waits until no listening socket has a receiver of [`Lifecycle::accepting`].
+    /// Waits until no listening socket accepts connections: no receiver of [`Lifecycle::accepting`] is left.
     pub async fn accepts_no_more(&self) {
         self.accepting.closed().await;
     }
 
-    /// The channel for a connection that has become a tunnel. The connection must be closed when the value is true.
+    /// Returns a channel for a connection that has become a tunnel. The connection must be closed when the channel's value is
+    /// true.
     pub fn tunnel(&self) -> watch::Receiver<bool> {
         self.tunnels.subscribe()
     }
 
-    /// Cuts the tunnels, and waits until their requests have ended.
+    /// Makes all tunnels close, and waits until their requests have ended.
     pub async fn cut_tunnels(&self) {
         self.tunnels.send_replace(true);
         self.tunnels.closed().await;
     }
 
-    /// Requests that the files are read again, as SIGHUP does. A request during a reload is kept for the next one.
+    /// Requests a reload of the configuration and its files, as SIGHUP does. If a reload is running, another one follows it.
     pub fn request_reload(&self) {
         self.reload.notify_one();
     }

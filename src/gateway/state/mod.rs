@@ -30,7 +30,7 @@ const AUTO_SHARE: u64 = 4;
 const AUTO_LEAST: u64 = 16 << 20;
 const AUTO_UNKNOWN: u64 = 256 << 20;
 
-/// The state that all threads of a gateway share. A value that only one room needs is held by that room.
+/// The state that all threads of a gateway share, such as the configuration in force, the store and the metrics.
 #[derive(Debug)]
 pub(crate) struct GatewayState {
     pub snapshot: Arc<ArcSwap<Snapshot>>,
@@ -44,22 +44,23 @@ pub(crate) struct GatewayState {
     pub store_health: Arc<StoreHealth>,
     pub top_refused: TopRefused,
     pub response_buffers: Arc<ResponseBuffers>,
-    /// Tells every encrypted connection that the certificates of some listener have changed.
+    /// Notifies every encrypted connection when the certificates of a listener have changed.
     pub certificates_changed: watch::Sender<()>,
 }
 
 impl GatewayState {
-    /// The key sets that are fetched.
+    /// Returns the key sets that the gateway fetches from token issuers.
     pub(crate) fn remotes(&self) -> Vec<Arc<RemoteKeySet>> {
         self.snapshot.load().remotes().cloned().collect()
     }
 
-    /// Whether the keys of every issuer have been fetched.
+    /// Returns whether the keys of all token issuers have been fetched.
     pub(crate) fn has_keys(&self) -> bool {
         self.remotes().iter().all(|remote| remote.current().is_some())
     }
 
-    /// Sets the largest number of bytes of unread responses that are held. `auto` is a quarter of the memory that there is now.
+    /// Applies `limits.response_buffers`: the maximum number of bytes that are held for unread responses. `auto` is a quarter
+    /// of the memory that the process may use now.
     pub(crate) fn bound_response_buffers(&self, bounds: &Bounds) {
         let bytes = match bounds.response_buffers {
             ResponseBufferSize::Bytes(bytes) => bytes,

@@ -2,7 +2,7 @@
 
 use super::GatewayState;
 
-/// Whether the gateway should receive requests; if not, the reason.
+/// Whether the gateway should receive requests, and the reason if it should not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -25,7 +25,7 @@ impl Readiness {
 }
 
 impl GatewayState {
-    /// Whether the gateway is ready: a configuration and the keys of its issuers are in force, and the process is not draining.
+    /// Returns whether the gateway is ready: the keys of all token issuers have been fetched, and the process is not draining.
     /// The state of the store does not count, because a short outage of the store would take every gateway out of use.
     pub(crate) fn readiness(&self) -> Readiness {
         match (self.is_draining(), self.lifecycle.is_handed_over()) {

@@ -18,35 +18,36 @@ use identity::token_auth::TokenAuth;
 use ledger::charge::LimitId;
 use rules::rule_set::CompiledLimit;
 
-/// One configuration in force, with everything that requests need of it.
+/// A loaded configuration, with everything that was built from it to serve requests. A reload replaces the whole snapshot.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     /// The number of configurations that were in force before this one.
     pub number: u32,
     pub config: Config,
-    /// The texts of each limit in the rate-limit fields; `None` for a limit that clients do not see.
+    /// The texts that show each limit in the rate-limit fields. `None` for a limit that clients do not see.
     pub shown: Vec<Option<ExposedLimit>>,
-    /// The verifier of tokens; `None`: tokens are not verified.
+    /// The verifier of tokens. `None` if tokens are not verified.
     pub tokens: Option<Arc<TokenAuth>>,
     pub destinations: Destinations,
     /// The writer of the access log; `None` if there is no access log.
     pub access_log: Option<Arc<Writer>>,
     limits: Vec<LimitMetrics>,
-    /// The counters of requests that no rule of a policy matched, by policy.
+    /// One counter for each policy: the requests to which no rule of the policy applied.
     pub unmatched: Vec<Counter>,
-    /// The counters of denied requests, by [`rules::denier::DenierId`].
+    /// The counters of denied requests, one for each rule or policy that may deny. A [`rules::denier::DenierId`] is the index
+    /// of its counter.
     pub denied: Vec<Counter>,
     /// The moment of the last fetch, for each issuer whose keys are fetched.
     keys_fetched: Vec<Gauge>,
 }
 
 impl Snapshot {
-    /// Makes the first snapshot.
+    /// Makes the snapshot of the configuration with which the process starts.
     pub(crate) fn new(config: Config, metrics: &Metrics, access_logs: &AccessLogs, clock: &Clock) -> Snapshot {
         Snapshot::made(None, config, metrics, access_logs, clock)
     }
 
-    /// Makes the successor of `before`, which takes over the unchanged parts.
+    /// Makes the snapshot of a reloaded configuration, which replaces `before`. Unchanged parts are taken from `before`.
     pub(crate) fn after(
         before: &Snapshot,
         config: Config,
@@ -57,7 +58,8 @@ impl Snapshot {
         Snapshot::made(Some(before), config, metrics, access_logs, clock)
     }
 
-    /// Whether the certificates in force on a listener would admit the client of a connection, which may be older than they are.
+    /// Returns whether the client of a TLS session is still admitted: the listener's certificates may have changed since the
+    /// session began.
     pub(crate) fn admits_client(&self, session: &Session, listener: usize, now: Timestamp) -> bool {
         let server = self.config.listeners.get(listener).and_then(|listener| listener.tls.as_ref());
         server.is_none_or(|server| session.is_admitted_by(&server.in_force(), now))
@@ -112,28 +114,28 @@ impl Snapshot {
         }
     }
 
-    /// The key sets that are fetched.
+    /// Returns the key sets that the gateway fetches from token issuers.
     pub(crate) fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.tokens.iter().flat_map(|tokens| tokens.verifier().remotes())
     }
 
-    /// The key sets that are fetched, with the metric of the last fetch.
+    /// Returns the key sets that the gateway fetches from token issuers. Each has a metric with the time of its last fetch.
     pub(crate) fn remotes_with_metric(&self) -> impl Iterator<Item = (&Arc<RemoteKeySet>, &Gauge)> {
         self.remotes().zip(&self.keys_fetched)
     }
 
-    /// The writer of the access log, if requests of this kind are logged.
+    /// Returns the writer of the access log. `None` if requests of this kind are not logged.
     pub(crate) fn access_log_of(&self, kind: Kind) -> Option<&Writer> {
         self.config.access_log.as_ref().filter(|settings| settings.when.contains(&kind))?;
         self.access_log.as_deref()
     }
 
-    /// Every limit, in the order of the file.
+    /// Returns every limit with its metrics, in the order of the configuration file.
     pub(crate) fn all_limits(&self) -> impl Iterator<Item = (&CompiledLimit, &LimitMetrics)> {
         self.config.rules.limits().iter().zip(&self.limits)
     }
 
-    /// A limit, with its metrics.
+    /// Returns the limit with this id, and its metrics. `None` if the id is unknown.
     pub(crate) fn limit(&self, id: LimitId) -> Option<(&CompiledLimit, &LimitMetrics)> {
         self.config.rules.limit(id).zip(self.limits.get(usize::try_from(id.0).ok()?))
     }

@@ -15,7 +15,7 @@ use base::time::{Clock, Micros, Timestamp};
 const MOST: usize = 50;
 /// The longest detail, in characters. It may have text from outside, such as an error of a file system.
 const LONGEST: usize = 200;
-/// The length of the longest detail that contains only names from gateway.yaml, in characters.
+/// The maximum length, in characters, of a detail that contains only names from gateway.yaml. A longer detail is cut.
 pub(crate) const LONGEST_OF_NAMES: usize = 1000;
 const AGAIN: Micros = Micros(600_000_000);
 
@@ -54,7 +54,7 @@ pub(crate) enum EventKind {
     Draining,
 }
 
-/// The importance of an event.
+/// The importance of an event, which decides how the status page shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Weight {
@@ -101,7 +101,7 @@ impl EventKind {
     }
 }
 
-/// An event that has happened once or several times.
+/// An event on the status page, with the number of its occurrences.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Event {
     /// The time of the last occurrence, in seconds since the Unix epoch.
@@ -130,12 +130,14 @@ impl Events {
         self.add(kind, brief(detail, LONGEST), Recurrence::SameDetail);
     }
 
-    /// Notes an event that counts as the same one whatever names it lists. The latest names are shown.
+    /// Records an event whose detail is a list of names. A recent event of the same kind is counted again, even if its names
+    /// differ. The status page shows the latest names.
     pub(crate) fn note_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::AnyDetail);
     }
 
-    /// Replaces the names of an event that [`Events::note_names`] has noted, if the event has not ended.
+    /// Replaces the names of an event that [`Events::note_names`] has recorded, without counting the event again. Used while
+    /// the event goes on.
     pub(crate) fn extend_names(&self, kind: EventKind, names: &str) {
         self.add(kind, brief(names, LONGEST_OF_NAMES), Recurrence::GoesOn);
     }
@@ -165,7 +167,7 @@ impl Events {
         events.push_front(event);
     }
 
-    /// All events, the newest first.
+    /// Returns all recorded events, the newest first.
     pub(crate) fn all(&self) -> Vec<Event> {
         self.events.lock().iter().cloned().collect()
     }

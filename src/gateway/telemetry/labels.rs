@@ -4,10 +4,11 @@ pub(crate) use crate::gateway::upstream::UpstreamError;
 pub(crate) use decision::access_log_line::Origin;
 use identity::jwt::Invalid;
 
-/// The label for the route of a request that was answered before its route was chosen, in a file with several routes.
+/// The value of the label `route` for requests that were answered before a route was chosen, in a configuration with several
+/// routes.
 pub(crate) const NO_ROUTE: &str = "none";
 
-/// The result of a decision.
+/// The result of a decision about a request, as a label of metrics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DecisionResult {
     Allowed,
@@ -16,30 +17,30 @@ pub(crate) enum DecisionResult {
     Unlimited,
 }
 
-/// The methods that have their own label, and the label of all others.
+/// The values of the label `method`: the methods that are counted separately, and `OTHER` for all further methods.
 pub(crate) const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "OTHER"];
 
-/// The label of a method.
+/// Returns the value of the label `method` for a request method.
 pub(crate) fn method(method: &str) -> &'static str {
     METHODS.into_iter().find(|known| *known == method).unwrap_or("OTHER")
 }
 
-/// The result of a TLS handshake.
+/// The result of a TLS handshake with a client, as a label of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeResult {
     Full,
-    /// A session that the client has resumed.
+    /// The client resumed an earlier TLS session.
     Resumed,
     Timeout,
-    /// Too many handshakes were under way.
+    /// The handshake was refused, because too many others were under way.
     TooMany,
-    /// The client asked for a name without a certificate, or for no name.
+    /// The client asked for a name for which there is no certificate, or for no name at all.
     UnknownName,
-    /// The client presented no certificate that verifies.
+    /// The client presented no certificate, or one that could not be verified.
     ClientCertificate,
-    /// The client aborted and sent the reason: for example, it does not trust the certificate.
+    /// The client aborted the handshake and sent the reason, for example that it does not trust the certificate.
     Alert,
-    /// The client disconnected.
+    /// The client disconnected during the handshake.
     Closed,
     /// Any other failure, such as bytes that are not TLS, or no common version.
     Protocol,
@@ -73,13 +74,13 @@ impl HandshakeResult {
     }
 }
 
-/// The result of a token's verification.
+/// The result of verifying a token, as a label of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenResult {
     Valid,
-    /// Accepted from the cache: it was verified before.
+    /// The token was accepted because it was verified before and is cached.
     Known,
-    /// Not verified: its client has sent too many invalid tokens.
+    /// The token was not verified, because its client has sent too many invalid tokens.
     Limited,
     NoKeys,
     Invalid(Invalid),

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A file that is read again while the process runs.
+/// The kind of a file that the gateway reads again while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum File {
-    /// The configuration, with every file that it names.
+    /// The configuration file, and all files that it names.
     Config,
     ApiKeys,
     /// The certificates of all listeners.
@@ -13,7 +13,7 @@ pub(crate) enum File {
 }
 
 impl File {
-    /// The name of the file in metrics and log lines.
+    /// Returns the name of the kind of file, for metrics and log lines.
     pub(crate) fn label(self) -> &'static str {
         match self {
             File::Config => "config",
@@ -26,7 +26,7 @@ impl File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileState {
     InForce,
-    /// The file was invalid when it was last read.
+    /// The file was invalid when it was last read, so that its former content is in force.
     Invalid,
 }
 

@@ -96,25 +96,27 @@ impl StoreHealth {
         }
     }
 
-    /// Whether every thread is connected to the store.
+    /// Returns whether every thread is connected to the store.
     pub(crate) fn is_up(&self) -> bool {
         self.links.lock().down.iter().all(Option::is_none)
     }
 
-    /// The servers to which some thread is not connected, if the store has several; and the number of all its servers.
+    /// Returns the servers of the store to which a thread is not connected, and the number of all its servers. Only a store
+    /// with several servers reports them.
     pub(crate) fn nodes_down(&self) -> (Vec<Arc<str>>, usize) {
         let nodes = self.nodes.lock();
         let down = nodes.iter().filter(|(_, state)| **state == NodeState::Down);
         (down.map(|(address, _)| Arc::clone(address)).collect(), nodes.len())
     }
 
-    /// The server that decides, if the store has only one and every thread is connected to it.
+    /// Returns the address of the store's server. `None` if the store has several servers, or if a thread is not connected.
     pub(crate) fn server(&self) -> Option<String> {
         let server = self.server.lock();
         server.as_ref().filter(|_| self.is_up()).map(ToString::to_string)
     }
 
-    /// The other gateways whose configuration differs from this one. Empty while their announcements cannot be read.
+    /// Returns the other gateways whose configuration differs from `configuration`. Empty while the announcements of other
+    /// gateways cannot be read.
     pub(crate) fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
         // The store may answer requests and yet fail to tell which gateways are alive.

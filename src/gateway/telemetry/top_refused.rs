@@ -22,7 +22,7 @@ use stores::Worker;
 const TABLE_SIZE: usize = 64;
 const WINDOW: Micros = Micros(30_000_000);
 
-/// Counts the refusals of buckets, on all threads.
+/// Counts for each bucket how many requests were refused because the bucket had too few tokens. Each thread has its own tables.
 #[derive(Debug)]
 pub(crate) struct TopRefused {
     /// The tables, by worker.
@@ -30,14 +30,14 @@ pub(crate) struct TopRefused {
     skipped: AtomicU64,
 }
 
-/// A limit, with the number of its configuration.
+/// A limit, with the number of the configuration that has it. Used because limits of different configurations may share an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitVersion {
     pub configuration: u32,
     pub limit: LimitId,
 }
 
-/// A bucket, with the number of its refusals.
+/// A bucket, with its number of refusals, which is at least `at_least` and at most `at_most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedBucket {
     pub key: BucketKey,
@@ -46,7 +46,7 @@ pub(crate) struct RefusedBucket {
     pub at_most: u64,
 }
 
-/// The buckets with the most refusals, and the time for which refusals were counted.
+/// The buckets with the most refusals. `span` is the time during which these refusals were counted.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Top {
     pub span: Micros,
@@ -58,7 +58,7 @@ impl TopRefused {
         TopRefused { windows: (0..workers).map(|_| Mutex::default()).collect(), skipped: AtomicU64::new(0) }
     }
 
-    /// Counts a refusal for each bucket of a refused plan that could not pay.
+    /// Counts a refusal for each bucket of the plan that had too few tokens for the request.
     pub(crate) fn count(
         &self,
         worker: Worker,
@@ -80,13 +80,13 @@ impl TopRefused {
         }
     }
 
-    /// The number of refusals that were not counted because a table was being read.
+    /// Returns the number of refusals that were not counted because a table was being read.
     pub(crate) fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// The `max` buckets with the most refusals, in descending order. Refusals under other configurations are left out, because
-    /// their limits may have had other names.
+    /// Returns the `max` buckets with the most refusals, in descending order. Refusals under other configurations are left out,
+    /// because their limits may have had other names.
     pub(crate) fn top(&self, max: usize, now: Timestamp, configuration: u32) -> Top {
         let window = now.0 / WINDOW.0;
         let mut sums: HashMap<BucketKey, RefusedBucket> = HashMap::new();

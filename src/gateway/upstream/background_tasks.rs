@@ -9,8 +9,9 @@ use super::health_state::HealthChange;
 use super::resolver::keep_resolving;
 use base::endpoint_address::EndpointAddress;
 
-/// Starts the tasks that these upstreams need and do not have yet. A task ends with its upstream. A warning is logged for a
-/// name that leads to one of `listeners`. `report` is called whenever an endpoint goes down, or comes up again.
+/// Starts the background tasks of these upstreams: look-ups of host names, and health checks. A task that already runs is not
+/// started again, and each task ends with its upstream. A warning is logged if a name resolves to one of `listeners`. `report`
+/// is called whenever the checks find an endpoint down, or up again.
 pub(crate) fn start_background_tasks<'u>(
     upstreams: impl Iterator<Item = &'u Arc<Upstream>>,
     listeners: &[SocketAddr],

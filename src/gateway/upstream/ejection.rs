@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::endpoint::Endpoint;
 use base::time::Timestamp;
 
-/// Ejects the endpoints of one upstream after failures.
+/// Ejects endpoints of one upstream after failures: an ejected endpoint gets no requests for a while.
 #[derive(Debug, Default)]
 pub(super) struct Ejector {
     /// Held while an endpoint is ejected, so that two that fail at the same time are counted one after the other.
@@ -16,7 +16,7 @@ pub(super) struct Ejector {
 }
 
 impl Ejector {
-    /// Notes that a request has failed at an endpoint. Returns whether that ejected it.
+    /// Records that a request has failed at an endpoint. Returns whether this failure ejected the endpoint.
     pub(super) fn failed(
         &self,
         endpoint: &Endpoint,
@@ -44,7 +44,7 @@ impl Ejector {
         true
     }
 
-    /// Notes that a request has succeeded at an endpoint. Returns whether it had been ejected before.
+    /// Records that a request has succeeded at an endpoint. Returns whether the endpoint had been ejected before.
     pub(super) fn succeeded(endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         let condition = &endpoint.condition;
         if condition.failures.load(Ordering::Relaxed) == 0 {

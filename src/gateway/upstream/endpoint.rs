@@ -34,27 +34,27 @@ const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
 
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An address to which requests may be sent, with its condition.
+/// One address of an upstream to which requests may be sent, with its state.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub address: EndpointAddress,
-    /// The name or address in the configuration; `localhost` for a socket.
+    /// The host name or address in the configuration. `localhost` for a Unix domain socket.
     pub host: String,
     pub scheme: Scheme,
-    /// The hash of the address.
+    /// The hash of the address. Used to select the endpoint by a value of the request.
     pub(super) hash: u64,
-    /// The endpoint's share of the requests, relative to the weights of the others.
+    /// The weight of the endpoint. Its share of the requests is in proportion to its weight.
     pub weight: u64,
     peer: HttpPeer,
     /// The peer for narrow connections.
     narrow: HttpPeer,
     /// The keys of the ordinary and of the narrow connections in a pool.
     pool_keys: [u64; 2],
-    /// The condition of the endpoint, which is kept when the configuration or the addresses of the name change.
+    /// The recent results of the endpoint. They are kept when the configuration or the addresses of the name change.
     pub condition: Arc<EndpointCondition>,
 }
 
-/// An address, with its share of the requests.
+/// An address of an upstream, with its weight: its share of the requests is in proportion to the weight.
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedAddress {
     pub address: EndpointAddress,
@@ -63,33 +63,34 @@ pub(crate) struct WeightedAddress {
     pub weight: u64,
 }
 
-/// The options that the connections to all endpoints of an upstream share.
+/// The options for connections to an upstream. All endpoints of the upstream share them.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectOptions {
     pub timeouts: config::UpstreamTimeouts,
     pub protocol: Protocol,
-    /// The TLS settings, for endpoints that have TLS.
+    /// The TLS settings. `None` if no endpoint of the upstream uses TLS.
     pub tls: Option<PeerTls>,
 }
 
-/// The condition of an endpoint: its requests, its failures and its checks.
+/// The recent results of an endpoint: its requests, failures, ejection and health checks.
 #[derive(Debug, Default)]
 pub(crate) struct EndpointCondition {
     /// The number of requests that it has not finished yet.
     in_flight: AtomicU32,
-    /// The number of failures since the last success.
+    /// The number of failed requests since the last successful request.
     pub(super) failures: AtomicU32,
-    /// The end of the ejection, in microseconds; 0 if the endpoint is not ejected.
+    /// The time at which the ejection ends, in microseconds. 0 if the endpoint is not ejected.
     pub(super) ejected_until: AtomicU64,
     pub(super) health: HealthState,
     pub(super) counts: EndpointCounts,
 }
 
 impl Endpoint {
-    /// Makes an endpoint.
+    /// Makes an endpoint for an address, with the options for connections to it. `condition` holds the results that are already
+    /// known.
     ///
     /// # Errors
-    /// When the path of a socket is invalid, which the configuration has excluded.
+    /// If the path of a socket is invalid. A loaded configuration has no such path.
     pub(crate) fn new(
         WeightedAddress { address, scheme, host, weight }: WeightedAddress,
         connecting: &ConnectOptions,
@@ -116,7 +117,7 @@ impl Endpoint {
         Ok(Endpoint { hash, address, host, scheme, weight, peer, narrow, pool_keys, condition })
     }
 
-    /// The description of the endpoint with which Pingora connects to it.
+    /// Returns the description with which Pingora connects to the endpoint.
     pub(crate) fn peer(&self, window: Window) -> Box<HttpPeer> {
         Box::new(match window {
             Window::Whole => self.peer.clone(),
@@ -124,7 +125,8 @@ impl Endpoint {
         })
     }
 
-    /// The key in a pool: connections with equal keys may serve each other's requests.
+    /// Returns the key of connections to the endpoint in a connection pool. A request may use any pooled connection with an
+    /// equal key.
     pub(crate) fn pool_key(&self, window: Window) -> u64 {
         let [whole, narrow] = self.pool_keys;
         match window {
@@ -133,7 +135,7 @@ impl Endpoint {
         }
     }
 
-    /// The options of connections to the endpoint, with their timeouts.
+    /// Returns the options for connections to the endpoint, such as their timeouts.
     pub(crate) fn options(&self) -> &PeerOptions {
         &self.peer.options
     }
@@ -142,7 +144,7 @@ impl Endpoint {
         self.condition.in_flight.load(Ordering::Relaxed)
     }
 
-    /// The host, with the port unless that is the default one.
+    /// Returns the host for the field `Host`. The port is appended unless it is the default port of the scheme.
     pub(crate) fn authority(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match self.address.inet().map(|address| address.port()) {
@@ -151,12 +153,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether the health checks have not found the endpoint down.
+    /// Returns whether the endpoint counts as up: the health checks have not found it down.
     pub(crate) fn is_up(&self) -> bool {
         !self.condition.health.is_down()
     }
 
-    /// Whether the endpoint was ejected and the ejection has not ended.
+    /// Returns whether the endpoint is ejected at present. `now` is called only if the endpoint has been ejected.
     pub(crate) fn is_ejected(&self, now: impl Fn() -> Timestamp) -> bool {
         match self.condition.ejected_until.load(Ordering::Relaxed) {
             0 => false,
@@ -164,7 +166,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether the endpoint is neither down nor ejected.
+    /// Returns whether the endpoint is neither down nor ejected.
     pub(crate) fn is_available(&self, now: impl Fn() -> Timestamp) -> bool {
         self.is_up() && !self.is_ejected(now)
     }
@@ -196,14 +198,14 @@ fn options(ConnectOptions { timeouts, protocol, .. }: &ConnectOptions) -> PeerOp
     options
 }
 
-/// One request at one endpoint; it counts as under way until it is dropped.
+/// One attempt to send a request to an endpoint. The request counts as under way at the endpoint until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub endpoint: Arc<Endpoint>,
 }
 
 impl Attempt {
-    /// Begins an attempt, unless the endpoint already has `most` requests.
+    /// Begins an attempt. Returns `None` if `most` requests are already under way at the endpoint.
     pub(crate) fn within(most: u32, endpoint: Arc<Endpoint>) -> Option<Attempt> {
         let more = |requests: u32| (requests < most).then(|| requests.saturating_add(1));
         endpoint.condition.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -221,7 +223,8 @@ impl Attempt {
         self.endpoint.condition.counts.count_failure(failure);
     }
 
-    /// Adds the duration of a response that has ended, counted from the time of connecting.
+    /// Adds the duration of the attempt to the sum of the endpoint. The duration is the time from connecting to the end of the
+    /// response.
     pub(crate) fn add_duration(&self, duration: Micros) {
         self.endpoint.condition.counts.add_duration(duration);
     }

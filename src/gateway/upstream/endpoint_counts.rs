@@ -8,10 +8,11 @@ use super::endpoint::Endpoint;
 use super::failure::EndpointFailure;
 use base::time::{Micros, Timestamp};
 
-/// The largest number of endpoints of an upstream that are reported individually. If there are more, none is.
+/// The maximum number of endpoints of an upstream that are reported individually. An upstream with more endpoints has no
+/// reports of endpoints.
 pub(super) const MOST_REPORTED: usize = 64;
 
-/// The counts of an endpoint since its address became known.
+/// Counts the requests and failures of an endpoint since the gateway knows its address.
 #[derive(Debug, Default)]
 pub(super) struct EndpointCounts {
     requests: AtomicU64,
@@ -38,11 +39,11 @@ impl EndpointCounts {
     }
 }
 
-/// Whether requests are sent to an endpoint, and why not.
+/// Whether the gateway sends requests to an endpoint, and the reason if it does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Availability {
     Available,
-    /// Its checks have found it down.
+    /// The health checks have found the endpoint down.
     Down,
     Ejected,
 }
@@ -59,14 +60,14 @@ impl Availability {
     }
 }
 
-/// The state and the counts of an endpoint.
+/// The state and the counts of one endpoint, for `/metrics` and the status page.
 #[derive(Clone, Debug)]
 pub(crate) struct EndpointReport {
     pub address: String,
     pub availability: Availability,
-    /// The number of attempts of requests, including those that failed.
+    /// The number of attempts to send a request to the endpoint, including failed attempts.
     pub requests: u64,
-    /// The number of attempts whose response has ended; `duration` is the sum of their durations.
+    /// The number of attempts whose response has ended. `duration` is the sum of the durations of these attempts.
     pub finished: u64,
     pub duration: Micros,
     pub failures: Vec<(EndpointFailure, u64)>,
@@ -79,14 +80,14 @@ impl EndpointReport {
 }
 
 impl Upstream {
-    /// The number of endpoints of each availability, in the order of [`Availability::ALL`].
+    /// Returns how many endpoints are available, down and ejected, in the order of [`Availability::ALL`].
     pub(crate) fn availabilities(&self, now: Timestamp) -> [(Availability, usize); 3] {
         let pool = self.pool.load();
         Availability::ALL
             .map(|one| (one, pool.endpoints.iter().filter(|endpoint| endpoint.availability(|| now) == one).count()))
     }
 
-    /// A report of each endpoint, if there are no more than [`MOST_REPORTED`].
+    /// Returns a report of each endpoint. Empty if there are more than [`MOST_REPORTED`] endpoints.
     pub(crate) fn endpoint_reports(&self, now: Timestamp) -> Vec<EndpointReport> {
         let pool = self.pool.load();
         if pool.endpoints.len() > MOST_REPORTED {

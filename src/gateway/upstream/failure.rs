@@ -1,20 +1,20 @@
 //! Lists the ways in which a request fails at an upstream.
 
-/// The failure of an upstream.
+/// The reason why a request to an upstream failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamError {
     Unresolved,
-    /// Every endpoint has as many requests as it may.
+    /// Every endpoint already has the maximum number of requests.
     Busy,
     ConnectTimeout,
     ConnectFailed,
-    /// Its certificate could not be verified.
+    /// The certificate of the endpoint could not be verified.
     Certificate,
-    /// Another failure of TLS.
+    /// TLS failed for another reason than the certificate.
     Tls,
     ReadTimeout,
     WriteTimeout,
-    /// The request, with all its attempts, has taken longer than it may.
+    /// The request and all its retries together exceeded the total timeout.
     TotalTimeout,
     Closed,
     InvalidAnswer,
@@ -52,11 +52,11 @@ impl UpstreamError {
     }
 }
 
-/// The failure of an endpoint.
+/// The reason why an attempt counts as a failure of the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EndpointFailure {
     Error(UpstreamError),
-    /// It answered 502, 503 or 504.
+    /// The endpoint answered with status 502, 503 or 504.
     Status,
 }
 
@@ -74,7 +74,7 @@ impl EndpointFailure {
         }
     }
 
-    /// The index of the failure, below [`EndpointFailure::COUNT`]; each failure has a different one.
+    /// Returns the index of the failure in a list of counters. Each failure has its own index below [`EndpointFailure::COUNT`].
     pub(crate) fn index(self) -> usize {
         match self {
             EndpointFailure::Error(error) => error as usize,

@@ -16,7 +16,7 @@ use super::stable_hash::stable_hash;
 /// The factor by which an endpoint may exceed its share of the requests under way.
 const FACTOR: f64 = 1.25;
 
-/// The hash of a value, such as a user id: requests with the same value get the same endpoint.
+/// The hash of a value of the request, such as a user id. Requests with equal values go to the same endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BalanceKey(NonZeroU64);
 
@@ -41,7 +41,8 @@ fn score(key: BalanceKey, endpoint: &Endpoint) -> f64 {
 }
 
 impl Pool {
-    /// The endpoint for a value, among those that `fits` accepts and that do not exceed their share already.
+    /// Returns the endpoint for a value. Endpoints are left out if `fits` does not accept them, or if they exceed their share
+    /// of the requests under way.
     pub(super) fn hashed(&self, key: BalanceKey, fits: impl Fn(&Endpoint) -> bool) -> Option<&Arc<Endpoint>> {
         let fitting = || self.endpoints.iter().filter(|endpoint| fits(endpoint));
         let (mut requests, mut weights) = (1.0, 0.0);

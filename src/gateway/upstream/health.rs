@@ -17,7 +17,7 @@ use base::endpoint_address::EndpointAddress;
 use config::Health;
 
 impl Upstream {
-    /// Whether the caller must start the task that checks the endpoints. `true` at most once.
+    /// Returns whether the caller must start the task that checks the endpoints. Returns `true` at most once for each upstream.
     pub(crate) fn needs_checks(&self) -> bool {
         self.settings.health.is_some() && !self.has_checks.swap(true, Ordering::Relaxed)
     }
@@ -45,8 +45,8 @@ impl Upstream {
     }
 }
 
-/// Checks the endpoints of `upstream` repeatedly, until the upstream is dropped or replaced. `report` is called whenever an
-/// endpoint goes down, or comes up again.
+/// Checks the endpoints of an upstream repeatedly, until the upstream is dropped or replaced. `report` is called whenever the
+/// checks find an endpoint down, or up again.
 pub(super) async fn keep_checking(weak: Weak<Upstream>, report: impl Fn(&Upstream, &EndpointAddress, HealthChange)) {
     let Some(settings) = weak.upgrade().and_then(|upstream| upstream.settings.health.clone()) else { return };
     let mut interval = tokio::time::interval(settings.interval.into());

@@ -23,18 +23,18 @@ const LONGEST_STATUS_LINE: usize = 1 << 10;
 /// The most bytes of a message: the response to a gRPC check has seven.
 const LONGEST_MESSAGE: usize = 1 << 10;
 
-/// The reason why a check has failed.
+/// The reason why a health check of an endpoint has failed.
 #[derive(Debug)]
 pub(super) enum ProbeError {
     Timeout,
     Connect(io::Error),
     Tls(io::Error),
-    /// The connection failed after it was made.
+    /// The connection was made, but failed before the response was complete.
     Closed(io::Error),
     Http2(h2::Error),
     NotHttp,
     Status(u16),
-    /// The service is not healthy, or not known.
+    /// The response to a gRPC health check does not say that the service is serving.
     NotServing,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for ProbeError {
     }
 }
 
-/// Checks an endpoint once.
+/// Sends one health check to an endpoint, and judges the response.
 ///
 /// # Errors
 /// Returns the reason why the endpoint is not healthy.

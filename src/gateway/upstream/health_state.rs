@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use config::Health;
 
-/// The result of the checks of an endpoint. It is up until they say otherwise.
+/// The result of an endpoint's health checks: up or down. A new endpoint counts as up.
 #[derive(Debug, Default)]
 pub(super) struct HealthState {
     is_down: AtomicBool,
@@ -14,7 +14,7 @@ pub(super) struct HealthState {
     contradictions: Mutex<u32>,
 }
 
-/// A change of an endpoint's state by its checks.
+/// A change of an endpoint's state that its health checks have caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthChange {
     Down,
@@ -26,13 +26,13 @@ impl HealthState {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    /// Resets the state, because the endpoint is no longer checked.
+    /// Resets the state to up, because the endpoint is no longer checked.
     pub(super) fn forget(&self) {
         *self.contradictions.lock() = 0;
         self.is_down.store(false, Ordering::Relaxed);
     }
 
-    /// Notes the result of a check. Returns the change of the state, if any.
+    /// Records the result of a health check. Returns the new state if the result has changed the state, and `None` otherwise.
     pub(super) fn checked<E>(&self, result: &Result<(), E>, settings: &Health) -> Option<HealthChange> {
         let mut contradictions = self.contradictions.lock();
         let is_down = self.is_down();

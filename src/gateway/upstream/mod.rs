@@ -46,12 +46,13 @@ use retry_budget::RetryBudget;
 use schedule::Schedule;
 use tls::PeerTls;
 
-/// The size of the receive buffer for a response that the client does not read yet.
+/// The size of the receive buffer for a response. The size bounds how much of the response arrives before the client reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Window {
-    /// The kernel chooses the size.
+    /// The ordinary size of the connection.
     Whole,
-    /// A small size, so that little is held of a response whose client does not read it. Slow over a long distance.
+    /// A small size, so that a response that its client does not read takes little memory. Such a response is slow over a long
+    /// distance.
     Narrow,
 }
 
@@ -76,12 +77,12 @@ pub(crate) struct Upstream {
     is_replaced: AtomicBool,
 }
 
-/// Whether a request may be sent to another endpoint.
+/// Whether a failed request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
     Yes,
     No,
-    /// The budget of retries is used up.
+    /// The request may not be sent again, because too many requests to the upstream have been retried.
     OverBudget,
 }
 
@@ -97,7 +98,8 @@ impl Upstream {
         Upstream::made(settings, None)
     }
 
-    /// The upstream with new settings: the same one if nothing has changed. Endpoints that both have keep their condition.
+    /// Returns the upstream for new settings. Unchanged settings give the same upstream. Otherwise a new upstream replaces it,
+    /// and endpoints that both have keep their state.
     pub(crate) fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);
@@ -153,7 +155,7 @@ impl Upstream {
         self.pool.store(Arc::new(Pool { endpoints, schedule: Schedule::new(&weights) }));
     }
 
-    /// The first endpoint of the configuration.
+    /// Returns the first endpoint of the upstream in the configuration.
     pub(crate) fn first_endpoint(&self) -> Option<&config::Endpoint> {
         self.settings.endpoints.first()
     }
@@ -162,14 +164,15 @@ impl Upstream {
         &self.settings.name
     }
 
-    /// The value of `Host` for a request without one. It has no port if that is the default one.
+    /// Returns the value of `Host` for a request that has no such field. The port is appended unless it is the default port of
+    /// the scheme.
     pub(crate) fn authority(&self) -> String {
         let Some(config::Endpoint { host, port, scheme, .. }) = self.first_endpoint() else { return String::new() };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         if *port == scheme.default_port() { host } else { format!("{host}:{port}") }
     }
 
-    /// The attribute whose value determines the endpoint.
+    /// Returns the attribute whose value determines the endpoint. `None` if the upstream does not select endpoints by a value.
     pub(crate) fn balance_attribute(&self) -> Option<&Attribute> {
         match &self.settings.balance {
             Balance::Hash(attribute) => Some(attribute),
@@ -177,12 +180,14 @@ impl Upstream {
         }
     }
 
-    /// The longest duration of a whole request, unless its route sets it.
+    /// Returns the timeout for a whole request with its retries. A route may replace this timeout. `None` if there is no such
+    /// timeout.
     pub(crate) fn total_timeout(&self) -> Option<Micros> {
         self.settings.timeouts.total
     }
 
-    /// Whether the caller must start the task that resolves the names repeatedly. `true` at most once.
+    /// Returns whether the caller must start the task that resolves the host names repeatedly. Returns `true` at most once for
+    /// each upstream.
     pub(crate) fn needs_resolver(&self) -> bool {
         !self.has_resolver.swap(true, Ordering::Relaxed)
     }
@@ -192,8 +197,8 @@ impl Upstream {
         self.retry_budget.add(self.settings.retries.budget);
     }
 
-    /// Whether a request that has failed at `failed` endpoints may be sent to another one; if so, the retry is counted. `max`
-    /// is the maximum number of retries. `None`: the upstream's setting.
+    /// Decides whether a request that has failed at `failed` endpoints may be sent to another endpoint. A permitted retry is
+    /// counted. `max` is the maximum number of retries. If `None`, the upstream's setting applies.
     pub(crate) fn retry(&self, failed: usize, max: Option<u32>) -> Retry {
         let retries = u32::try_from(failed).unwrap_or(u32::MAX);
         if failed >= self.pool.load().endpoints.len() || retries > max.unwrap_or(self.settings.retries.max) {
@@ -202,8 +207,8 @@ impl Upstream {
         self.take_retry()
     }
 
-    /// Whether a request whose connection was closed before it was sent may be sent once more, to any endpoint; if so, the
-    /// retry is counted. `max` is as in [`Upstream::retry`].
+    /// Decides whether a request may be sent again because its connection was closed before the request was sent. A permitted
+    /// retry is counted, and may go to any endpoint. `max` has the meaning that [`Upstream::retry`] gives it.
     pub(crate) fn repeat(&self, max: Option<u32>) -> Retry {
         if max.unwrap_or(self.settings.retries.max) == 0 { Retry::No } else { self.take_retry() }
     }
@@ -212,18 +217,18 @@ impl Upstream {
         if self.retry_budget.take() { Retry::Yes } else { Retry::OverBudget }
     }
 
-    /// Notes that a request has failed at an endpoint. Returns whether that ejected the endpoint.
+    /// Records that a request has failed at an endpoint. Returns whether this failure ejected the endpoint.
     pub(crate) fn failed(&self, endpoint: &Endpoint, now: Timestamp) -> bool {
         let Some(settings) = &self.settings.ejection else { return false };
         self.ejector.failed(endpoint, &self.pool.load().endpoints, settings, now)
     }
 
-    /// Notes that an endpoint has answered. Returns whether this has ended an ejection.
+    /// Records that an endpoint has answered. Returns whether the endpoint had been ejected before.
     pub(crate) fn succeeded(&self, endpoint: &Endpoint, now: impl Fn() -> Timestamp) -> bool {
         Ejector::succeeded(endpoint, now)
     }
 
-    /// Waits for the first look-ups of names if they have not ended yet, at most for the connection timeout.
+    /// Waits until the first look-ups of host names have ended, but not longer than the connection timeout.
     pub(crate) async fn first_lookups(&self) {
         let mut looked_up = self.looked_up.subscribe();
         let first = looked_up.wait_for(|done| *done);

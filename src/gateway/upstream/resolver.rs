@@ -19,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The number of shares of one endpoint's weight: so many numbers of addresses divide it without rounding.
 const SHARES: u64 = 27_720;
 
-/// The addresses of an upstream, for each endpoint of the configuration.
+/// The known addresses of an upstream, for each endpoint of its configuration.
 #[derive(Debug)]
 pub(super) struct Addresses(Vec<EndpointAddresses>);
 
@@ -32,7 +32,8 @@ struct EndpointAddresses {
 }
 
 impl Addresses {
-    /// Makes the addresses for new settings. Names that `before` has resolved keep their addresses.
+    /// Makes the addresses for new settings. Host names that were resolved for `before`, the previous upstream, keep their
+    /// addresses.
     pub(super) fn new(settings: &config::Upstream, before: Option<&Upstream>) -> Addresses {
         let endpoint = |endpoint: &config::Endpoint| {
             let address = match &endpoint.socket {
@@ -60,8 +61,8 @@ impl Addresses {
         same.map(|one| one.known.clone()).unwrap_or_default()
     }
 
-    /// Every address, once. The addresses of one endpoint share its weight; an address of several endpoints has the sum of its
-    /// shares.
+    /// Returns each address once, with its weight. The addresses of an endpoint share the endpoint's weight equally. If several
+    /// endpoints have the same address, their shares are added.
     pub(super) fn weighted(&self) -> Vec<WeightedAddress> {
         let mut weighted: Vec<WeightedAddress> = Vec::new();
         for one in &self.0 {
@@ -124,8 +125,8 @@ impl Upstream {
     }
 }
 
-/// Resolves the names of `upstream` repeatedly, until the upstream is dropped. Logs a warning for a name that leads to one of
-/// `listeners`.
+/// Resolves the host names of an upstream repeatedly, until the upstream is dropped. Logs a warning if a name resolves to one
+/// of `listeners`.
 pub(super) async fn keep_resolving(weak: Weak<Upstream>, listeners: Vec<SocketAddr>) {
     keep_resolving_with(weak, &listeners, async |host, port| {
         Ok(tokio::net::lookup_host((host, port)).await?.collect())

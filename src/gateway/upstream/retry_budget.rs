@@ -7,7 +7,7 @@ const RETRY: u32 = 100;
 /// The most that is saved up: as many retries are possible at once, even before there were requests.
 const MAX_SAVED: u32 = 10 * RETRY;
 
-/// The retries that an upstream may still make. Every request adds a part of a retry.
+/// The budget that bounds the retries at an upstream. Every request adds a part of a retry to it.
 #[derive(Debug)]
 pub(super) struct RetryBudget(AtomicU32);
 
@@ -18,7 +18,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// Adds the part for a request that begins. `share` is in percent.
+    /// Adds the part of a retry that a new request earns. `share` is this part in percent.
     pub(super) fn add(&self, share: u8) {
         let saved = self.0.load(Ordering::Relaxed);
         if saved < MAX_SAVED {
@@ -28,7 +28,7 @@ impl RetryBudget {
         }
     }
 
-    /// Takes one retry. Returns whether there was one.
+    /// Takes one retry from the budget. Returns `false` if the budget is used up.
     pub(super) fn take(&self) -> bool {
         let take = |saved: u32| saved.checked_sub(RETRY);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()

@@ -3,13 +3,13 @@
 /// The most turns of a schedule. Weights that do not fit are rounded.
 const MAX_TURNS: u64 = 4096;
 
-/// The order in which endpoints are selected, as their indexes.
+/// The order in which the endpoints of an upstream get requests, as a list of their indexes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule(Vec<u16>);
 
 impl Schedule {
-    /// Makes a smooth sequence of these weights: in every part of it, the number of turns of each endpoint is as near to its
-    /// share as possible.
+    /// Makes a schedule in which each endpoint has turns in proportion to its weight. The turns of an endpoint are spread
+    /// evenly over the schedule.
     pub(super) fn new(weights: &[u64]) -> Schedule {
         let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
         let mut weights: Vec<u64> = weights.iter().map(|weight| weight / divisor).collect();
@@ -34,7 +34,7 @@ impl Schedule {
         Schedule(sequence.collect())
     }
 
-    /// The index of the endpoint for this turn.
+    /// Returns the index of the endpoint that has this turn. `None` if the schedule is empty.
     pub(super) fn turn(&self, number: usize) -> Option<usize> {
         let index = number.checked_rem(self.0.len())?;
         self.0.get(index).map(|endpoint| usize::from(*endpoint))

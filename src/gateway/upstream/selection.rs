@@ -15,30 +15,31 @@ use base::endpoint_address::EndpointAddress;
 use base::time::Timestamp;
 use config::Balance;
 
-/// What the selection of an endpoint depends on, for a first attempt or a retry.
+/// The values that determine which endpoint is selected for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub turn: Turn,
-    /// The value that determines the endpoint; `None` if the upstream does not select by a value, or the request has none.
+    /// The hash of the value that determines the endpoint. `None` if the upstream does not select by a value, or if the request
+    /// lacks the value.
     pub key: Option<BalanceKey>,
 }
 
 /// The way in which an endpoint is selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// One after the other, for the first attempt of a request.
+    /// The endpoints have turns one after the other. Used for the first attempt of a request.
     Next,
-    /// At random, for a retry: if a retry took the next turn, the request after it would go to the endpoint that has just
-    /// failed.
+    /// An endpoint is selected at random. Used for a retry: if a retry took a turn, the next request might go to the endpoint
+    /// that has just failed.
     Drawn,
 }
 
 impl Upstream {
-    /// Selects the endpoint of a request. `failed_at` returns true for endpoints at which the request has already failed. `now`
-    /// is called only if an endpoint has been ejected.
+    /// Selects the endpoint for a request, and begins the attempt. `failed_at` returns whether the request has already failed
+    /// at an address. `now` is called only if an endpoint has been ejected.
     ///
     /// # Errors
-    /// When no address is known, or every endpoint has as many requests as it may.
+    /// If no address is known, or if every endpoint already has the maximum number of requests.
     pub(crate) fn select(
         &self,
         choice: Choice,

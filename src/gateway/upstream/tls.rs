@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 
 use base::tls::client::{Client, Verification};
 
-/// The TLS settings for the connections to an upstream.
+/// The TLS settings for connections to an upstream, in the form that Pingora needs.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerTls {
     authorities: Arc<[WrappedX509]>,
@@ -47,7 +47,7 @@ impl PeerTls {
         }
     }
 
-    /// Sets the TLS settings for connections to `host`.
+    /// Applies these TLS settings to `peer`, Pingora's description of an endpoint. `host` is the host of the endpoint.
     pub(crate) fn apply(&self, peer: &mut HttpPeer, host: &str) {
         peer.sni = self.server_name.clone().unwrap_or_else(|| host.trim_end_matches('.').to_owned());
         peer.options.ca = Some(Arc::clone(&self.authorities));
@@ -59,7 +59,7 @@ impl PeerTls {
         peer.group_key ^= self.group & !1;
     }
 
-    /// The name that the certificate of `host` must have.
+    /// Returns the name that the certificate of `host` must contain. `None` if no certificate can contain this name.
     pub(crate) fn server_name(client: &Client, host: &str) -> Option<ServerName<'static>> {
         let named = || ServerName::try_from(host.trim_end_matches('.').to_owned()).ok();
         client.settings().server_name.clone().or_else(named)

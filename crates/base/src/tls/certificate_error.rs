@@ -7,21 +7,22 @@ use std::borrow::Cow;
 use crate::rfc3339::format_seconds;
 use crate::time::Timestamp;
 
-/// The beginning of the text with which rustls reports an invalid certificate.
+/// The beginning of the text with which rustls reports that the peer's certificate is invalid.
 pub const UNVERIFIED: &str = "invalid peer certificate";
-/// The beginning of the text with which rustls reports that the peer has rejected something.
+/// The beginning of the text with which rustls reports that the peer has sent a fatal alert.
 pub(crate) const ALERT: &str = "received fatal alert: ";
 /// The text with which rustls reports a client that presents no certificate.
 const NONE_SHOWN: &str = "peer sent no certificates";
 
-/// Converts an error of a connection to a server to a message. An error about a certificate gets plain words; any other stays
-/// as it is.
+/// Converts `text`, the error of a connection to a server, to a message for operators. A problem with a certificate and an
+/// alert of the server are explained in plain words. Any other text is returned unchanged.
 pub fn of_server(text: &str) -> Cow<'_, str> {
     let hint = " (`ca_file` names those that are; without it, those of the system are)";
     by_authorities(text, hint).or_else(|| replaced(text, ALERT, by_server)).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
-/// Converts an error of a connection to a server to a message, for a server without a `ca_file` in gateway.yaml.
+/// Converts `text`, the error of a connection to a server without a `ca_file` in gateway.yaml, to a message for operators. A
+/// problem with the server's certificate is explained in plain words. Any other text is returned unchanged.
 pub fn of_site(text: &str) -> Cow<'_, str> {
     by_authorities(text, "").map_or(Cow::Borrowed(text), Cow::Owned)
 }
@@ -43,7 +44,8 @@ fn by_authorities(text: &str, hint: &str) -> Option<String> {
     })
 }
 
-/// Converts an error of a connection from a client to a message.
+/// Converts `text`, the error of a connection from a client, to a message for operators. A problem with a certificate and an
+/// alert of the client are explained in plain words. Any other text is returned unchanged.
 pub fn of_client(text: &str) -> Cow<'_, str> {
     let verified = replaced(text, UNVERIFIED, |reason| {
         let reason = reason.strip_prefix(": ")?;

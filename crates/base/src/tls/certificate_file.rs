@@ -15,14 +15,14 @@ use super::{names, pem};
 pub(crate) enum PairFault {
     Certificate(String),
     Key(String),
-    /// Each is valid, but the key is not the certificate's.
+    /// Both are valid, but the key does not belong to the certificate.
     Mismatch(String),
 }
 
 /// Reads the certificates of a PEM file, and checks that each can be used.
 ///
 /// # Errors
-/// Says which one cannot be used, and why.
+/// If a certificate cannot be used. The message says which certificate, and why.
 pub(super) fn chain(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let chain = pem::certificates(file)?;
     for (index, certificate) in chain.iter().enumerate() {
@@ -31,10 +31,10 @@ pub(super) fn chain(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String>
     Ok(chain)
 }
 
-/// The authorities in a PEM file.
+/// Reads the certificates of trusted authorities from a PEM file.
 ///
 /// # Errors
-/// Says which one cannot be used, and why.
+/// If a certificate cannot be used. The message says which certificate, and why.
 pub(super) fn authorities(file: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for (index, certificate) in pem::certificates(file)?.into_iter().enumerate() {
@@ -43,10 +43,11 @@ pub(super) fn authorities(file: &[u8]) -> Result<RootCertStore, String> {
     Ok(store)
 }
 
-/// A chain of certificates, and the key of the first one in a PEM file.
+/// Pairs a chain of certificates with the private key in `key`, the content of a PEM file. The key must belong to the first
+/// certificate.
 ///
 /// # Errors
-/// Says what cannot be used, and why.
+/// If the key or a certificate cannot be used, or if they do not belong together. The fault says why.
 pub(super) fn pair(
     chain: Vec<CertificateDer<'static>>,
     key: &[u8],
@@ -74,7 +75,7 @@ pub(super) fn pair(
     }
 }
 
-/// The message for revocation lists that cannot be used.
+/// Returns why a verifier of clients cannot be built: a revocation list cannot be used, or there is no authority.
 pub(crate) fn bad_lists(error: &VerifierBuilderError) -> &'static str {
     use CertRevocationListError::{
         IssuerInvalidForCrl, ParseError, UnsupportedCriticalExtension, UnsupportedCrlVersion, UnsupportedDeltaCrl,
@@ -100,7 +101,7 @@ fn title(certificate: &[u8]) -> Option<String> {
     X509Certificate::from_der(certificate).ok().map(|(_, certificate)| names::title(&certificate))
 }
 
-/// The message for the certificate with this index in its file, which cannot be used.
+/// Returns the message that a certificate cannot be used. `index` is the position of the certificate in its file, from 0.
 pub(super) fn unreadable(index: usize, certificate: &[u8], error: &Error) -> String {
     let which = match index {
         0 => "its first certificate".to_owned(),

@@ -20,18 +20,18 @@ use super::pem::{certificates, private_key};
 use super::system_roots;
 use crate::named_file::NamedFile;
 
-/// The settings of `tls` for connections to one server.
+/// The settings under the key `tls` for connections to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// PEM: the trusted certificate authorities. `None`: the authorities that this machine trusts.
+    /// The PEM file with the trusted certificate authorities. `None` means the authorities that this machine trusts.
     pub ca_file: Option<NamedFile>,
     pub certificate: Option<CertificateFiles>,
-    /// The name that the server's certificate must have. `None`: the host to which the gateway connects.
+    /// The name that the server's certificate must have. `None` means the host to which the gateway connects.
     pub server_name: Option<ServerName<'static>>,
     pub verification: Verification,
 }
 
-/// A client certificate with its chain, and its private key, as PEM.
+/// The PEM files of a client certificate with its chain, and of its private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
     pub cert_file: NamedFile,
@@ -46,7 +46,7 @@ pub enum Verification {
     Off,
 }
 
-/// A key of `tls` that names a file.
+/// A key under `tls` that names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKey {
     CaFile,
@@ -71,7 +71,7 @@ pub struct FileError {
     pub what: String,
 }
 
-/// The TLS client for connections to one server: its settings, and their last parsed form.
+/// The TLS client for connections to one server: its settings, and the TLS configuration that was last made from them.
 #[derive(Debug)]
 pub struct Client {
     settings: Settings,
@@ -109,7 +109,7 @@ impl Client {
         &self.settings
     }
 
-    /// The TLS configuration that was made last. No file is read.
+    /// Returns the TLS configuration that was made last. Reads no file.
     pub fn last_config(&self) -> Arc<ClientConfig> {
         Arc::clone(&self.last.lock().config)
     }
@@ -118,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// The errors of [`Client::new`]; none if that has accepted the settings.
+    /// For the same reasons as [`Client::new`]. If that function has accepted the settings, there is no error.
     pub fn material(&self) -> Result<Material, FileError> {
         let contents = Contents::of(&self.settings, |file| Ok(Cow::Borrowed(file.loaded())))?;
         let authorities = match contents.ca.as_deref() {
@@ -136,12 +136,12 @@ impl Client {
         Ok(Material { authorities, identity, hash: contents.hash() })
     }
 
-    /// Reads the files again and returns the TLS configuration. As long as the files are unchanged it is the same one, and TLS
-    /// sessions are resumed. May block.
+    /// Reads the files again and returns the TLS configuration. While the files do not change, the same configuration is
+    /// returned, so that TLS sessions can be resumed. May block.
     ///
     /// # Errors
     ///
-    /// As [`Client::new`], and when a file cannot be read.
+    /// For the same reasons as [`Client::new`], and if a file cannot be read.
     pub fn config(&self) -> Result<Arc<ClientConfig>, FileError> {
         let contents = Contents::of(&self.settings, NamedFile::read)?;
         let mut last = self.last.lock();
@@ -156,7 +156,7 @@ impl Client {
         self.settings.ca_file.is_some() || self.settings.certificate.is_some()
     }
 
-    /// The error as a text for a log, with the path of the file.
+    /// Returns the error as a text for a log, with the path of the file.
     pub fn describe(&self, error: &FileError) -> String {
         let certificate = self.settings.certificate.as_ref();
         let file = match error.key {

@@ -13,18 +13,18 @@ use super::pem::certificates;
 use super::timestamp;
 use crate::time::Timestamp;
 
-/// A certificate that a client has presented. It need not have been verified.
+/// The properties of a certificate that a client has presented. The certificate may be unverified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// SHA-256 of the whole certificate, in lower-case hexadecimal digits.
     pub fingerprint: String,
-    /// The subject in the form of RFC 4514; `None` if it is empty.
+    /// The subject in the form of RFC 4514. `None` if the subject is empty.
     pub subject: Option<String>,
-    /// The DNS name, if the certificate has exactly one.
+    /// The DNS name of the certificate. `None` if the certificate has no DNS name, or several.
     pub dns: Option<String>,
-    /// The URI, if the certificate has exactly one.
+    /// The URI of the certificate. `None` if the certificate has no URI, or several.
     pub uri: Option<String>,
-    /// The last moment at which the certificate is valid; `None` if that cannot be read.
+    /// The last moment at which the certificate is valid. `None` if the certificate cannot be read.
     pub not_after: Option<Timestamp>,
 }
 
@@ -32,14 +32,14 @@ impl ClientCertificate {
     /// Reads the first certificate in a PEM file.
     ///
     /// # Errors
-    /// Says why no certificate can be read.
+    /// If no certificate can be read. The message says why.
     pub fn read_pem(bytes: &[u8]) -> Result<ClientCertificate, String> {
         let certificates = certificates(bytes)?;
         let first = certificates.first().map(|first| ClientCertificate::read(first));
         first.ok_or_else(|| "there is no certificate in it".to_owned())
     }
 
-    /// Reads a certificate in DER. A property that cannot be read is `None`, which never occurs in a certificate that verifies.
+    /// Reads a certificate in DER. A property that cannot be read is `None`. This never happens with a verified certificate.
     pub fn read(der: &[u8]) -> ClientCertificate {
         let fingerprint = hexadecimal(&Sha256::digest(der));
         let Ok((_, certificate)) = X509Certificate::from_der(der) else {
@@ -60,7 +60,7 @@ impl ClientCertificate {
         ClientCertificate { fingerprint, subject, dns: only(dns), uri: only(uris), not_after }
     }
 
-    /// Whether the certificate has expired.
+    /// Whether the certificate has expired at the moment `now`. A certificate that cannot be read counts as expired.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.not_after.is_none_or(|not_after| not_after < now)
     }
@@ -92,7 +92,8 @@ const TYPES: [(&str, &str); 9] = [
     ("0.9.2342.19200300.100.1.1", "UID"),
 ];
 
-/// The text of a name. Different names have different texts: separators are escaped in values.
+/// Returns the text of an X.509 name, in the form of RFC 4514. Separators in values are escaped, so that different names have
+/// different texts.
 pub(super) fn name_text(name: &X509Name<'_>) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in name.iter_rdn() {

@@ -4,13 +4,14 @@ use super::client_certificate::ClientCertificate;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// The name that the client asked for, in lower case and without a final dot.
+    /// The name that the client asked for (SNI), in lower case and without a final dot.
     pub server_name: Option<String>,
-    /// The client's certificate, which has been verified.
+    /// The verified certificate of the client. `None` if the client did not present a certificate.
     pub certificate: Option<ClientCertificate>,
 }
 
-/// Removes the final dot, which marks a DNS name as fully qualified; the host of a request is read in the same way.
+/// Returns a DNS name without its final dot, which marks the name as fully qualified. The host of a request loses its final dot
+/// too.
 pub fn without_final_dot(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }

@@ -15,7 +15,7 @@ use x509_parser::time::ASN1Time;
 
 use crate::time::Timestamp;
 
-/// The certificates of the authorities that this machine trusts. A certificate that cannot be read is left out.
+/// Returns the certificates of the authorities that this machine trusts. A certificate that cannot be read is left out.
 pub fn system_roots() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }

@@ -10,7 +10,7 @@ use super::client_certificate::name_text;
 /// The most names of a certificate that a report lists.
 const REPORTED: usize = 3;
 
-/// The subject alternative names of a certificate that can be the name of a host.
+/// The host names and IP addresses among the subject alternative names of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
     /// Names in lower case. One that begins with `*.` covers every label in that place.
@@ -19,7 +19,8 @@ pub(crate) struct CertificateNames {
 }
 
 impl CertificateNames {
-    /// The names of a certificate. Names of other kinds, and names that cannot be read, are left out.
+    /// Reads the host names and IP addresses of a certificate. Names of other kinds, and names that cannot be read, are left
+    /// out.
     pub(super) fn of(certificate: &X509Certificate<'_>) -> CertificateNames {
         let mut names = CertificateNames::default();
         let Ok(Some(extension)) = certificate.subject_alternative_name() else { return names };
@@ -37,7 +38,7 @@ impl CertificateNames {
         &self.dns
     }
 
-    /// Whether the certificate is valid for this host: a name in lower case, or an IP address, which may be in brackets.
+    /// Whether the certificate is valid for `host`: a name in lower case, or an IP address with or without brackets.
     pub(super) fn cover(&self, host: &str) -> bool {
         if let Ok(address) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return self.addresses.contains(&address);
@@ -50,7 +51,8 @@ impl CertificateNames {
     }
 }
 
-/// The words that follow “the certificate” in a report: the hosts for which it is valid, or else its subject.
+/// Returns a description of a certificate: the hosts for which it is valid, or else its subject. In a report, the description
+/// follows the words “the certificate”.
 pub(super) fn title(certificate: &X509Certificate<'_>) -> String {
     let CertificateNames { dns, addresses } = CertificateNames::of(certificate);
     let hosts: Vec<String> = dns.into_iter().chain(addresses.iter().map(IpAddr::to_string)).collect();
@@ -65,7 +67,7 @@ pub(super) fn title(certificate: &X509Certificate<'_>) -> String {
     }
 }
 
-/// The part of a name after its first label; `None` if the first label is empty.
+/// Returns the part of a name after its first label. `None` if the label or the part after it is empty or missing.
 pub(super) fn parent(name: &str) -> Option<&str> {
     name.split_once('.').filter(|(label, parent)| !label.is_empty() && !parent.is_empty()).map(|(_, parent)| parent)
 }

@@ -3,23 +3,23 @@
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-/// The certificates in a file, at least one.
+/// Reads all certificates in a PEM file. The file must have at least one.
 ///
 /// # Errors
-/// Says why the file contains no such certificates.
+/// If the file has no certificate, or one that cannot be read. The message says why.
 pub(super) fn certificates(file: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     several(file, CertificateDer::pem_slice_iter(file), "certificate")
 }
 
-/// The revocation lists in a file, at least one.
+/// Reads all revocation lists in a PEM file. The file must have at least one.
 ///
 /// # Errors
-/// Says why the file contains no such lists.
+/// If the file has no revocation list, or one that cannot be read. The message says why.
 pub(crate) fn revocation_lists(file: &[u8]) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
     several(file, CertificateRevocationListDer::pem_slice_iter(file), "revocation list")
 }
 
-/// The first private key in a file.
+/// Reads the first private key in a PEM file.
 ///
 /// # Errors
 /// If the file has no private key that can be read.

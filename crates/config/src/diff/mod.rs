@@ -16,23 +16,25 @@ use rules::rule::Mode;
 use rules::rule_set::CompiledLimit;
 use stores::redis::cluster::Place;
 
-/// A reason why buckets start full again: what was spent from them is stored under other keys.
+/// A reason why a new configuration makes buckets start full again. What was spent before is then stored under keys, or in a
+/// store, that the new configuration does not use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     Limit(diff::ResetLimit),
-    /// An IPv6 client is another range of addresses.
+    /// The length of the IPv6 prefix that identifies one client has changed.
     Ipv6Prefix {
         was: u8,
         is: u8,
     },
-    /// With several issuers, the issuer is part of the key of a bucket by claims.
+    /// The number of token issuers has changed. With several issuers, the key of a bucket that counts by claims contains the
+    /// issuer.
     Issuers {
         was: usize,
         is: usize,
     },
-    /// Buckets live somewhere else.
+    /// The buckets are in another store.
     Store,
-    /// They are distributed over the nodes of a cluster in another way, so they have other keys.
+    /// The cluster distributes the buckets over its nodes in another way, so the buckets have other keys.
     Place {
         was: Place,
         is: Place,
@@ -61,7 +63,7 @@ fn issuers(count: usize) -> String {
 }
 
 impl Config {
-    /// The reasons why buckets of `before` are not used any more under this configuration.
+    /// Returns the reasons why this configuration no longer uses buckets of `before`. Empty if all buckets stay in use.
     pub fn reset_buckets(&self, before: &Config) -> Vec<Reset> {
         let counts_by = |prefix: &str| {
             let keys = self.rules.limits().iter().flat_map(|limit| &limit.keys);
@@ -88,7 +90,7 @@ impl Config {
         found
     }
 
-    /// The limits of `before` that this configuration does not have. What they limited is no longer limited.
+    /// Returns the limits of `before` that this configuration does not have. Requests are no longer limited by them.
     pub fn gone_limits(&self, before: &Config) -> Vec<String> {
         let is_it = |one: &CompiledLimit, other: &CompiledLimit| {
             (&one.policy, &one.name, one.mode) == (&other.policy, &other.name, other.mode)
@@ -101,7 +103,7 @@ impl Config {
         .collect()
     }
 
-    /// The names of the keys that have changed since `before` and whose changes need a restart.
+    /// Returns the names of the keys that have changed since `before` and take effect only after a restart.
     pub fn restart_keys(&self, before: &Config) -> Vec<&'static str> {
         let mut restart = Vec::new();
         let several = |listeners: &[Listener]| {
@@ -125,7 +127,7 @@ impl Config {
         restart
     }
 
-    /// The limits that use the same buckets as in `before`, with other numbers.
+    /// Returns the limits that use the same buckets as in `before`, but with another rate or size.
     pub fn changed_limits(&self, before: &Config) -> Vec<ChangedLimit> {
         // In another store nothing is found.
         let same_store = before.store.has_same_buckets(&self.store);
@@ -133,7 +135,7 @@ impl Config {
     }
 
     /// Returns this configuration as far as it can replace `before` without a restart, and the names of the keys that need a
-    /// restart. A new certificate that is not valid `now` does not replace the former one.
+    /// restart. A new certificate replaces the former one only if the new one is valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {

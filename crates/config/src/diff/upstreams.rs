@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::keys::upstreams::upstream::Upstream;
 
 impl Config {
-    /// The upstreams that are new, removed or changed since `before`, each with a description of its changes.
+    /// Describes the upstreams that are new, removed or changed since `before`, one text for each upstream.
     pub fn changed_upstreams(&self, before: &Config) -> Vec<String> {
         let named = |upstreams: &'_ [Upstream], name: &str| upstreams.iter().position(|upstream| upstream.name == name);
         let known = |new: &Upstream| named(&before.upstreams, &new.name).and_then(|index| before.upstreams.get(index));

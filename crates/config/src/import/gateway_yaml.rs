@@ -21,7 +21,7 @@ listeners:
 # store: {redis: {url: redis://127.0.0.1:6379}}
 ";
 
-/// Writes the text of the gateway.yaml.
+/// Writes the imported policies as the text of a gateway.yaml. The losses become comments at the start of the text.
 pub(super) fn write(policies: &[ImportedPolicy], losses: &[Loss]) -> String {
     let mut text = HEAD.to_owned();
     if !losses.is_empty() {

@@ -15,23 +15,23 @@ use crate::language::remarks::Remark;
 use base::position::Position;
 use tree::Domain;
 
-/// A file to read: its name in messages, and its text.
+/// A file to import: its name in messages, and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct ImportedFile<'f> {
     pub name: &'f str,
     pub bytes: &'f [u8],
 }
 
-/// The result of an import.
+/// The result of an import: a gateway.yaml, and what it lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
-    /// The text of a gateway.yaml.
+    /// The text of the gateway.yaml that the import made.
     pub text: String,
-    /// The settings that could not be carried over, in order of files and positions.
+    /// The settings of the imported files that the text lacks, in the order of files and positions.
     pub losses: Vec<Loss>,
 }
 
-/// Something that is in the files and could not be carried over.
+/// A setting of an imported file that gateway.yaml cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     pub file: String,
@@ -39,7 +39,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// The loss in one line, as problems are reported.
+    /// Returns the loss as one line, in the format of problems.
     pub fn line(&self) -> String {
         let Loss { file, remark: Remark { position, path, what } } = self;
         format!("{file}:{position}: {path}: {what}")
@@ -61,10 +61,10 @@ impl Losses {
     }
 }
 
-/// Reads the files of a rate limit service; several of them may describe one domain.
+/// Converts the files of envoyproxy/ratelimit to a gateway.yaml. Several files may describe one domain.
 ///
 /// # Errors
-/// All problems of all files, which the service would not accept either.
+/// All problems of all files. The service of envoyproxy/ratelimit does not accept files with these problems either.
 pub fn import(files: &[ImportedFile<'_>]) -> Result<Import, Problems> {
     let (mut domains, mut losses): (Vec<Domain>, _) = (Vec::new(), Losses::default());
     let mut problems: Vec<Problem> = Vec::new();

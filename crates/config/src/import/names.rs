@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use super::Losses;
 use super::shapes::ImportedPolicy;
 
-/// Gives every policy and every rule a unique name. Names from the files are given first.
+/// Gives every policy and every rule a unique name. Names that the imported files give are used first. A name that had to be
+/// changed is added to `losses`.
 pub(super) fn give_names(policies: &mut [ImportedPolicy], losses: &mut Losses) {
     let (mut of_policies, mut of_rules) = (HashSet::new(), HashSet::new());
     for rule in policies.iter_mut().flat_map(|policy| &mut policy.rules) {

@@ -11,7 +11,7 @@ use super::names::give_names;
 use super::tree::{Domain, LimitName, Node, NodeLimit, NodeMode, PatternCounting};
 use request::sent_descriptor::{DOMAIN, ENTRIES, attribute_name};
 
-/// The rules of one domain.
+/// A policy with the rules of one domain of an envoyproxy/ratelimit file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ImportedPolicy {
     pub name: String,
@@ -19,40 +19,41 @@ pub(super) struct ImportedPolicy {
     pub rules: Vec<ImportedRule>,
 }
 
-/// A rule for the descriptors of one shape: those whose entries have the same keys.
+/// A rule for all descriptors whose entries have the same keys in the same order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ImportedRule {
     pub name: String,
-    /// The name that the file gives to the limit.
+    /// The name that the imported file gives to the limit. `None` if the file gives no name.
     pub limit_name: Option<LimitName>,
-    /// The keys of all entries, with `/` between.
+    /// The keys of the descriptor's entries, in order, joined with `/`.
     pub shape: String,
-    /// The conditions on values, each with the name of its entry.
+    /// The conditions on the values of entries. Each condition has the name of its entry before it.
     pub values: Vec<(String, ValueCondition)>,
-    /// The entries that have a bucket for each of their values.
+    /// The names of the entries by whose values the rule counts: each combination of values has its own bucket.
     pub counted: Vec<String>,
     pub action: ImportedAction,
     pub mode: NodeMode,
-    /// The name of the file from which the rule comes.
+    /// The name of the file that the rule was imported from.
     pub file: String,
     pub line: usize,
 }
 
-/// The condition on the value of an entry.
+/// A condition on the value of a descriptor's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ValueCondition {
     Text(String),
     Prefix(String),
     Suffix(String),
     Regex(String),
-    /// Any value. The shape alone does not tell `a/b` from `a` and `b`.
+    /// The entry may have any value. This condition tells the entry `a/b` from the two entries `a` and `b`, which have the same
+    /// shape.
     Present,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ImportedAction {
     Allow,
-    /// A limit of 0.
+    /// Refuses every request, because the imported limit is 0.
     Deny,
     Charge {
         limit: u64,
@@ -74,7 +75,8 @@ enum Coverage {
     Partial,
 }
 
-/// The rules that decide in the same way as the descriptors of the domains, as one policy for each domain.
+/// Converts each domain to one policy. The rules of the policy decide as the domain's descriptors do. What cannot be converted
+/// is added to `losses`.
 pub(super) fn policies(domains: &[Domain], losses: &mut Losses) -> Vec<ImportedPolicy> {
     let mut policies: Vec<_> = domains.iter().map(|domain| policy(domain, losses)).collect();
     give_names(&mut policies, losses);

@@ -7,23 +7,23 @@ use crate::language::reader::{Field, Section, all};
 use crate::language::tree;
 use base::position::Position;
 
-/// The descriptors of one domain.
+/// A domain of an envoyproxy/ratelimit file, with its descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Domain {
     pub name: String,
     pub nodes: Vec<Node>,
-    /// The first place in the files that names the domain.
+    /// The place at which the files name the domain first.
     pub place: Place,
 }
 
-/// A descriptor in a file: an entry that a call may have, and the entries that may follow it.
+/// One descriptor of a file: an entry that a call may have, and, as children, the entries that may follow this entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Node {
     pub key: String,
-    /// The value that the entry must have; a `*` in it stands for any text. `None`: any value.
+    /// The value that the entry must have. A `*` in the value stands for any text. `None`: the entry may have any value.
     pub value: Option<String>,
     pub limit: Option<NodeLimit>,
-    /// The name that the file gives to the limit.
+    /// The name that the imported file gives to the limit. `None` if the file gives no name.
     pub limit_name: Option<LimitName>,
     pub children: Vec<Node>,
     pub mode: NodeMode,
@@ -31,7 +31,7 @@ pub(super) struct Node {
     pub place: Place,
 }
 
-/// The value of `rate_limit.name`, which the service reports next to the numbers of a limit.
+/// The value of `rate_limit.name`. Envoy's service reports this name with the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LimitName {
     pub text: String,
@@ -39,7 +39,7 @@ pub(super) struct LimitName {
     pub path: String,
 }
 
-/// The position of a node, with its file.
+/// The file, position and path of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub file: String,
@@ -50,7 +50,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeLimit {
     Unlimited,
-    /// So many requests in each window of this length, aligned to the Unix epoch.
+    /// At most `count` requests in each window. Windows begin at multiples of their length, counted from the Unix epoch.
     Requests {
         count: u64,
         window: &'static str,
@@ -63,12 +63,12 @@ pub(super) enum NodeMode {
     Shadow,
 }
 
-/// How the values that match a pattern are counted.
+/// How requests are counted if a node's value is a pattern, such as `a*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternCounting {
-    /// Each by itself.
+    /// Each value that matches the pattern is counted separately.
     Each,
-    /// All together: `share_threshold`.
+    /// All values that match the pattern are counted together, as `share_threshold` says.
     Together,
 }
 
@@ -122,11 +122,11 @@ impl Node {
     }
 }
 
-/// Reads a file and adds its descriptors to those of its domain. Problems after which the rest can still be read are added to
-/// `report`.
+/// Reads a file, and adds its descriptors to the domain that the file names. A problem that does not stop the reading is added
+/// to `report`.
 ///
 /// # Errors
-/// The problem after which nothing can be read.
+/// The problem that makes it impossible to read the file.
 pub(super) fn read(
     file: &ImportedFile<'_>,
     report: &Report,

@@ -16,20 +16,20 @@ use request::attribute::Attribute;
 pub struct AccessLog {
     pub to: Destination,
     pub when: Vec<Kind>,
-    /// Attributes whose values are logged as pseudonyms.
+    /// The attributes whose values are logged as pseudonyms.
     pub attributes: Vec<LoggedAttribute>,
-    /// Attributes whose values are logged in clear text.
+    /// The attributes whose values are logged in clear text.
     pub values: Vec<LoggedAttribute>,
 }
 
 impl AccessLog {
-    /// Whether a log line may contain a value of a descriptor that another proxy has sent.
+    /// Whether the access log shows descriptors. A descriptor is a value that another proxy sends when it asks for a decision.
     pub fn has_descriptors(&self) -> bool {
         self.attributes.iter().chain(&self.values).any(|listed| matches!(listed.attribute, Attribute::Descriptor(_)))
     }
 }
 
-/// The place to which log lines are written.
+/// The place to which the access log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     Stdout,
@@ -37,15 +37,16 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// An attribute that is logged.
+/// An attribute that the access log shows, with its name there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedAttribute {
-    /// The name of the attribute in the log line.
+    /// The name of the attribute, as the log line shows it.
     pub text: String,
     pub attribute: Attribute,
 }
 
-/// Reads the attributes to be logged, in a file that verifies these kinds of credentials.
+/// Reads the lists of attributes that the access log shows. `credentials` are the attributes that hold credentials in this
+/// file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedAttributeReader<'k> {
     pub attributes: AttributeReader<'k>,

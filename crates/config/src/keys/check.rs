@@ -16,7 +16,7 @@ pub(crate) static CHECK: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads `allow`: the names of the warnings that are not shown.
+/// Reads `allow`, the list of the warnings that `check` does not show. Returns their names.
 pub(crate) fn allowed(field: Field<'_>) -> Option<Vec<&'static str>> {
     let section = field.section(&CHECK)?;
     let names = LINTS.map(|(name, _)| (name, name));

@@ -38,7 +38,7 @@ struct LocatedFile<'t> {
     file: NamedFile,
 }
 
-/// The value of `tls`. The default is that of `true`: TLS with default settings.
+/// The value of `tls` for connections to a server. The default is TLS with default settings, as the value `true` sets it.
 #[derive(Default)]
 pub(crate) struct ClientTls<'t> {
     ca: Option<LocatedFile<'t>>,
@@ -48,7 +48,7 @@ pub(crate) struct ClientTls<'t> {
     verification: Verification,
 }
 
-/// Reads the value of `tls`. `Some(None)` for `false`.
+/// Reads the value of `tls`. Returns `Some(None)` for `false`. `None` after reporting a problem.
 pub(crate) fn client_tls<'t>(field: Field<'t>, environment: Environment<'_>) -> Option<Option<ClientTls<'t>>> {
     if !field.is_map() {
         return Some(field.switch()?.then(ClientTls::default));
@@ -90,8 +90,8 @@ fn server_name(field: Field<'_>) -> Option<ServerName<'static>> {
 }
 
 impl ClientTls<'_> {
-    /// Makes the TLS client for the server at `host`; `host` is part of the `url` in `server`. `None` after reporting what
-    /// cannot be used.
+    /// Makes the TLS client for connections to `host`. The `url` in the mapping `server` contains this host. `None` after
+    /// reporting the setting that cannot be used.
     pub(crate) fn client(self, host: &str, server: &Section<'_>) -> Option<Client> {
         let server_name = self.server_name.clone().or_else(|| ServerName::try_from(host.to_owned()).ok());
         if server_name.is_none() {
@@ -101,8 +101,8 @@ impl ClientTls<'_> {
         ClientTls { server_name, ..self }.client_of_any_host(server)
     }
 
-    /// Makes the TLS client for servers whose hosts are known only at the time of connecting. `None` after reporting what
-    /// cannot be used.
+    /// Makes the TLS client for servers whose hosts become known only when the gateway connects. `None` after reporting the
+    /// setting that cannot be used.
     pub(crate) fn client_of_any_host(self, server: &Section<'_>) -> Option<Client> {
         let ClientTls { ca, certificate, key, server_name, verification } = self;
         let file = |located: &Option<LocatedFile<'_>>| located.as_ref().map(|located| located.file.clone());

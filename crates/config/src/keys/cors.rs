@@ -93,12 +93,12 @@ pub(crate) static CORS: Mapping = Mapping {
     },
 };
 
-/// Reads `cors`, which depends on other keys of the file.
+/// Reads `cors`. The fields of this reader are settings of other keys, on which `cors` depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CorsReader<'c> {
     pub restriction: Restriction<'c>,
     pub extra_methods: &'c [String],
-    /// The formats of the rate-limit fields in responses, which pages are allowed to read.
+    /// The formats of the rate-limit fields in responses. `cors` allows web pages to read these fields.
     pub formats: &'c [HeaderFormat],
 }
 

@@ -4,12 +4,12 @@ use crate::language::key::{DURATION, Key, Mapping, unconstrained};
 use crate::language::reader::Field;
 use base::time::Micros;
 
-/// The settings for the shutdown of the process.
+/// The settings for the shutdown of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drain {
-    /// The time between the moment at which `/readyz` turns 503 and the closing of the listeners.
+    /// The time for which the listeners stay open after `/readyz` has begun to answer 503.
     pub delay: Micros,
-    /// The longest wait for requests under way.
+    /// The longest time for which the shutdown waits for requests under way.
     pub timeout: Micros,
 }
 

@@ -1,6 +1,6 @@
 //! Knows which values need only be known where the file is to run: no rule is decided by them.
 
-/// Whether the value at this path must be known only if the file is run, not if it is examined.
+/// Whether the value at this path may be unknown while the file is only examined. To run the gateway, the value must be known.
 pub(crate) fn is_for_running(path: &str) -> bool {
     const KEYS: [&str; 15] = [
         "listen",

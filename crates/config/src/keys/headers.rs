@@ -3,14 +3,14 @@
 use crate::language::key::{Type, names};
 use crate::language::reader::{Field, all};
 
-/// A set of rate-limit fields in responses.
+/// A format of the rate-limit fields in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFormat {
     /// `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers-11.
     RateLimit,
-    /// `RateLimit-Limit`, `-Remaining`, `-Reset`.
+    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset`.
     Legacy,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
     XRateLimit,
 }
 

@@ -9,53 +9,54 @@ use crate::language::value_types::SIZE;
 use base::http_method;
 use base::time::Micros;
 
-/// The bounds of requests and connections: sizes, timeouts and numbers.
+/// The bounds of requests and connections: the largest sizes, times and counts that the gateway accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The largest request head with its request line, in bytes.
+    /// The largest size of a request head, with the request line, in bytes.
     pub header_bytes: usize,
     pub headers: usize,
     pub target_bytes: usize,
-    /// The longest time between the first and the last byte of a request head.
+    /// The longest time from the first to the last byte of a request head.
     pub header_timeout: Micros,
-    /// The longest wait for the first byte of a request head.
+    /// The longest time that the gateway waits for the first byte of a request head.
     pub idle_timeout: Micros,
-    /// The longest pause between bytes of a request body, and between bytes of a response that the client reads.
+    /// The longest pause between two parts of a request body that the client sends, or of a response that the client reads.
     pub body_timeout: Micros,
-    /// The longest pause between bytes of gRPC, in place of `body_timeout` and the upstream's read timeout.
+    /// The longest pause of a gRPC call or a WebSocket. For these, this time replaces `body_timeout` and the upstream's read
+    /// timeout.
     pub stream_idle_timeout: Micros,
-    /// The largest request body, in bytes. `None`: no bound.
+    /// The largest request body, in bytes. `None`: the size is not bounded.
     pub body_bytes: Option<u64>,
-    /// The largest number of connections on all listeners together.
+    /// The largest number of open connections, on all listeners together.
     pub connections: usize,
-    /// The largest number of connections from one client address, except for those of trusted proxies. `None`: only
-    /// `connections` bounds them.
+    /// The largest number of open connections from one client address. Connections from trusted proxies do not count. `None`:
+    /// only `connections` bounds them.
     pub connections_per_client: Option<usize>,
-    /// The largest size of responses that wait because clients do not read them.
+    /// The largest total size of responses that the gateway holds because clients do not read them.
     pub response_buffers: ResponseBufferSize,
-    /// The largest number of TLS handshakes at the same time, on all listeners together.
+    /// The largest number of TLS handshakes under way, on all listeners together.
     pub handshakes_at_once: usize,
 }
 
-/// The number of bytes of responses that are held for clients that do not read them.
+/// The largest total size of responses that the gateway holds for clients that do not read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseBufferSize {
-    /// A share of the memory that there is.
+    /// The gateway uses a share of the memory that its process may use.
     Auto,
     Bytes(u64),
 }
 
 impl Bounds {
-    /// The default value of `connections`.
+    /// The default value of `limits.connections`.
     pub const DEFAULT_CONNECTIONS: usize = 20_000;
 
-    /// The number of HTTP/2 streams that a client may have open in addition to one for each of its connections. `None`: any
-    /// number.
+    /// Returns how many HTTP/2 streams a client may have open in addition to one stream for each of its connections. `None`:
+    /// any number.
     pub fn streams_per_client(&self) -> Option<usize> {
         self.connections_per_client.map(|most| most.saturating_mul(STREAMS_FOR_A_CONNECTION))
     }
 
-    /// The number of TLS handshakes that a client may have under way.
+    /// Returns how many TLS handshakes one client may have under way.
     pub fn handshakes_per_client(&self) -> usize {
         (self.handshakes_at_once / 10).max(FEWEST_HANDSHAKES).min(self.handshakes_at_once)
     }
@@ -194,7 +195,7 @@ pub(crate) static LIMITS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads `limits`: the bounds, and the methods that are forwarded although they are not registered.
+/// Reads `limits`. Returns the bounds, and the methods that the gateway forwards although they are not registered.
 pub(crate) fn limits(field: Field<'_>) -> Option<(Bounds, Vec<String>)> {
     let section = field.section(&LIMITS)?;
     let header_bytes = section.size("header_bytes");

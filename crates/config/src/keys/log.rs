@@ -5,7 +5,7 @@ use ::log::LevelFilter;
 use crate::language::key::{Key, Mapping, Type, names, unconstrained};
 use crate::language::reader::Field;
 
-/// The settings for diagnostics on standard error.
+/// The settings of the log that the gateway writes to standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     pub level: LevelFilter,

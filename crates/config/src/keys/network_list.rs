@@ -9,11 +9,11 @@ use crate::language::value_types::NETWORK;
 
 const TEXT: &str = "list of networks or addresses";
 
-/// A list of networks, which may be empty.
+/// The kind of value for a list of networks. The list may be empty.
 pub(crate) const NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
     ValueKind::new(TEXT, Shape::List(List::of(&NETWORK)), |field| all(field.list()?, |member| member.network()));
 
-/// A list of at least one network.
+/// The kind of value for a list of networks that has at least one network.
 pub(crate) const SOME_NETWORKS: ValueKind<ReadField<Vec<IpNet>>> =
     ValueKind::new(TEXT, Shape::List(List::non_empty(&NETWORK, "have at least one network")), |field| {
         all(field.list()?, |member| member.network())

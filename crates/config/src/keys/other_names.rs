@@ -3,8 +3,8 @@
 use crate::language::key::Mapping;
 use request::attribute::Attribute;
 
-/// The hint for an unknown key of a mapping: how gateway.yaml writes what the key probably means. The mapping is identified by
-/// the heading of its table.
+/// Returns a hint for an unknown key that other programs use: how gateway.yaml writes the same setting. The heading of a
+/// mapping's table identifies the mapping.
 pub(crate) fn other_name(mapping: &Mapping, key: &str) -> Option<&'static str> {
     let is_attribute = || Attribute::parse(key).is_ok();
     Some(match (mapping.heading?, key) {

@@ -3,10 +3,10 @@
 use crate::language::shape::Shape;
 use crate::language::value_kind::{ParseText, ValueKind};
 
-/// The number of threads that proxy. Each has its own runtime, and its own socket on every listener.
+/// The number of threads that proxy requests. Each thread has its own runtime, and its own socket for every listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// One for each core that this process may use.
+    /// One thread for each core that this process may use.
     Auto,
     Exactly(usize),
 }

@@ -2,14 +2,16 @@
 
 use base::time::Micros;
 
-/// Parses a duration. `None` for a number without a unit, a fraction, or more microseconds than fit into 64 bits.
+/// Parses a duration, such as `250ms`. `None` for a number without a unit, for a fraction, and for more microseconds than fit
+/// into 64 bits.
 pub(crate) fn parse(text: &str) -> Option<Micros> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, name) = text.split_at(unit_at);
     number.parse::<u64>().ok()?.checked_mul(unit(name)?.0).map(Micros)
 }
 
-/// The length of the unit with this name. A month can only be written `month`, so `m` always means a minute.
+/// Returns the length of the unit with this name. `None` for an unknown name. A month can only be written `month`, so `m`
+/// always means a minute.
 pub(crate) fn unit(name: &str) -> Option<Micros> {
     Some(Micros(match name {
         "ms" => 1_000,

@@ -9,13 +9,13 @@ use crate::language::reader::Field;
 use base::named_file::NamedFile;
 use base::secret::{Secret, SecretSource};
 
-/// The variables and files that a configuration refers to.
+/// Gives a configuration access to the variables and files to which it refers.
 #[derive(Clone, Copy)]
 pub struct Environment<'s> {
     pub variable: &'s dyn Fn(&str) -> Option<String>,
-    /// The folder to which relative paths in the file refer.
+    /// The folder to which relative paths in the configuration refer.
     pub folder: &'s Path,
-    /// Reads the file with this path, which is written in the configuration.
+    /// Reads a file. The path is as the configuration writes it, so it may be relative to `folder`.
     pub read: &'s dyn Fn(&Path) -> io::Result<Vec<u8>>,
 }
 
@@ -26,7 +26,7 @@ impl fmt::Debug for Environment<'_> {
 }
 
 impl Environment<'_> {
-    /// The content of the file that a value names. `None` after reporting that the file cannot be read.
+    /// Reads the file that a value names, and returns its content. `None` after reporting that the file cannot be read.
     pub(crate) fn file(&self, field: &Field<'_>) -> Option<Vec<u8>> {
         let path = field.written()?;
         match (self.read)(Path::new(path)) {
@@ -38,7 +38,8 @@ impl Environment<'_> {
         }
     }
 
-    /// The path that a value names, of a file that need not exist. `None` after reporting that it cannot exist.
+    /// Returns the path that a value names, of a file that need not exist yet. `None` after reporting that a file with this
+    /// path cannot exist.
     pub(crate) fn new_file(&self, field: &Field<'_>) -> Option<PathBuf> {
         let path = Path::new(field.written()?);
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -58,8 +59,9 @@ impl Environment<'_> {
         None
     }
 
-    /// The content of a file with a secret. `Some(None)` if the configuration is only examined and the content is not known;
-    /// `None` after reporting that the file cannot be read.
+    /// Reads the secret file that a value names, and returns its content. Returns `Some(None)` if the content is not known here
+    /// and need not be, because the configuration is only examined or checked. `None` after reporting that the file cannot be
+    /// read.
     pub(crate) fn secret_content(&self, field: &Field<'_>) -> Option<Option<Vec<u8>>> {
         if field.is_unknown() {
             return Some(None);
@@ -90,7 +92,8 @@ impl Environment<'_> {
         Path::new(path).starts_with(&folder) && is_closed(Path::new(&folder))
     }
 
-    /// The content of a file with a secret, as text. The results are those of [`Environment::secret_content`].
+    /// Reads the secret file that a value names, and returns its content as text. `None` and `Some(None)` mean the same as in
+    /// [`Environment::secret_content`].
     pub(crate) fn secret(&self, field: &Field<'_>) -> Option<Option<Secret>> {
         match self.secret_content(field)? {
             Some(content) => utf8(field, &content).map(Some),
@@ -98,25 +101,28 @@ impl Environment<'_> {
         }
     }
 
-    /// The file that a value names, for reading it again later. `None` after reporting that it cannot be read.
+    /// Returns the file that a value names, with its content, so that the file can be read again later. `None` after reporting
+    /// that the file cannot be read.
     pub(crate) fn named_file(&self, field: &Field<'_>) -> Option<NamedFile> {
         let content = self.file(field)?;
         Some(NamedFile::new(self.folder.join(field.written()?), content))
     }
 
-    /// The file that a value names, as [`Environment::named_file`] returns it. `Some(None)` if the configuration is only
-    /// examined and the path is not known.
+    /// Returns the file that a value names, as [`Environment::named_file`] does. Returns `Some(None)` if the configuration is
+    /// only examined and the path is not known.
     pub(crate) fn known_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         if field.is_unknown() { Some(None) } else { self.named_file(field).map(Some) }
     }
 
-    /// The file with a secret, for reading it again later. The results are those of [`Environment::secret_content`].
+    /// Returns the secret file that a value names, so that the file can be read again later. `None` and `Some(None)` mean the
+    /// same as in [`Environment::secret_content`].
     pub(crate) fn named_secret_file(&self, field: &Field<'_>) -> Option<Option<NamedFile>> {
         let Some(content) = self.secret_content(field)? else { return Some(None) };
         Some(Some(NamedFile::new(self.folder.join(field.written()?), content)))
     }
 
-    /// A secret in a file, for reading it again later. The results are those of [`Environment::secret_content`].
+    /// Returns the secret in the file that a value names, so that the file can be read again later. The secret must be text.
+    /// `None` and `Some(None)` mean the same as in [`Environment::secret_content`].
     pub(crate) fn secret_file(&self, field: &Field<'_>) -> Option<Option<SecretSource>> {
         match self.named_secret_file(field)? {
             Some(file) => utf8(field, file.loaded()).map(|_| Some(SecretSource::File(file))),

@@ -9,102 +9,104 @@ use serde_json::{Value, json};
 use crate::language::shape::Shape;
 use crate::language::{size, value_types};
 
-/// A mapping whose possible keys are all declared.
+/// A mapping in gateway.yaml, with the declarations of all keys that it may have.
 #[derive(Debug)]
 pub struct Mapping {
-    /// The title of the table of its keys, such as "key of a rule". `None`: another mapping has the same keys, and the title.
+    /// The title of the table of these keys in the reference, such as "key of a rule". `None`: the reference has no own table
+    /// for the mapping, because another mapping has the same keys.
     pub heading: Option<&'static str>,
-    /// The name of the mapping in the schema's definitions, if several keys have this type.
+    /// The name of the mapping among the schema's definitions. `None`: the schema describes the mapping where its key is.
     pub definition: Option<&'static str>,
     pub keys: &'static [Key],
-    /// The constraints in the schema on several keys, such as keys that exclude each other.
+    /// Returns the constraints that the schema puts on several keys together, such as keys that exclude each other.
     pub constraints: fn() -> Value,
 }
 
-/// All keys of a kind of file.
+/// The keys that a kind of file may have, and how its values are treated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileKeys {
     pub root: &'static Mapping,
-    /// The hint for an unknown key that other programs have: how gateway.yaml writes it.
+    /// Returns the hint for an unknown key that other programs use: how gateway.yaml writes the same setting.
     pub other_name: fn(&Mapping, &str) -> Option<&'static str>,
-    /// Whether the value at a path must be known only if the file is run, not if it is examined.
+    /// Whether the value at a path may be unknown while the file is only examined. To run the gateway, the value must be known.
     pub is_for_running: fn(&str) -> bool,
-    /// The key of the root whose values must be known for [`Purpose::ReachStore`](super::problem::Purpose).
+    /// The name of the root's key for the store. The values of this key must be known for
+    /// [`Purpose::ReachStore`](super::problem::Purpose).
     pub store: &'static str,
 }
 
-/// The declaration of a key.
+/// The declaration of a key: its name, type, default and description.
 #[derive(Debug)]
 pub struct Key {
     pub name: &'static str,
     pub kind: Type,
     pub presence: Presence,
-    /// The effect of the key, in Markdown. The schema contains it as plain text.
+    /// The description of the key's effect, in Markdown. The schema contains the description as plain text.
     pub doc: &'static str,
 }
 
-/// Whether a key is required, and the default of one that is not.
+/// Whether a key is required, and which default the key has if it is missing.
 #[derive(Clone, Copy, Debug)]
 pub enum Presence {
     Required,
     Optional,
-    /// The default, in YAML: the reader reads it where the key is missing.
+    /// The default, written in YAML. The reader reads this text if the key is missing.
     Default(&'static str),
-    /// The default depends on other keys. The text describes it in the reference, in Markdown.
+    /// The key has a default that depends on other keys. The text describes this default in the reference, in Markdown.
     Depends(&'static str),
 }
 
-/// The type of a key's value.
+/// The type of a key's value. Both the schema and the reference are made from this type.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
-    /// A value of this shape. The reference says `text`.
+    /// A value of this shape. In the reference, `text` is the name of the type.
     Own {
         text: &'static str,
         shape: Shape,
     },
-    /// A value of this shape, or a mapping.
+    /// Either a value of this shape, or this mapping.
     OwnOr {
         text: &'static str,
         shape: Shape,
         mapping: &'static Mapping,
     },
-    /// A whole number.
+    /// A whole number from `least` to `most`.
     Whole {
         least: u64,
         most: u64,
     },
-    /// A number of bytes, with a unit.
+    /// A number of bytes with a unit, such as `64KiB`, from `least` to `most`.
     Size {
         least: u64,
         most: u64,
     },
-    /// One of these names.
+    /// A text that must be one of these names.
     Choice(&'static [&'static str]),
-    /// A list of these names, with at least so many members.
+    /// A list of these names. The list has at least `least` members.
     Choices {
         names: &'static [&'static str],
         least: usize,
     },
     Mapping(&'static Mapping),
-    /// `true`, `false`, or a mapping.
+    /// Either `true` or `false`, or this mapping.
     Switch(&'static Mapping),
-    /// A list of mappings, with at least so many members.
+    /// A list of mappings. The list has at least `least` members.
     List {
         of: &'static Mapping,
         least: usize,
     },
-    /// A list of values of their own kind, or mappings, with at least so many members.
+    /// A list whose members are values of this shape or mappings. The list has at least `least` members.
     ListOfOwnOr {
         text: &'static str,
         shape: Shape,
         mapping: &'static Mapping,
         least: usize,
     },
-    /// A mapping from names that the operator chooses.
+    /// A mapping whose keys are names that the operator chooses. Each value is the mapping given here.
     Named(&'static Mapping),
-    /// One of these mappings, which another key chooses. The schema has this among the constraints.
+    /// One of these mappings. Another key chooses which one, so the schema lists the alternatives among its constraints.
     OneOf(&'static [&'static Mapping]),
-    /// A mapping from names that the operator chooses to such mappings.
+    /// A mapping whose keys are names that the operator chooses. Each value is one of the mappings given here.
     NamedOneOf(&'static [&'static Mapping]),
 }
 
@@ -115,7 +117,7 @@ pub(crate) const POSITIVE_DURATION: Type =
 pub(crate) const NAME: Type = Type::Own { text: "text", shape: value_types::NAME };
 pub(crate) const PATH: Type = Type::Own { text: "path", shape: value_types::PATH };
 pub(crate) const SOCKET_ADDRESS: Type = Type::Own { text: "IP address with port", shape: value_types::SOCKET_ADDRESS };
-/// The type of a single value of any kind, taken as it is written.
+/// The type of a key that accepts any single value and takes its text as written.
 pub(crate) const TEXT: Type = Type::Own { text: "text", shape: value_types::SCALAR };
 
 impl Key {
@@ -127,12 +129,12 @@ impl Key {
         Key { name, kind, presence: Presence::Optional, doc }
     }
 
-    /// Declares a key with a default, which is given as YAML.
+    /// Declares a key with a default. `default` is written in YAML.
     pub const fn default(name: &'static str, kind: Type, default: &'static str, doc: &'static str) -> Key {
         Key { name, kind, presence: Presence::Default(default), doc }
     }
 
-    /// Declares a key whose default depends on other keys. `without` describes the default in Markdown.
+    /// Declares a key whose default depends on other keys. `without` describes this default, in Markdown.
     pub const fn depends(name: &'static str, kind: Type, without: &'static str, doc: &'static str) -> Key {
         Key { name, kind, presence: Presence::Depends(without), doc }
     }
@@ -149,7 +151,7 @@ impl Mapping {
 }
 
 impl Type {
-    /// The mappings that a value can be or contain.
+    /// Returns the mappings that a value of this type can be or contain.
     pub fn mappings(&self) -> &[&'static Mapping] {
         match self {
             Type::Mapping(of)
@@ -163,7 +165,7 @@ impl Type {
         }
     }
 
-    /// The shape of a single value, or of the members of a list of words. `None` for mappings.
+    /// Returns the shape of a single value, or of the members of a list of words. `None` if the type is only a mapping.
     pub fn shape(&self) -> Option<Shape> {
         match self {
             Type::Own { shape, .. } | Type::OwnOr { shape, .. } | Type::ListOfOwnOr { shape, .. } => Some(*shape),
@@ -175,7 +177,7 @@ impl Type {
         }
     }
 
-    /// The name of the type in the reference, in Markdown.
+    /// Returns the name of the type as the reference prints it, in Markdown.
     pub fn text(&self) -> String {
         let quoted = |names: &[&str]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
         match self {
@@ -194,7 +196,8 @@ impl Type {
     }
 }
 
-/// These mappings and all mappings within them, each once, in the order in which keys name them.
+/// Returns these mappings and all mappings that their keys contain. Each mapping is listed once, in the order in which keys
+/// refer to it.
 pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> {
     let mut next = 0;
     while let Some(mapping) = found.get(next) {
@@ -210,12 +213,12 @@ pub(crate) fn within(mut found: Vec<&'static Mapping>) -> Vec<&'static Mapping> 
     found
 }
 
-/// The constraints of a mapping whose keys do not depend on each other: none.
+/// Returns no constraints, for a mapping whose keys do not depend on each other.
 pub(crate) fn unconstrained() -> Value {
     json!({})
 }
 
-/// The names of choices, for the declaration of a key.
+/// Returns the names of these choices, for the declaration of a key.
 pub(crate) const fn names<T, const COUNT: usize>(choices: &[(&'static str, T); COUNT]) -> [&'static str; COUNT] {
     let mut names = [""; COUNT];
     let mut index = 0;

@@ -6,8 +6,8 @@ use crate::language::suggest::listed;
 /// The largest number of places that a hint names.
 const MOST_PLACES: usize = 3;
 
-/// The hint for an unknown key of this mapping: another mapping that has such a key, or the name of the key in gateway.yaml.
-/// `None` if neither is known.
+/// Returns the hint for a key that is unknown in this mapping: the name of the setting in gateway.yaml, or another mapping that
+/// has such a key. `None` if neither is known.
 pub(crate) fn belongs_elsewhere(file: FileKeys, mapping: &Mapping, key: &str) -> Option<String> {
     let other_name = (file.other_name)(mapping, key).map(str::to_owned);
     other_name.or_else(|| below(mapping, key)).or_else(|| above(file.root, mapping, key))

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Parses a network. A single address is a network with one address.
+/// Parses a network, such as `10.0.0.0/8`. An IP address alone is a network with one address. `None` if the text is neither.
 pub(crate) fn parse(text: &str) -> Option<IpNet> {
     let network = match text.parse::<IpAddr>() {
         Ok(address) => Some(IpNet::from(address)),

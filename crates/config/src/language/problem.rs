@@ -12,31 +12,33 @@ use crate::language::warning::Warning;
 use base::position::Position;
 use request::matcher::Expectation;
 
-/// One problem in the file.
+/// A problem in a file, which makes the file invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
-    /// The file with the problem, if that is another file, which the reported file names. `None`: the reported file itself.
+    /// The file that has the problem, if the reported file names this other file. `None`: the reported file itself has the
+    /// problem.
     pub file: Option<String>,
-    /// `None` for a problem of the file as a whole.
+    /// The position of the problem. `None` for a problem of the file as a whole.
     pub position: Option<Position>,
-    /// The path of the value, such as `rules[2].match`; empty for the file as a whole.
+    /// The path of the value that has the problem, such as `rules[2].match`. Empty for a problem of the file as a whole.
     pub path: String,
-    /// The message: what must hold, and what was found.
+    /// The message. It says what the value must be, and what was found.
     pub what: String,
     pub hint: Option<String>,
 }
 
-/// All problems of a file and of the files that it names: first its own, then those of each other file, in order of position.
+/// All problems of a reported file and of the files that it names. The problems of the reported file come first. The problems
+/// of each file are in the order of position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     pub file: String,
     pub problems: Vec<Problem>,
-    /// Warnings about the valid keys, if they do not depend on invalid ones.
+    /// Warnings about keys that are valid and do not depend on invalid keys.
     pub warnings: Vec<Warning>,
 }
 
 impl Problems {
-    /// Each problem in one line, without its hint.
+    /// Returns one line for each problem, without hints.
     pub fn lines(&self) -> impl ExactSizeIterator<Item = String> {
         self.problems.iter().map(|problem| {
             let file = problem.file.as_ref().unwrap_or(&self.file);
@@ -48,7 +50,7 @@ impl Problems {
         })
     }
 
-    /// The lines of a report: each problem with its hint, and the number of problems.
+    /// Returns the lines of a whole report: each problem, followed by its hint, and at the end the number of problems.
     pub fn report(&self) -> Vec<String> {
         let mut report = Vec::new();
         for (problem, line) in self.problems.iter().zip(self.lines()) {
@@ -71,30 +73,33 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The message for a value that is unknown because a variable is not set. The name of the variable stands before it.
+/// The end of the message for a value that is unknown because a variable is not set. The message begins with the variable's
+/// name.
 pub(crate) const NOT_SET: &str = " is not set, so that the value is not known here";
 
-/// The message for a secret that only the running gateway can read. The path of its file stands before it.
+/// The end of the message for a secret that only the running gateway can read. The message begins with the path of the secret's
+/// file.
 pub(crate) const HIDDEN: &str = " is a credential, and systemd does not show it to this command";
 
-/// The message for a variable that must be set. The name of the variable stands before it.
+/// The end of the message for a variable that must be set. The message begins with the variable's name.
 pub(crate) const MUST_BE_SET: &str = "must be set in the environment or have a default, is neither";
 
-/// The purpose for which a file is read, which decides the values that must be known.
+/// The purpose for which a file is read. The purpose decides which values must be known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// To run: all of its values must be known.
+    /// The gateway runs with the file. All values must be known.
     #[default]
     Run,
-    /// To check it before a start: all of its values must be known. Unlike at a start, it may be read twice.
+    /// A command checks the file before the gateway starts with it. All values must be known, but secrets that systemd shows
+    /// only to the gateway may be missing. Unlike the gateway, the command may read the file twice.
     CheckToRun,
-    /// To examine it, perhaps on a machine without its secrets.
+    /// A command examines the file, perhaps on a machine without the file's secrets. Values may be unknown.
     Examine,
-    /// To examine it and to connect to its store: the values in `store` must be known.
+    /// A command examines the file and connects to its store. The values in `store` must be known.
     ReachStore,
 }
 
-/// Collects the problems of a file, and the remarks about it, while it is read.
+/// Collects the problems of a file, and the remarks for the lints, while the file is read.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     purpose: Purpose,
@@ -105,10 +110,10 @@ pub(crate) struct Report {
     lists: RefCell<HashMap<ListKey, Option<ReadList>>>,
 }
 
-/// The key of a list in a file: its path, and how its entries are read.
+/// Identifies a list in a separate file: the path of the file, and the form of its entries.
 pub(crate) type ListKey = (String, ListForm);
 
-/// The form in which the entries of a list in a file are read.
+/// The form of the entries in a file with a list. It decides how each entry is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ListForm {
     Networks,
@@ -117,7 +122,7 @@ pub(crate) enum ListForm {
     Paths,
 }
 
-/// A list that was read, with the number of its entries.
+/// A list that was read from a separate file, with the number of its entries.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadList {
     pub list: Expectation,
@@ -129,23 +134,26 @@ impl Report {
         Report { purpose, ..Report::default() }
     }
 
-    /// Makes a report about a file with these keys.
+    /// Returns the report with the declared keys of its file. Used to give hints about unknown keys.
     #[must_use]
     pub(crate) fn of_keys(self, keys: FileKeys) -> Report {
         Report { keys: Some(keys), ..self }
     }
 
-    /// The hint that an unknown key of this mapping belongs elsewhere, if that is known.
+    /// Returns a hint for a key that is unknown in this mapping: the place to which the key belongs. `None` if no such place is
+    /// known.
     pub(crate) fn belongs_elsewhere(&self, mapping: &Mapping, key: &str) -> Option<String> {
         belongs_elsewhere(self.keys?, mapping, key)
     }
 
-    /// Whether the value at this path must be known only if the file is run, not if it is examined.
+    /// Whether the value at this path may be unknown while the file is only examined. To run the gateway, the value must be
+    /// known.
     pub(crate) fn is_for_running(&self, path: &str) -> bool {
         self.keys.is_some_and(|keys| (keys.is_for_running)(path))
     }
 
-    /// Records that a value is unknown, if that is allowed. Returns whether it is allowed.
+    /// Records that the value at this path is unknown, unless the purpose of the reading needs the value. Returns whether the
+    /// value may be unknown.
     pub(crate) fn allows_unknown(&self, position: Position, path: &str, what: String) -> bool {
         let is_needed = match self.purpose {
             Purpose::Run | Purpose::CheckToRun => true,
@@ -160,8 +168,8 @@ impl Report {
         !is_needed
     }
 
-    /// Records that a value is hidden from this check, but known to the gateway: a secret of its service. Returns whether this
-    /// is such a check.
+    /// Records that a value is a secret that only the running gateway can read, if the file is checked before a start. Returns
+    /// whether the file is checked for this purpose.
     pub(crate) fn allows_hidden(&self, position: Position, path: &str, what: String) -> bool {
         let is_beside = self.purpose == Purpose::CheckToRun;
         if is_beside {
@@ -179,7 +187,7 @@ impl Report {
         }
     }
 
-    /// Reports that a value must be known, and which variables are not set.
+    /// Reports that the value at this path must be known, and names the variables that are not set.
     pub(crate) fn add_unknown(&self, position: Position, path: &str) {
         let unknown = self.remarks();
         let of_value = unknown.unknown_values.iter().filter(|one| one.position == position && one.path == path);
@@ -193,7 +201,8 @@ impl Report {
         }
     }
 
-    /// Records that a network is written with bits of a host. A value may be read more than once.
+    /// Records that a network is written as an address with bits after the prefix, such as `10.1.2.3/8`. The same value may be
+    /// recorded more than once.
     pub(crate) fn note_host_bits(&self, position: Position, path: &str, what: String) {
         let noted = &mut self.remarks.borrow_mut().host_bits;
         let remark = Remark { position, path: path.to_owned(), what };
@@ -202,12 +211,12 @@ impl Report {
         }
     }
 
-    /// Records a file that holds a secret.
+    /// Records that the file at this path holds a secret.
     pub(crate) fn note_secret_file(&self, path: PathBuf) {
         self.remarks.borrow_mut().secret_files.push(path);
     }
 
-    /// Records the length of a list. A value may be read more than once.
+    /// Records the length of a list that was read from a separate file. The same list may be recorded more than once.
     pub(crate) fn note_list(&self, list: ListSize) {
         let noted = &mut self.remarks.borrow_mut().lists;
         if !noted.contains(&list) {
@@ -215,8 +224,8 @@ impl Report {
         }
     }
 
-    /// Returns the list of a file. The first call reads it with `read`; later calls return the same result. `None` after a
-    /// problem.
+    /// Returns the list in a file. The first call with a `key` reads the list with `read`, and later calls return the same
+    /// result. `None` if the list has a problem.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         if let Some(known) = self.lists.borrow().get(&key) {
             return known.clone();
@@ -226,29 +235,29 @@ impl Report {
         list
     }
 
-    /// Adds at most `most` problems of another file, which the reported file names.
+    /// Adds the problems of another file that the reported file names, but at most `most` of them.
     pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         let problems = of_file.into_problems().into_iter().take(most);
         let named = problems.map(|problem| Problem { file: Some(file.to_owned()), ..problem });
         self.problems.borrow_mut().extend(named);
     }
 
-    /// The remarks so far, in the order in which they were noted.
+    /// Returns the remarks that were noted so far, in the order of noting.
     pub(crate) fn remarks(&self) -> Remarks {
         self.remarks.borrow().clone()
     }
 
-    /// The number of problems so far.
+    /// Returns the number of problems that were added so far.
     pub(crate) fn count(&self) -> usize {
         self.problems.borrow().len()
     }
 
-    /// Adds a problem of the reported file.
+    /// Adds a problem of the reported file, without a hint.
     pub(crate) fn add(&self, position: Position, path: impl Into<String>, what: impl Into<String>) {
         self.add_with_hint(position, path, what, None);
     }
 
-    /// Adds a problem of the reported file, with a hint.
+    /// Adds a problem of the reported file, together with a hint.
     pub(crate) fn add_with_hint(
         &self,
         position: Position,
@@ -260,13 +269,14 @@ impl Report {
         self.problems.borrow_mut().push(Problem { file: None, position: Some(position), path, what, hint });
     }
 
-    /// Adds a problem of a file that the reported file names.
+    /// Adds a problem of another file that the reported file names.
     pub(crate) fn add_elsewhere(&self, file: &str, position: Option<Position>, what: impl Into<String>) {
         let (file, path) = (Some(file.to_owned()), String::new());
         self.problems.borrow_mut().push(Problem { file, position, path, what: what.into(), hint: None });
     }
 
-    /// Returns the problems, sorted by file and position. Problems at one position stay in the order in which they were found.
+    /// Returns the problems, sorted by file and position, each once. Problems at the same position stay in the order in which
+    /// they were found.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));

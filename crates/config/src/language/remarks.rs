@@ -4,56 +4,57 @@ use std::path::PathBuf;
 
 use base::position::Position;
 
-/// A fact about a value that the reader notes for the lints.
+/// A fact about a value that the reader notes for the lints, such as that the value is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
     pub position: Position,
-    /// The path of the value, such as `store.redis.password`.
+    /// The path of the value in gateway.yaml, such as `store.redis.password`.
     pub path: String,
     pub what: String,
 }
 
-/// The facts that the reader of a file notes for the lints and the gateway.
+/// The facts that the reader of a file notes for the lints and for the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remarks {
-    /// Values that are not known here, because a variable is not set or a secret cannot be read.
+    /// The values that are not known here, because a variable is not set or a secret cannot be read.
     pub unknown_values: Vec<Remark>,
-    /// Networks that are written with bits of a host.
+    /// The networks that are written with bits after the prefix, such as `10.1.2.3/8`.
     pub host_bits: Vec<Remark>,
-    /// The lists that were read from files of their own.
+    /// The lists that were read from separate files.
     pub lists: Vec<ListSize>,
-    /// The files with secrets, by the paths under which they can be opened.
+    /// The paths of the files that hold secrets.
     pub secret_files: Vec<PathBuf>,
 }
 
 impl Remarks {
-    /// Whether the value of this key is unknown.
+    /// Whether the value at this path is unknown.
     pub fn is_unknown(&self, path: &str) -> bool {
         self.unknown_values.iter().any(|unknown| unknown.path == path)
     }
 }
 
-/// The length of a list in a separate file, and how much of it may be lost at once.
+/// The length of a list in a separate file, and the share of the list that a change may remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListSize {
-    /// The path of the list's file, as it is written in gateway.yaml.
+    /// The path of the list's file, as gateway.yaml writes it.
     pub file: String,
-    /// The position of that path in gateway.yaml.
+    /// The position of the value in gateway.yaml that names the list's file.
     pub position: Position,
     pub path: String,
     pub entries: usize,
-    /// The part of the list, in per cent, that a change of the file may remove.
+    /// How many per cent of the list a change of the file may remove at once.
     pub max_shrink: u8,
 }
 
 impl ListSize {
-    /// Whether the list has lost more entries than allowed, since it had `before` entries.
+    /// Whether the list has lost more than the allowed share of its entries. `before` is the former number of entries.
     pub fn has_shrunk(&self, before: usize) -> bool {
         has_shrunk(before, self.entries, self.max_shrink)
     }
 }
 
-/// Whether a list that had `before` entries and has `entries` now has lost more than `max_shrink` per cent of them.
+/// Whether a list has lost more than `max_shrink` per cent of its entries. `before` is the former number of entries, and
+/// `entries` the present one.
 pub fn has_shrunk(before: usize, entries: usize, max_shrink: u8) -> bool {
     // Of a long list every entry counts.
     entries * 100 < before * usize::from(100 - max_shrink.min(100))

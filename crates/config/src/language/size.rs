@@ -2,7 +2,8 @@
 
 const KIB: u64 = 1 << 10;
 
-/// Parses a size. `None` for a number without a unit, a fraction, or a number that does not fit into 64 bits.
+/// Parses a size, such as `64KiB`. `None` for a number without a unit, for a fraction, and for a number that does not fit into
+/// 64 bits.
 pub(crate) fn parse(text: &str) -> Option<u64> {
     let unit_at = text.find(|character: char| !character.is_ascii_digit())?;
     let (number, unit) = text.split_at(unit_at);
@@ -16,7 +17,7 @@ pub(crate) fn parse(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(scale)
 }
 
-/// Formats a size: below 1 KiB in bytes, otherwise in whole KiB.
+/// Formats a size: in bytes if it is below 1 KiB, otherwise in whole KiB.
 pub(crate) fn print(size: u64) -> String {
     if size < KIB { format!("{size}B") } else { format!("{}KiB", size / KIB) }
 }

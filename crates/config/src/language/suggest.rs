@@ -3,12 +3,12 @@
 /// The length up to which a name may have one wrong letter at most.
 const SHORT: usize = 5;
 
-/// The hint ``did you mean `x`?`` with the most similar of `names`. `None` if none is similar enough.
+/// Returns the hint ``did you mean `x`?`` with the most similar of `names`. `None` if no name is similar enough.
 pub(crate) fn nearest(text: &str, names: &[&str]) -> Option<String> {
     nearest_name(text, names).map(|name| format!("did you mean `{name}`?"))
 }
 
-/// The most similar of `names`. `None` if none is similar enough, or two are equally similar.
+/// Returns the most similar of `names`. `None` if no name is similar enough, or if two names are equally similar.
 pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str> {
     let distance = |name: &&'n str| strsim::osa_distance(text, name);
     if let Some(same) = names.iter().find(|name| name.eq_ignore_ascii_case(text)) {
@@ -22,7 +22,8 @@ pub(crate) fn nearest_name<'n>(text: &str, names: &[&'n str]) -> Option<&'n str>
     (distance(&best) <= most.min(length.saturating_sub(1)) && is_alone && !text.is_empty()).then_some(best)
 }
 
-/// The most similar of spellings like `jwt:<claim>`, in which the placeholder stands for the part of `text` after the colon.
+/// Returns a hint with the most similar spelling, such as `jwt:<claim>`. The part of `text` after the colon replaces the
+/// placeholder. `None` if no spelling is similar enough.
 pub(crate) fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String> {
     let name = text.split_once(':').map_or("", |(_, name)| name);
     let possible = |spelling: &&&str| !name.is_empty() || !spelling.contains('<');
@@ -33,7 +34,7 @@ pub(crate) fn nearest_spelling(text: &str, spellings: &[&str]) -> Option<String>
     nearest(text, &spellings.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The names as a list in words: `a, b or c`.
+/// Joins the names into a list in words, such as `a, b or c`.
 pub(crate) fn listed(names: &[&str]) -> String {
     match names {
         [] => String::new(),

@@ -18,17 +18,17 @@ const MAX_DEPTH: usize = 64;
 /// The length of all text, in bytes. It and the number of values are counted with every alias expanded.
 const MAX_TEXT: usize = 16 << 20;
 
-/// The largest number of nodes and bytes of a file.
+/// The largest number of nodes and the largest number of bytes that a file may have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeBounds {
     pub nodes: usize,
     pub bytes: usize,
 }
 
-/// The bounds of gateway.yaml.
+/// The largest gateway.yaml that is accepted.
 pub(crate) const CONFIG: TreeBounds = TreeBounds { nodes: 200_000, bytes: 4 << 20 };
 
-/// A value, with the position of its first character.
+/// A value of the file, with the position of its first character.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     pub position: Position,
@@ -49,7 +49,7 @@ pub struct Entry {
     pub value: Node,
 }
 
-/// A scalar as it is written, and whether its type may be another one than text.
+/// A scalar, with its text and the way in which the file writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scalar {
     pub text: String,
@@ -58,19 +58,19 @@ pub struct Scalar {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// Its meaning depends on its text: `12`, `true`, `free`.
+    /// Without quotes. The type depends on the text, such as `12`, `true` or `free`.
     Plain,
-    /// In quotes, or a block: always text.
+    /// In quotes, or as a block. The type is always text.
     Quoted,
-    /// A single reference to the environment: it has whatever type its key requires.
+    /// A single reference to an environment variable. The value has whatever type its key requires.
     Reference,
-    /// With a reference that cannot be resolved. That has been reported, so no other problem of the value is.
+    /// With a reference that cannot be resolved. This problem has been reported, so no other problem of the value is reported.
     Unresolved,
-    /// With a variable that is not set, in a file that is only examined: the value is unknown.
+    /// With a variable that is not set, in a file that is only examined. The value is unknown.
     Unknown,
 }
 
-/// The type of a scalar.
+/// The type of a scalar: a YAML type, or a reference whose type depends on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Null,
@@ -81,7 +81,7 @@ pub enum Kind {
 }
 
 impl Scalar {
-    /// The text of the scalar as a member of a list in brackets.
+    /// Formats the scalar as a member of a list in brackets, with quotes if they are needed.
     pub fn as_member(&self) -> String {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
         let starts_plain = self.text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '/');
@@ -91,7 +91,7 @@ impl Scalar {
         }
     }
 
-    /// The type of the scalar, as serde_yaml determines it for plain scalars.
+    /// Returns the type of the scalar. Without quotes, the type is what serde_yaml makes of the text.
     pub fn kind(&self) -> Kind {
         match self.style {
             Style::Quoted => Kind::Text,
@@ -107,7 +107,7 @@ impl Scalar {
 }
 
 impl Node {
-    /// Describes the value for the end of a message, "must …, is …": its text, or its type.
+    /// Describes the value by its text or its type, for the end of a message such as "must …, is …".
     pub fn found(&self) -> String {
         // In characters.
         const LONGEST: usize = 60;
@@ -128,18 +128,18 @@ impl Node {
     }
 }
 
-/// Parses the only document of a file. Problems after which the rest can still be read are added to `report`.
+/// Parses a file that must contain exactly one YAML document. A problem that does not stop the reading is added to `report`.
 ///
 /// # Errors
-/// The first problem after which nothing can be read.
+/// The first problem that makes it impossible to read the rest of the file.
 pub(crate) fn read(bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     read_within(CONFIG, bytes, report)
 }
 
-/// Parses the only document of a file, within these bounds.
+/// Parses a file that must contain exactly one YAML document, within these bounds.
 ///
 /// # Errors
-/// The first problem after which nothing can be read.
+/// The first problem that makes it impossible to read the rest of the file.
 pub(crate) fn read_within(bounds: TreeBounds, bytes: &[u8], report: &Report) -> Result<Node, Problem> {
     let whole = |what: String| Problem { position: None, ..fault(Position::default(), what) };
     if bytes.len() > bounds.bytes {

@@ -5,11 +5,11 @@ use crate::language::key::Type;
 use crate::language::reader::{Field, ReportMismatch};
 use crate::language::shape::Shape;
 
-/// A kind of value. `Read` is the type of the function that reads one: [`ReadField`], [`ParseText`], or a function that needs
-/// more than the value.
+/// A kind of value: its name, its shape, and the function that reads it. `Read` is the type of this function: [`ReadField`],
+/// [`ParseText`], or a function with more parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueKind<Read> {
-    /// The name of the kind in the reference, in Markdown.
+    /// The name of the kind as the reference prints it, in Markdown.
     pub text: &'static str,
     pub shape: Shape,
     /// Private: only [`ValueKind::checked`] returns it, so that nothing is read that the schema rejects.
@@ -18,10 +18,10 @@ pub(crate) struct ValueKind<Read> {
     report: ReportMismatch,
 }
 
-/// Reads a value that depends on nothing but itself. Returns `None` after it has reported that the value is invalid.
+/// Reads a value that depends on nothing else in the file. Returns `None` after reporting that the value is invalid.
 pub(crate) type ReadField<T> = fn(Field<'_>) -> Option<T>;
 
-/// Parses the text of a single value. `None` if it is invalid, which is reported with the message of the shape.
+/// Parses the text of a single value. Returns `None` if the text is invalid. The caller then reports the message of the shape.
 pub(crate) type ParseText<T> = fn(&str) -> Option<T>;
 
 impl<Read: Copy> ValueKind<Read> {
@@ -29,7 +29,7 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind::reporting(text, shape, read, |field, must| field.must(must))
     }
 
-    /// Makes a kind of value. `report` reports texts that are invalid.
+    /// Makes a kind of value. `report` reports a text that does not match its pattern or cannot be read.
     pub(crate) const fn reporting(
         text: &'static str,
         shape: Shape,
@@ -39,26 +39,26 @@ impl<Read: Copy> ValueKind<Read> {
         ValueKind { text, shape, read, report }
     }
 
-    /// The type of a key with such values.
+    /// Returns the type with which a key of such values is declared.
     pub(crate) const fn declared(&self) -> Type {
         Type::Own { text: self.text, shape: self.shape }
     }
 
-    /// Checks the shape of the value and returns the function that reads it. `None` after reporting a problem.
+    /// Checks the shape of the value, and returns the function that reads the value. `None` after reporting a problem.
     pub(crate) fn checked(&self, field: &Field<'_>) -> Option<Read> {
         field.check_reporting(&self.shape, self.report).map(|()| self.read)
     }
 }
 
 impl<T> ValueKind<ReadField<T>> {
-    /// Reads a value. `None` after reporting that it is invalid.
+    /// Reads a value of this kind. `None` after reporting that the value is invalid.
     pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         (self.checked(&field)?)(field)
     }
 }
 
 impl<T> ValueKind<ParseText<T>> {
-    /// Reads a value. `None` after reporting that it is invalid.
+    /// Parses a value of this kind. `None` after reporting that the value is invalid.
     pub(crate) fn read(&self, field: Field<'_>) -> Option<T> {
         let parsed = (self.checked(&field)?)(field.text_if_any()?);
         if parsed.is_none() {

@@ -11,16 +11,16 @@ pub(crate) const PATH: Shape = Shape::Defined(&Definition { name: "path", shape:
 
 pub(crate) const BOOLEAN: Shape = Shape::Defined(&Definition { name: "boolean", shape: Shape::Boolean });
 
-/// The shape of a name that clients, metrics and logs can show unchanged.
+/// The shape of a name, such as the name of a rule. Clients, metrics and logs can show such a name unchanged.
 pub(crate) const NAME: Shape = Shape::Defined(&Definition {
     name: "name",
     shape: Shape::Text(Text::new(Scalars::Written, &[NAME_PATTERN], NAME_MUST)),
 });
 
-/// The pattern of a name.
+/// The regular expression that a name must match.
 pub(crate) const NAME_PATTERN: &str = "^[A-Za-z0-9_.-]{1,64}$";
 
-/// The message for an invalid name.
+/// The message for an invalid name, without the "must" at its start.
 pub(crate) const NAME_MUST: &str = "be 1 to 64 of letters, digits, `_`, `.` and `-`";
 
 pub(crate) const SIZE: Shape = Shape::Defined(&Definition {
@@ -32,7 +32,7 @@ pub(crate) const SIZE: Shape = Shape::Defined(&Definition {
     )),
 });
 
-/// The pattern of an IP address with a port.
+/// The regular expression that an IP address with a port must match.
 pub(crate) const SOCKET_ADDRESS_PATTERN: &str = r"^([0-9.]+|\[[0-9A-Fa-f:.]+(%[0-9]+)?\]):[0-9]+$";
 
 pub(crate) const SOCKET_ADDRESS: Shape = Shape::Defined(&Definition {
@@ -55,7 +55,7 @@ pub(crate) const NETWORK: Shape = Shape::Defined(&Definition {
     )),
 });
 
-/// The shape of a cost, or of a rate per second.
+/// The shape of a number above 0 with decimals: a cost, or a rate per second.
 pub(crate) const AMOUNT: Shape = Shape::Defined(&Definition {
     name: "amount",
     shape: Shape::Decimal(Decimal { least: Least::AboveZero, most: None, decimals: 3 }),

@@ -6,18 +6,18 @@ use std::fmt;
 use base::position::Position;
 use base::time::Timestamp;
 
-/// One warning.
+/// A warning about a setting that is valid, but that a lint found to be unwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     pub name: &'static str,
     pub position: Position,
-    /// The path of the value, such as `rules[2].limit_keys`.
+    /// The path of the value to which the warning refers, such as `rules[2].limit_keys`.
     pub path: String,
-    /// The message: the weakness, and its consequence.
+    /// The message: the weakness, and what it can lead to.
     pub what: String,
-    /// The way to correct the weakness.
+    /// The advice how to correct the weakness.
     pub hint: String,
-    /// The moment at which the warning comes into effect. `None`: it is always in effect.
+    /// The time from which the warning holds, such as the time at which a rule expires. `None`: the warning always holds.
     pub from: Option<Timestamp>,
 }
 
@@ -28,7 +28,7 @@ impl Warning {
     }
 }
 
-/// All warnings of a file, in order of position.
+/// All warnings of a file, in the order of position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Warnings {
     pub file: String,
@@ -36,26 +36,27 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// The warnings that are in effect at this moment.
+    /// Returns the warnings that hold at this moment.
     pub fn at(&self, moment: Timestamp) -> Warnings {
         let warnings = self.warnings.iter().filter(|warning| warning.from.is_none_or(|from| from <= moment));
         Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
     }
 
-    /// The warnings with this name.
+    /// Returns the warnings of the lint with this name.
     pub fn named(&self, name: &str) -> Warnings {
         let warnings = self.warnings.iter().filter(|warning| warning.name == name);
         Warnings { file: self.file.clone(), warnings: warnings.cloned().collect() }
     }
 
-    /// The warnings that are not among `others`, regardless of their position in the file.
+    /// Returns the warnings that are not among `others`. Warnings that differ only in their position in the file count as the
+    /// same.
     pub fn beyond(mut self, others: &Warnings) -> Warnings {
         let known: HashSet<_> = others.warnings.iter().map(Warning::identity).collect();
         self.warnings.retain(|warning| !known.contains(&warning.identity()));
         self
     }
 
-    /// The lines of a report: each warning with its hint, and the number of warnings.
+    /// Returns the lines of a whole report: each warning, followed by its hint, and at the end the number of warnings.
     pub fn report(&self) -> Vec<String> {
         let mut report = Vec::new();
         for Warning { name, position, path, what, hint, .. } in &self.warnings {

@@ -3,7 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 
-/// Finds an admin listener that everyone can reach; it requires no password.
+/// Finds an admin listener that other hosts can reach. The admin listener requires no password.
 pub(super) fn public_admin(file: &File<'_>) -> Vec<Finding> {
     let Some(admin) = file.config.admin.filter(|admin| !admin.ip().to_canonical().is_loopback()) else {
         return Vec::new();
@@ -13,7 +13,8 @@ pub(super) fn public_admin(file: &File<'_>) -> Vec<Finding> {
     vec![file.root.key("admin").finding(what, hint)]
 }
 
-/// Finds an access log whose pseudonyms have no secret key, so that anyone with the log can compute them.
+/// Finds an access log whose pseudonyms are made without a secret key. Anyone who has such a log can find out the clients
+/// behind the pseudonyms.
 pub(super) fn guessable_names(file: &File<'_>) -> Vec<Finding> {
     if file.config.access_log.is_none() || !file.config.hash_key.is_public() {
         return Vec::new();

@@ -4,7 +4,8 @@ use super::file::File;
 use super::location::Finding;
 use base::time::Timestamp;
 
-/// Finds certificates that clients reject.
+/// Finds certificates of listeners that clients reject. The warning for a certificate holds from the time at which the
+/// certificate has expired.
 pub(super) fn expired_certificate(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, listener) in file.config.listeners.iter().enumerate() {

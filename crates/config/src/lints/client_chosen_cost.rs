@@ -4,7 +4,7 @@ use super::file::File;
 use super::location::Finding;
 use rules::rule::{Action, Price};
 
-/// Finds costs that a client chooses: a request can set a tiny cost, or a cost that empties a bucket.
+/// Finds limits whose cost the client chooses. Such a client can choose a tiny cost, or a cost that empties a bucket.
 pub(super) fn client_chosen_cost(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(|located| located.is_enforced()) {

@@ -9,7 +9,8 @@ use rules::rule::{Condition, LimitKey, Policy, Rule};
 
 static PRESENT: Expectation = Expectation::Present(true);
 
-/// The conditions that all requests of some group meet, such as all requests to which a rule applies.
+/// The conditions that all requests of a group meet, such as the group of requests to which a rule applies. Lints use them to
+/// compare conditions and rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constraints<'f> {
     /// The operators of one mapping are separate entries.
@@ -19,7 +20,7 @@ pub(crate) struct Constraints<'f> {
 }
 
 impl<'f> Constraints<'f> {
-    /// The constraints of requests that meet these conditions.
+    /// Returns the constraints of requests that meet these conditions.
     pub(crate) fn of(conditions: impl IntoIterator<Item = &'f Condition>) -> Constraints<'f> {
         let mut constraints = Constraints::default();
         for condition in conditions {
@@ -28,7 +29,7 @@ impl<'f> Constraints<'f> {
         constraints
     }
 
-    /// The constraints of requests to which a rule applies.
+    /// Returns the constraints of the requests to which a rule of this policy applies.
     pub(crate) fn under(policy: &'f Policy, rule: &'f Rule) -> Constraints<'f> {
         let mut constraints = Constraints::of(policy.conditions.iter().chain(&rule.conditions));
         constraints.keys = &rule.keys;
@@ -40,7 +41,7 @@ impl<'f> Constraints<'f> {
         constraints
     }
 
-    /// Adds the constraints of `other`.
+    /// Returns these constraints together with the constraints of `other`. The requests must then meet both.
     pub(crate) fn and(mut self, other: &Constraints<'f>) -> Constraints<'f> {
         self.expected.extend(&other.expected);
         self
@@ -53,7 +54,7 @@ impl<'f> Constraints<'f> {
         }
     }
 
-    /// The expectations of this attribute's value.
+    /// Returns the expectations that all requests meet in their value of this attribute.
     pub(crate) fn on(&self, attribute: &Attribute) -> Vec<&'f Expectation> {
         self.expected.iter().filter(|(known, _)| *known == attribute).map(|(_, expectation)| *expectation).collect()
     }
@@ -76,28 +77,28 @@ impl<'f> Constraints<'f> {
         if is_single { Plurality::Single } else { Plurality::Several }
     }
 
-    /// The attributes with an expectation.
+    /// Returns the attributes for which there is an expectation.
     pub(crate) fn attributes(&self) -> impl Iterator<Item = &'f Attribute> {
         self.expected.iter().map(|(attribute, _)| *attribute)
     }
 
-    /// Whether all these requests have a value of the attribute.
+    /// Whether every request that meets the constraints has a value of the attribute.
     pub(crate) fn is_present(&self, attribute: &Attribute) -> bool {
         never_missing(attribute) || self.expects_a_value(attribute)
     }
 
-    /// Whether a condition leaves out requests without the attribute.
+    /// Whether the constraints exclude requests that have no value of the attribute.
     pub(crate) fn expects_a_value(&self, attribute: &Attribute) -> bool {
         self.on(attribute).into_iter().any(wants_a_value)
     }
 
-    /// Whether the attribute can only have a finite number of values.
+    /// Whether the constraints allow only a fixed list of values of the attribute.
     pub(crate) fn is_pinned(&self, attribute: &Attribute) -> bool {
         let finite = |texts: &[Text]| texts.iter().all(|text| matches!(text, Text::Exact(_)));
         self.on(attribute).iter().any(|known| matches!(known, Expectation::AnyOf(texts) if finite(texts)))
     }
 
-    /// Whether no value can meet all operators of the condition.
+    /// Whether the operators of the condition contradict each other, so that no value can meet all of them.
     pub(crate) fn contradicts_itself(condition: &Condition) -> bool {
         let operators = condition.expectation.operators();
         operators.iter().enumerate().any(|(index, each)| {
@@ -108,17 +109,17 @@ impl<'f> Constraints<'f> {
         })
     }
 
-    /// Whether all these requests meet the condition.
+    /// Whether every request that meets the constraints also meets the condition.
     pub(crate) fn implies(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).implies(&condition.expectation)
     }
 
-    /// Whether no such request can meet the condition.
+    /// Whether no request that meets the constraints can meet the condition.
     pub(crate) fn excludes(&self, condition: &Condition) -> bool {
         self.of_attribute(&condition.attribute).excludes(&condition.expectation)
     }
 
-    /// Whether a rule applies to all these requests, and does not expire.
+    /// Whether the rule applies to every request that meets the constraints, and the rule does not expire.
     pub(crate) fn always_meets(&self, rule: &Rule) -> bool {
         let has_a_value = |key: &LimitKey| {
             let known = |part: &Attribute| key.alternatives.iter().any(|mine| mine.attribute == *part);
@@ -133,7 +134,7 @@ impl<'f> Constraints<'f> {
     }
 }
 
-/// Whether every request has a value of the attribute.
+/// Whether every request has a value of the attribute, whatever the client sends.
 pub(crate) fn never_missing(attribute: &Attribute) -> bool {
     match attribute {
         Attribute::Address

@@ -11,7 +11,8 @@ use request::door::Door;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition};
 
-/// Finds rules that need an attribute which no request can have on the way by which it reaches the rule.
+/// Finds rules that never apply because they need an attribute that is always missing. A listener that decides for other
+/// proxies does not supply every attribute.
 pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {
@@ -34,7 +35,7 @@ pub(super) fn missing_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds queues of rules that other proxies ask about: such requests never wait.
+/// Finds queues in rules about which other proxies ask. Requests about which other proxies ask never wait in a queue.
 pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules().filter(LocatedRule::is_enforced) {
@@ -51,7 +52,7 @@ pub(super) fn queue_at_door(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// The ways by which requests reach a rule.
+/// Returns the ways in which requests can reach this rule: the gateway proxies them, or another proxy asks about them.
 pub(super) fn doors(file: &File<'_>, located: &LocatedRule<'_>) -> Vec<Door> {
     if !file.config.decides() {
         return vec![Door::Proxy];

@@ -10,7 +10,8 @@ use rules::rule::{Action, Limit};
 /// The shortest period of a rate that is read as a quota.
 const QUOTA: Micros = Micros(3_600_000_000);
 
-/// Finds `rate: N/day` with a burst of N: it grants N at once, and N more during the day. Reported once for a file.
+/// Finds a `rate: N/day` with a burst of N. Such a limit grants N requests at once, and N more during the first day. Reported
+/// only once for a file.
 pub(super) fn double_first_period(file: &File<'_>) -> Vec<Finding> {
     let rules = file.rules().filter(|located| located.is_enforced()).collect::<Vec<_>>();
     let mut twice = rules.iter().flat_map(|located| {

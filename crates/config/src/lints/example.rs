@@ -17,7 +17,7 @@ use rules::rule::Rule;
 const ANY: [&[u8]; 2] = [b"/~", b"~"];
 const ANYWHERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, 77));
 
-/// The attributes of an example request that rules match.
+/// An example of a request: the attributes with which rules are matched. Lints try rules with examples.
 #[derive(Clone, Debug)]
 pub(super) struct Example<'f> {
     values: Vec<(&'f Attribute, Option<Vec<u8>>)>,
@@ -40,7 +40,7 @@ enum Pick {
 }
 
 impl<'f> Example<'f> {
-    /// Some example requests that meet the constraints; none if a value cannot be invented.
+    /// Makes some example requests that meet the constraints. Returns no examples if a value cannot be invented.
     pub(super) fn of(constraints: &Constraints<'f>, ipv6_prefix: u8) -> Vec<Example<'f>> {
         let clients = clients(&constraints.on(&Attribute::Address), ipv6_prefix);
         let mut ends = clients.iter();
@@ -112,7 +112,7 @@ impl<'f> Example<'f> {
         }
     }
 
-    /// Whether a rule applies to the request, unless the rule has expired.
+    /// Whether the rule applies to this example. The expiry of the rule is ignored.
     pub(super) fn meets(&self, rule: &Rule) -> bool {
         let holds = |attribute: &Attribute, expectation: &Expectation| {
             expectation.holds(self.value(attribute).as_deref(), self.client.address())
@@ -121,7 +121,7 @@ impl<'f> Example<'f> {
             && rule.keys.iter().all(|key| key.alternatives.iter().any(|part| self.value(&part.attribute).is_some()))
     }
 
-    /// The first enforced rule that applies to the request.
+    /// Returns the first enforced rule that applies to this example. `None` if no such rule is in `rules`.
     pub(super) fn first<'r>(&self, rules: &'r [LocatedRule<'f>]) -> Option<&'r LocatedRule<'f>> {
         rules.iter().filter(|located| located.is_enforced()).find(|located| self.meets(located.rule))
     }

@@ -3,7 +3,7 @@
 use super::file::File;
 use super::location::Finding;
 
-/// Finds rules that have expired and have no effect any more.
+/// Finds rules that expire. The warning holds from the time at which the rule has no effect any more.
 pub(super) fn expired_rule(file: &File<'_>) -> Vec<Finding> {
     let ended = file.rules().filter_map(|located| {
         let until = located.rule.until?;

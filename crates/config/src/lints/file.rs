@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::language::tree::Node;
 use rules::rule::{Condition, Limit, Mode, Policy, Rule};
 
-/// A file without a problem.
+/// A valid gateway.yaml, as lints examine it: the configuration, and the text's tree for the positions of warnings.
 #[derive(Debug)]
 pub struct File<'f> {
     pub config: &'f Config,
@@ -14,12 +14,12 @@ pub struct File<'f> {
     pub root: Location<'f>,
 }
 
-/// A rule with its policy, and its place in the file.
+/// A rule with its policy, and its location in the file.
 #[derive(Clone, Debug)]
 pub struct LocatedRule<'f> {
     pub policy: &'f Policy,
     pub rule: &'f Rule,
-    /// The index of the rule in its policy.
+    /// The index of the rule in the list of its policy.
     pub index: usize,
     pub location: Location<'f>,
 }
@@ -30,7 +30,7 @@ impl<'f> File<'f> {
         File { config, policies: &source.policies, exempt: &source.exempt, root: Location::root(tree) }
     }
 
-    /// The rules of one policy.
+    /// Returns the rules of the policy with this index.
     pub fn rules_of(&self, policy: usize) -> Vec<LocatedRule<'f>> {
         // `rules` is short for one policy.
         let rules = if self.root.has("rules") {
@@ -43,14 +43,14 @@ impl<'f> File<'f> {
         policy.rules.iter().enumerate().map(located).collect()
     }
 
-    /// The rules of all policies.
+    /// Returns the rules of all policies, in the order of the file.
     pub fn rules(&self) -> impl Iterator<Item = LocatedRule<'f>> {
         (0..self.policies.len()).flat_map(|policy| self.rules_of(policy))
     }
 }
 
 impl<'f> LocatedRule<'f> {
-    /// The place of the numbers of a limit in the file.
+    /// Returns the location of the mapping that has the settings of this limit.
     pub fn numbers(&self, limit: &Limit) -> Location<'f> {
         match &*limit.name {
             "" => self.location.key("algorithm_config"),
@@ -58,7 +58,7 @@ impl<'f> LocatedRule<'f> {
         }
     }
 
-    /// Whether neither the rule nor its policy is a shadow.
+    /// Whether the rule can refuse requests: neither the rule nor its policy has the mode `shadow`.
     pub fn is_enforced(&self) -> bool {
         self.policy.mode == Mode::Enforce && self.rule.mode == Mode::Enforce
     }

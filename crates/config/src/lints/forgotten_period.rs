@@ -9,7 +9,8 @@ use rules::rule::Action;
 /// The shortest window for which a restart matters to clients.
 const LONG: Micros = Micros(3_600_000_000);
 
-/// Finds long windows that a restart would begin again, because buckets are in memory without a file.
+/// Finds limits with a long window whose buckets are kept in memory without a file. A restart of the gateway forgets what was
+/// spent.
 pub(super) fn forgotten_period(file: &File<'_>) -> Vec<Finding> {
     if !file.config.store.is_forgotten_at_restart() {
         return Vec::new();

@@ -16,7 +16,7 @@ use request::matcher::{Expectation, Text};
 use request::path;
 use rules::rule::{Action, Condition, Fold, KeyPart, Override};
 
-/// Finds conditions that look right but never hold, or with `not` always hold.
+/// Finds conditions that look right but never hold. A condition with `not` is found if it always holds.
 pub(super) fn impossible_value(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut look = |conditions: &[Condition], location: &Location<'_>| {

@@ -10,8 +10,8 @@ use rules::rule::{Action, Limit, OverrideNumbers};
 /// The largest bucket, in bytes, that gives no warning: a million of them take a gigabyte.
 const LARGE: u64 = 1_000;
 
-/// Finds sliding logs that need much memory: that of a full bucket, and that of the buckets of a million keys. A limit without
-/// keys has one bucket. A shadow needs the same memory as a limit.
+/// Finds sliding logs whose buckets need much memory. The warning names the memory of one full bucket, and of the buckets of a
+/// million keys. A limit without keys has only one bucket, and is left out. A shadow needs the same memory as a limit.
 pub(super) fn large_log(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for located in file.rules() {

@@ -7,14 +7,14 @@ use crate::language::warning::Warning;
 use base::position::Position;
 use base::time::Timestamp;
 
-/// A value in the file, with its path.
+/// The location of a value in the file: its position and its path.
 #[derive(Clone, Debug)]
 pub struct Location<'t> {
     node: &'t Node,
     path: String,
 }
 
-/// A weakness that a lint has found. Together with the name of the lint it is a warning.
+/// A weakness that a lint has found in the file. With the name of the lint, a finding becomes a warning.
 #[derive(Clone, Debug)]
 pub struct Finding {
     position: Position,
@@ -29,13 +29,14 @@ impl<'t> Location<'t> {
         Location { node, path: String::new() }
     }
 
-    /// The place of the value of a key. If the key is missing, its position is that of the mapping.
+    /// Returns the location of the value of a key in this mapping. If the key is missing, the location has the position of the
+    /// mapping.
     pub fn key(&self, key: &str) -> Location<'t> {
         let node = self.find(key).unwrap_or(self.node);
         Location { node, path: join(&self.path, key) }
     }
 
-    /// The place of the value of the pair at this index of a mapping.
+    /// Returns the location of the value of the entry at this index of a mapping.
     pub fn pair(&self, index: usize) -> Location<'t> {
         let Value::Map(map) = &self.node.value else { return self.clone() };
         let Some(entry) = map.get(index) else { return self.clone() };
@@ -44,7 +45,7 @@ impl<'t> Location<'t> {
         Location { node: &entry.value, path }
     }
 
-    /// The place of the member at this index of a list.
+    /// Returns the location of the member at this index of a list.
     pub fn member(&self, index: usize) -> Location<'t> {
         let node = match &self.node.value {
             Value::List(list) => list.get(index).unwrap_or(self.node),
@@ -57,7 +58,7 @@ impl<'t> Location<'t> {
         self.find(key).is_some()
     }
 
-    /// The text of a scalar, as it is written.
+    /// Returns the text of a single value, as the file writes it. `None` for a list or a mapping.
     pub fn text(&self) -> Option<&'t str> {
         match &self.node.value {
             Value::Scalar(scalar) => Some(&scalar.text),
@@ -77,13 +78,13 @@ impl<'t> Location<'t> {
 }
 
 impl Finding {
-    /// Makes a finding of a remark that the reader of the file noted.
+    /// Makes a finding from a remark that the reader of the file noted.
     pub fn of_remark(Remark { position, path, what }: &Remark, hint: &str) -> Finding {
         let (path, what, hint) = (path.clone(), what.clone(), hint.to_owned());
         Finding { position: *position, path, what, hint, from: None }
     }
 
-    /// Sets the moment at which the finding comes into effect.
+    /// Returns the finding with the time from which it holds.
     pub fn from(self, moment: Timestamp) -> Finding {
         Finding { from: Some(moment), ..self }
     }

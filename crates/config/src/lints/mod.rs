@@ -42,7 +42,7 @@ use location::Finding;
 
 type Lint = fn(&File<'_>) -> Vec<Finding>;
 
-/// All lints. Their names never change, because files use the names to turn lints off.
+/// All lints, each with its name. A name never changes, because files use the name to turn the lint off.
 pub const LINTS: [(&str, Lint); 36] = [
     ("unverified_key", unverified_key::unverified_key),
     ("open_policy", open_policy::open_policy),
@@ -82,7 +82,7 @@ pub const LINTS: [(&str, Lint); 36] = [
     ("unknown_value", unknown_value::unknown_value),
 ];
 
-/// The warnings of a file whose names are not in `allowed`, in order of position.
+/// Runs all lints except those in `allowed`, and returns their warnings in the order of position.
 pub fn warnings(config: &Config, allowed: &[&str], tree: &Node) -> Vec<Warning> {
     let file = File::new(config, tree);
     let wanted = LINTS.iter().filter(|(name, _)| !allowed.contains(name));

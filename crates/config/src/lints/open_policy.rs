@@ -10,7 +10,7 @@ use identity::jwt::{OnInvalid, OnMissing};
 use request::attribute::Attribute;
 use rules::rule::{Action, Condition, Mode, Otherwise, Rule};
 
-/// Finds policies that let a request pass without a limit if it lacks the attributes that their rules look for.
+/// Finds policies that do not limit a request if the request lacks the attributes that the policy's rules use.
 pub(super) fn open_policy(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, policy) in file.policies.iter().enumerate() {

@@ -33,7 +33,8 @@ const PRIVATE_V6: [(Ipv6Addr, u8); 4] = [
 const WIDE_V4: u8 = 11;
 const WIDE_V6: u8 = 19;
 
-/// Finds large networks of trusted proxies, which can claim any client address, also when they ask for decisions.
+/// Finds trusted proxies, and peers that may ask for decisions, that are given as a very large network. Each host in such a
+/// network can claim any client address.
 pub(super) fn trust_everyone(file: &File<'_>) -> Vec<Finding> {
     let location = file.root.key("client_ip").key("trusted_proxies");
     let wide = file.config.client_ip.trusted_proxies.iter().enumerate().filter(|(_, network)| is_wide(network));
@@ -71,7 +72,8 @@ fn is_wide(network: &IpNet) -> bool {
     !private.iter().any(|outer| outer.contains(network)) && (wide || more)
 }
 
-/// Finds large networks of senders of PROXY protocol headers, which can claim any client address.
+/// Finds listeners that accept PROXY protocol headers from every peer or from a very large network. Each of these peers can
+/// claim any client address.
 pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     let hint = "name your load balancers: {from: [10.0.0.0/8]}";
     let mut found = Vec::new();
@@ -97,7 +99,8 @@ pub(super) fn open_proxy_protocol(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds exemptions of a proxy that forwards no client address: it counts as the client, so all of its clients are exempt.
+/// Finds exemptions that contain the address of a proxy. If this proxy forwards no client address, the proxy counts as the
+/// client, so all of its clients are exempt.
 pub(super) fn exempt_proxy(file: &File<'_>) -> Vec<Finding> {
     let client_ip = &file.config.client_ip;
     // Where other proxies ask, they name the client.

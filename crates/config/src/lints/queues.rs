@@ -7,8 +7,8 @@ use ledger::algorithm::leaky_bucket::LeakyBucket;
 use rules::claimed_numbers::ClaimedNumbers;
 use rules::rule::{Action, Override, OverrideNumbers};
 
-/// Finds a `max_wait` that is longer than `drain.timeout`: waiting requests are cut when the process exits. Shadows delay
-/// nobody.
+/// Finds a `max_wait` that is longer than `drain.timeout`. Requests that still wait are cut when the process exits. Shadows are
+/// left out, because they delay no request.
 pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     let timeout = file.config.drain.timeout;
     let queues = enforced_queues(file);
@@ -24,7 +24,8 @@ pub(super) fn short_drain(file: &File<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// Finds queues that are longer than requests can use: a request in the last places would wait longer than `max_wait`.
+/// Finds queues that are longer than `max_wait` allows. A request in the last places would wait for longer than `max_wait`, so
+/// these places stay unused.
 pub(super) fn unused_queue(file: &File<'_>) -> Vec<Finding> {
     let queues = enforced_queues(file);
     let unused = queues.iter().filter(|(_, bucket)| bucket.reachable_queue() < bucket.queue());

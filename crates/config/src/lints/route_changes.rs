@@ -11,7 +11,7 @@ use rules::route::route_set::Route;
 use rules::route::target::{RouteAnswer, Target};
 use rules::rule::Condition;
 
-/// Finds routes whose redirection leads to a path for which they redirect again.
+/// Finds routes that redirect to a path which the same route redirects again.
 pub(super) fn redirect_loop(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
@@ -52,8 +52,8 @@ fn reads_path(condition: &Condition) -> bool {
     matches!(condition.attribute, Attribute::Path | Attribute::PathSegment(_))
 }
 
-/// Finds request fields that the gateway reads and a route sets or removes: the upstream gets another value than the one that
-/// was verified or counted.
+/// Finds routes that set or remove a request field from which the gateway reads a credential or another attribute. The upstream
+/// then gets another value than the gateway has verified or counted.
 pub(super) fn changed_identity(file: &File<'_>) -> Vec<Finding> {
     let config = file.config;
     let tokens = config.jwt.iter().flat_map(|jwt| &jwt.token_from);

@@ -12,7 +12,7 @@ use rules::rule::Condition;
 /// How many routes before one are examined at most, the first and the last of them.
 const TRIED: usize = 2_000;
 
-/// Finds routes that never match, because an earlier one always does.
+/// Finds routes that never apply, because an earlier route matches all of their requests.
 pub(super) fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
     let routes = file.config.routes.routes();
     let mut found = Vec::new();
@@ -29,7 +29,7 @@ pub(super) fn unreachable_route(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds upstreams to which no route leads; all of them if every listener decides for other proxies.
+/// Finds upstreams that no route uses. If every listener decides for other proxies, no upstream is used.
 pub(super) fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     if file.config.listeners.iter().all(|listener| listener.decide.is_some()) {
         let locations =
@@ -52,7 +52,7 @@ pub(super) fn unused_upstream(file: &File<'_>) -> Vec<Finding> {
     unused.map(finding).collect()
 }
 
-/// Finds endpoints at which the gateway itself listens: a request would be forwarded in a circle until a limit ends it.
+/// Finds endpoints that are addresses of this gateway. A request would be forwarded in a circle until a limit stops it.
 pub(super) fn own_address(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (upstream, settings) in file.config.upstreams.iter().enumerate() {

@@ -16,7 +16,7 @@ use rules::rule::{Action, Condition, Mode};
 /// How many rules before a `deny` are examined: the first of a long list show what the others do.
 const MAX_RULES: usize = 100;
 
-/// Finds rules that never apply.
+/// Finds rules that never apply, because of their conditions or because an earlier rule of the policy decides.
 pub(super) fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in 0..file.policies.len() {
@@ -60,7 +60,7 @@ pub(super) fn unreachable_rule(file: &File<'_>) -> Vec<Finding> {
     found
 }
 
-/// Finds a `deny` that does not refuse the requests it names, because an earlier rule charges them instead.
+/// Finds rules with `deny` that do not refuse some of their requests, because an earlier rule decides these requests.
 pub(super) fn late_deny(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for policy in 0..file.policies.len() {

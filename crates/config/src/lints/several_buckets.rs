@@ -14,8 +14,8 @@ use stores::redis::cluster::Place;
 use stores::{Endpoint, Settings};
 
 impl Config {
-    /// The limits that one request may have to pay together with others whose buckets may be on other nodes; none if all
-    /// buckets are on one server.
+    /// Returns the limits that a request may pay together with other limits whose buckets may be on other nodes of the cluster.
+    /// Empty if all buckets are on one server.
     pub fn limits_charged_beside_others(&self) -> HashSet<LimitId> {
         if !is_spread(&self.store) {
             return HashSet::new();
@@ -65,13 +65,13 @@ impl Config {
     }
 }
 
-/// Whether the buckets are on several nodes of a cluster.
+/// Whether the store distributes the buckets over several nodes of a cluster.
 pub(crate) fn is_spread(store: &Settings) -> bool {
     let Some(Endpoint::Redis { target: Target::Cluster(cluster), .. }) = store.endpoint() else { return false };
     matches!(cluster.place, Place::Spread { hash_tags } if hash_tags > 1)
 }
 
-/// Whether both rules may apply to the same request. Each is given with its policy.
+/// Whether the two rules may apply to the same request. Each rule is given after its policy.
 pub(crate) fn may_meet((policy, rule): (&Policy, &Rule), (other_policy, other): (&Policy, &Rule)) -> bool {
     let constraints = Constraints::under(policy, rule);
     !other_policy.conditions.iter().chain(&other.conditions).any(|condition| constraints.excludes(condition))

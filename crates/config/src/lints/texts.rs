@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use request::matcher::{Expectation, Text};
 
-/// Whether `outer` matches every value that `inner` matches.
+/// Whether every value that matches `inner` also matches `outer`.
 pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     match inner {
         Text::Exact(value) => outer.equals(value),
@@ -14,12 +14,13 @@ pub(super) fn covers(outer: &Text, inner: &Text) -> bool {
     }
 }
 
-/// Whether no value matches both texts.
+/// Whether no value matches both of these texts.
 pub(super) fn apart(one: &Text, other: &Text) -> bool {
     one != other && !one.equals(root(other)) && !other.equals(root(one))
 }
 
-/// The shortest value that matches a text; for a host with any label before it, the host without a label.
+/// Returns the shortest value that matches a text. If the text is a host after any label, such as `*.example.com`, returns the
+/// host without a label.
 pub(super) fn root(text: &Text) -> &[u8] {
     match text {
         Text::Exact(value) | Text::Subtree(value) | Text::Subdomain(value) => value,

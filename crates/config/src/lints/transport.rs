@@ -21,7 +21,7 @@ struct Server<'f> {
     hint: &'static str,
 }
 
-/// Finds passwords that are sent to another host without TLS.
+/// Finds passwords that the gateway sends to another host without TLS.
 pub(super) fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     let clear = |server: &Server<'_>| server.login.has_password() && server.login.tls.is_none() && server.is_elsewhere;
     let finding = |Server { name, location, hint, .. }: Server<'_>| {
@@ -35,7 +35,7 @@ pub(super) fn cleartext_password(file: &File<'_>) -> Vec<Finding> {
     servers(file).into_iter().filter(clear).map(finding).collect()
 }
 
-/// Finds TLS without verification, which does not protect from a server that pretends to be the store.
+/// Finds TLS connections that do not verify the certificate of the server. Another server can then pretend to be the store.
 pub(super) fn unverified_server(file: &File<'_>) -> Vec<Finding> {
     let off = |server: &Server<'_>| {
         server.login.tls.as_ref().is_some_and(|tls| tls.settings().verification == Verification::Off)

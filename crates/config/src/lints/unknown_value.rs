@@ -7,7 +7,7 @@ use super::location::Finding;
 use crate::language::problem::{HIDDEN, NOT_SET};
 use crate::language::remarks::Remark;
 
-/// Finds variables that are not set, and secrets that cannot be read: each once.
+/// Finds variables that are not set, and secrets that cannot be read. Each is reported only once.
 pub(super) fn unknown_value(file: &File<'_>) -> Vec<Finding> {
     let mut causes = HashSet::new();
     let unknown = file.config.remarks.unknown_values.iter().filter(|remark| causes.insert(&remark.what));

@@ -18,8 +18,8 @@ struct Ceiling<'f> {
     bucket: TokenBucket,
 }
 
-/// Finds a token bucket that never refuses, because another limit has a smaller rate and a smaller burst for the same or fewer
-/// limit keys. Reported once for a rule.
+/// Finds token buckets that never refuse a request, because another limit has a smaller rate and a smaller burst for the same
+/// or fewer limit keys. Reported only once for a rule.
 pub(super) fn unreachable_limit(file: &File<'_>) -> Vec<Finding> {
     let ceilings: Vec<Ceiling<'_>> =
         (0..file.policies.len()).filter_map(|policy| ceiling(&file.rules_of(policy))).take(MAX_CEILINGS).collect();

@@ -33,7 +33,7 @@ const READS: [(&str, &[&str]); 8] = [
     ("unknown_value", &[]),
 ];
 
-/// A file without the keys that have problems, for lints.
+/// The part of an invalid file that is valid. Used to run lints although the file has problems.
 #[derive(Debug)]
 pub(crate) struct ValidRest {
     pub tree: Node,
@@ -41,8 +41,8 @@ pub(crate) struct ValidRest {
 }
 
 impl ValidRest {
-    /// Removes the keys that have problems. `None` if the problems do not say which keys they concern, or if the remaining keys
-    /// cannot be judged without them. `declared` are all keys that a file may have.
+    /// Removes the top-level keys that have problems, and the keys that depend on them. `declared` are the keys that a file may
+    /// have. `None` if the problems do not show which keys are invalid, or if lints cannot judge the rest.
     pub(crate) fn of(problems: &[Problem], tree: &Node, declared: &[&str]) -> Option<ValidRest> {
         let Value::Map(entries) = &tree.value else { return None };
         let mut removed = BTreeSet::new();
@@ -88,7 +88,7 @@ impl ValidRest {
         Some(ValidRest { tree: Node { position: tree.position, value: Value::Map(kept) }, removed })
     }
 
-    /// Whether all keys that this lint reads are valid, so that its result can be shown.
+    /// Whether all keys that this lint reads are valid, so that the lint's warnings can be shown.
     pub(crate) fn decides(&self, lint: &str) -> bool {
         match READS.iter().find(|(name, _)| *name == lint) {
             Some((_, reads)) => !reads.iter().any(|key| self.removed.contains(*key)),

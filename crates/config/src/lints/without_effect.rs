@@ -9,13 +9,14 @@ use request::attribute::Attribute;
 use request::matcher::{Expectation, Text};
 use rules::rule::{Action, Condition, OnStoreFailure};
 
-/// Finds networks that are written with bits of a host, which may be meant as a single address.
+/// Finds networks that are written as an address with bits after the prefix, such as `10.1.2.3/8`. Such a network may be meant
+/// as a single address.
 pub(super) fn host_bits(file: &File<'_>) -> Vec<Finding> {
     let hint = "write the network itself, or the address alone";
     file.config.remarks.host_bits.iter().map(|remark| Finding::of_remark(remark, hint)).collect()
 }
 
-/// Finds an empty list of rules, which limits nothing.
+/// Finds an empty list of rules, with which the gateway limits nothing.
 pub(super) fn no_rules(file: &File<'_>) -> Vec<Finding> {
     let hint = "add a rule; a plain proxy needs no `rules`";
     let what = "is empty: nothing is limited";
@@ -37,7 +38,7 @@ pub(super) fn no_rules(file: &File<'_>) -> Vec<Finding> {
     }
 }
 
-/// Finds exemptions of every address or every request, which turn all limits off.
+/// Finds exemptions that contain every address or every request. Such an exemption turns all limits off.
 pub(super) fn exempt_everybody(file: &File<'_>) -> Vec<Finding> {
     let mut found = Vec::new();
     for (index, conditions) in file.exempt.iter().enumerate() {
@@ -64,7 +65,8 @@ fn holds_always(condition: &Condition) -> bool {
         || (condition.attribute == Attribute::Path && condition.expectation.operators().iter().all(names_every_path))
 }
 
-/// Finds `local` without `gateways`: a gateway that does not know of the others grants the whole limit.
+/// Finds a shared store without `gateways`, if a limit has `on_store_failure: local`. A gateway that does not know the number
+/// of gateways grants the whole limit alone.
 pub(super) fn undivided_share(file: &File<'_>) -> Vec<Finding> {
     let store = file.root.key("store");
     if !file.config.store.is_shared() || store.has("gateways") {

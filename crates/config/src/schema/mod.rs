@@ -18,7 +18,7 @@ use crate::language::value_types::{BOOLEAN, SIZE};
 const DESCRIPTION: &str = "Where Tollgate listens, where requests go, and what they pay. `tollgate check` knows more than \
                            this schema can express.";
 
-/// The JSON Schema, as `tollgate schema` prints it.
+/// Returns the JSON Schema of gateway.yaml, as `tollgate schema` prints it.
 pub fn schema() -> String {
     let mut definitions: Map<String, Value> =
         definitions().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -40,12 +40,13 @@ pub fn schema() -> String {
     format!("{schema:#}\n")
 }
 
-/// Every declared mapping, each once: the whole file first, then in the order in which keys name them.
+/// Returns every declared mapping once. The mapping of the whole file is the first. The others follow in the order in which
+/// keys refer to them.
 pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }
 
-/// The shapes of all keys whose value is not only a mapping.
+/// Returns the shapes of all keys that accept more than a mapping.
 pub(crate) fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }

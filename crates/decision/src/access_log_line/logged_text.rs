@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A value of the request, cut to its beginning if it is long.
+/// A value of a request, as the access log shows it. Only the beginning of a long value is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LoggedText(String);
@@ -13,7 +13,7 @@ impl LoggedText {
     /// The mark at the end of a value that was cut.
     const CUT: char = '…';
 
-    /// Makes a logged value. Bytes that are not UTF-8 are replaced.
+    /// Makes a logged value. Bytes that are not UTF-8 are replaced, and a long value is cut.
     pub fn of(value: &[u8]) -> LoggedText {
         let text = String::from_utf8_lossy(value.get(..Self::MAX_BYTES).unwrap_or(value));
         match value.len() > Self::MAX_BYTES {
@@ -27,7 +27,7 @@ impl LoggedText {
         &self.0
     }
 
-    /// The value, if it was not cut.
+    /// Returns the value if it is complete. `None` if a part of the value was cut off or replaced.
     pub fn whole(&self) -> Option<&str> {
         let is_partial = self.0.ends_with(Self::CUT) || self.0.contains(char::REPLACEMENT_CHARACTER);
         (!is_partial).then_some(&*self.0)

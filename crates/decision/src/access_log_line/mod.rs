@@ -19,10 +19,10 @@ use ledger::outcome::Verdict;
 pub use logged_text::LoggedText;
 use rules::rule::Mode;
 
-/// The log line of one request; its fields are written in this order.
+/// The line of one request in the access log. The fields are written in this order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line<'a> {
-    /// The moment at which the request head had been received.
+    /// The moment at which the whole head of the request had been received.
     #[serde(with = "moment")]
     pub time: Timestamp,
     #[serde(borrow)]
@@ -30,32 +30,32 @@ pub struct Line<'a> {
     pub kind: Kind,
     #[serde(borrow)]
     pub route: Cow<'a, str>,
-    /// The way by which another proxy asked about the request; `None` if it was proxied.
+    /// The way in which another proxy asked about the request. `None` if the gateway proxied the request.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub door: Option<Cow<'a, str>>,
-    /// A known method, or `OTHER`.
+    /// The method of the request, or `OTHER` if the method is unknown.
     #[serde(borrow)]
     pub method: Cow<'a, str>,
     pub code: u16,
     pub origin: Origin,
     /// The time from receiving the request head to sending the end of the answer.
     pub duration_us: Micros,
-    /// The time that the decision took; `None`: the request was answered before a decision.
+    /// The time that the decision took. `None` if the request was answered before a decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision_us: Option<Micros>,
-    /// How long a limit delayed the request after the decision; `None`: no limit did.
+    /// The time by which a limit delayed the request after the decision. `None` if no limit delayed the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_us: Option<Micros>,
-    /// The time at the upstream; `None` for a request that was not forwarded.
+    /// The time that the request spent at the upstream. `None` for a request that was not forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_us: Option<Micros>,
-    /// The name of its upstream; `None` for a request that was not forwarded.
+    /// The name of the request's upstream. `None` for a request that was not forwarded.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Cow<'a, str>>,
-    /// The address of the endpoint that the last attempt went to.
+    /// The address of the endpoint to which the last attempt was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<EndpointAddress>,
-    /// The attempts before the last one, all of which failed.
+    /// The attempts before the last one. All of them failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     /// The number of bytes of the request body that were read.
@@ -65,45 +65,46 @@ pub struct Line<'a> {
     /// The value of `X-Tollgate-Reason`, if the gateway refused the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Cow<'a, str>>,
-    /// The particular cause of the reason: why a token is invalid, or which attribute has several readings.
+    /// The exact cause of the refusal: why a token is invalid, or which attribute has several readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Cow<'a, str>>,
-    /// The policy of the limit that this and the following fields describe: the most restrictive of the enforced limits that
-    /// were checked. After a `deny`, only the policy and the rule are set; only the policy, if its `otherwise` denied.
+    /// The policy of the limit that this field and the following fields describe: the most restrictive of the enforced limits
+    /// that were checked. After a `deny` by a rule, only the policy and the rule are set. After `otherwise: deny`, only the
+    /// policy is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Cow<'a, str>>,
-    /// The displayed name: `free.second` where a rule has several limits.
+    /// The name of the rule as it is displayed: `free.second` for one limit of a rule with several limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// The amount left; `None`: it is unknown.
+    /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bucket: Option<Pseudonym>,
-    /// The value of `Retry-After`, in seconds.
+    /// The value of `Retry-After` in seconds, if the response has this field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// The source of `remaining`; `None`: no limit was checked.
+    /// The source of `remaining`. `None` if no limit was checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// All limits that were checked, if there are several; empty if there is only the one that the fields above describe.
+    /// All limits that were checked, if there are several. Empty if only the limit in the fields above was checked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LoggedLimit<'a>>,
-    /// The attributes that the file lists to be logged as pseudonyms.
+    /// The attributes that the configuration lists to be logged as pseudonyms.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<(Cow<'a, str>, LoggedValue)>,
-    /// The attributes that the file lists to be logged in clear text.
+    /// The attributes that the configuration lists to be logged in clear text.
     #[serde(default, with = "map", skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<(Cow<'a, str>, LoggedValue<LoggedText>)>,
 }
 
-/// An attempt at an endpoint that did not answer.
+/// An attempt that got no answer from an endpoint of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedAttempt<'a> {
     pub endpoint: EndpointAddress,
-    /// The label `kind` of `tollgate_upstream_errors_total`.
+    /// The cause of the failure, as in the label `kind` of `tollgate_upstream_errors_total`.
     #[serde(borrow)]
     pub error: Cow<'a, str>,
     /// The time from receiving the request head to the failure.
@@ -116,12 +117,13 @@ pub struct LoggedAttempt<'a> {
 #[serde(untagged)]
 pub enum LoggedValue<T = Pseudonym> {
     Single(T),
-    /// A list: the elements of a claim in their order, or the values of all descriptors of a call, each value once.
+    /// Several values: the elements of a claim in their order, or the values in all descriptors of a call, where each value is
+    /// listed once.
     List(Vec<T>),
 }
 
 impl<T> LoggedValue<T> {
-    /// The elements of a list; or the only value, as one element.
+    /// Returns the values as a slice: all elements of a list, or the single value as a slice of one element.
     pub fn elements(&self) -> &[T] {
         match self {
             LoggedValue::Single(value) => std::slice::from_ref(value),
@@ -130,13 +132,13 @@ impl<T> LoggedValue<T> {
     }
 }
 
-/// The kind of a request's result: every answer has exactly one.
+/// The kind of a request's result. Every answer has exactly one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// It was allowed, and the upstream's complete answer was sent, whatever its status.
+    /// The request was allowed, and the complete answer of the upstream was sent. The status of the answer does not matter.
     Allowed,
-    /// The gateway answered with a reason.
+    /// The gateway refused the request, and its answer has a reason.
     Refused,
     /// The gateway answered without a reason, or the answer was not sent completely.
     Error,
@@ -154,14 +156,14 @@ pub enum Origin {
     Upstream,
 }
 
-/// The source of a bucket's level.
+/// The source of the amount that is left in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
     Store,
-    /// From levels that the store had returned before.
+    /// The amount was computed from earlier answers of the store.
     Cached,
-    /// Without the store, which gave no answer.
+    /// The amount was computed without the store, because the store gave no answer.
     Fallback,
 }
 
@@ -175,15 +177,15 @@ pub struct LoggedLimit<'a> {
     pub mode: Mode,
     pub verdict: Verdict,
     pub cost: Cost,
-    /// The amount left in the bucket. `None`: it is not known.
+    /// The amount that is left in the bucket. `None` if the amount is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remaining: Option<Cost>,
     pub bucket: Pseudonym,
 }
 
 impl Line<'static> {
-    /// A line for a request without a decision: all fields about limits are empty. The fields that every line has must still be
-    /// set.
+    /// A line for a request without a decision. All fields about limits are empty. The caller must set the fields that every
+    /// line has.
     pub const UNDECIDED: Line<'static> = Line {
         time: Timestamp(0),
         request_id: Cow::Borrowed(""),
@@ -221,7 +223,7 @@ impl<'a> Line<'a> {
     /// Parses a line, with or without its line end.
     ///
     /// # Errors
-    /// When the line is no JSON object, or a field of it is missing or invalid.
+    /// If the line is not a JSON object, or if a field is missing or invalid.
     pub fn read(line: &'a [u8]) -> Result<Line<'a>, serde_json::Error> {
         serde_json::from_slice(line)
     }
@@ -257,7 +259,7 @@ mod map {
     /// Reads pairs from one object.
     ///
     /// # Errors
-    /// When it is not an object of such values, or repeats a name.
+    /// If the value is not an object of such values, or if a name occurs twice.
     pub(super) fn deserialize<'de, 'a, D: Deserializer<'de>, V: Deserialize<'de>>(
         deserializer: D,
     ) -> Result<Pairs<'a, V>, D::Error> {

@@ -10,7 +10,7 @@ use base::time::Timestamp;
 /// The end of 9999, in microseconds since the epoch: the format has four digits for a year.
 const LAST: u64 = 253_402_300_799_999_999;
 
-/// Writes a moment.
+/// Writes a moment as a text in the format of RFC 3339.
 ///
 /// # Errors
 /// When the serializer fails.
@@ -18,7 +18,7 @@ pub(super) fn serialize<S: Serializer>(moment: &Timestamp, serializer: S) -> Res
     serializer.serialize_str(&rfc3339::format_micros(*moment))
 }
 
-/// Reads a moment.
+/// Reads a moment from a text in the format of RFC 3339.
 ///
 /// # Errors
 /// When the text is not a moment of RFC 3339 between 1970 and 9999.

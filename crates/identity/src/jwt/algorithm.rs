@@ -12,7 +12,8 @@ use super::keys::KeyError;
 const SHORTEST_MODULUS: usize = 2048 / 8;
 /// The longest modulus with which signatures can be verified, in bytes.
 const LONGEST_MODULUS: usize = 8192 / 8;
-/// The algorithms that a file may list, by their names in it and in tokens (RFC 7518; EdDSA in RFC 8037).
+/// The algorithms that a configuration may list, with their names in the configuration and in tokens (RFC 7518; EdDSA in RFC
+/// 8037).
 pub const ALGORITHMS: [(&str, Algorithm); 12] = [
     ("HS256", Algorithm::HS256),
     ("HS384", Algorithm::HS384),
@@ -28,16 +29,16 @@ pub const ALGORITHMS: [(&str, Algorithm); 12] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// The name of an algorithm, for messages.
+/// Returns the name of an algorithm, for messages.
 pub fn algorithm_name(algorithm: Algorithm) -> &'static str {
     ALGORITHMS.iter().find(|(_, known)| *known == algorithm).map_or("", |(name, _)| name)
 }
 
-/// The algorithms with a shared secret.
+/// The algorithms that use a shared secret.
 pub(crate) const HMACS: [Algorithm; 3] = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512];
 
-/// The length of the shortest secret for an algorithm: the length of its hash (RFC 7518, section 3.2). 0 for an algorithm
-/// without secrets.
+/// Returns the length of the shortest secret for an algorithm, in bytes: the length of its hash (RFC 7518, section 3.2). 0 for
+/// an algorithm without secrets.
 pub fn shortest_secret(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::HS256 => 32,
@@ -47,10 +48,10 @@ pub fn shortest_secret(algorithm: Algorithm) -> usize {
     }
 }
 
-/// The algorithms that a key may verify.
+/// Returns the algorithms for which a key may verify signatures.
 ///
 /// # Errors
-/// When it is too weak or invalid, or of a type that no supported algorithm uses.
+/// If the key is too weak or invalid, or of a type that no supported algorithm uses.
 pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyError> {
     match (key.family(), key.kind()) {
         (AlgorithmFamily::Hmac, DecodingKeyKind::SecretOrDer(secret)) => {
@@ -86,10 +87,11 @@ pub(crate) fn algorithms_of(key: &DecodingKey) -> Result<Vec<Algorithm>, KeyErro
     }
 }
 
-/// The algorithms that a JWK may verify: those of its key, or only the one that the JWK names.
+/// Returns the algorithms for which a JWK may verify signatures: only the algorithm that the JWK names, or else `own`, all
+/// algorithms of its key.
 ///
 /// # Errors
-/// When its curve or its algorithm is not that of the key.
+/// If the curve or the algorithm that the JWK names does not fit its key.
 pub(crate) fn declared_algorithms(
     jwk: &Jwk,
     key: &DecodingKey,

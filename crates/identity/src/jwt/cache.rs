@@ -17,12 +17,13 @@ use request::identity::Claims;
 /// In bytes.
 const CAPACITY: u64 = 32 << 20;
 
-/// A token that was verified before.
+/// The result of verifying a token, as the cache keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedToken {
     pub claims: Arc<Claims>,
     pub validity: Validity,
-    /// The key that verified the token. The reference is dead as soon as the key set no longer contains the key.
+    /// A weak reference to the key that verified the token. When the key set no longer contains the key, the reference is dead
+    /// and the token is verified again.
     pub key: Weak<Key>,
 }
 

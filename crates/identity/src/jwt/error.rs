@@ -1,6 +1,6 @@
 //! Lists the reasons for which a token is not accepted.
 
-/// The fault of an invalid token.
+/// The reason why a token is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     Malformed,
@@ -25,7 +25,7 @@ impl Invalid {
         Invalid::Signature,
     ];
 
-    /// The label in metrics. Clients do not see it.
+    /// Returns the label of this reason in metrics. Clients do not see it.
     pub fn name(self) -> &'static str {
         match self {
             Invalid::Malformed => "malformed",

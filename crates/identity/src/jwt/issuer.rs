@@ -15,11 +15,11 @@ use base::time::Timestamp;
 #[derive(Debug)]
 pub(crate) struct TrustedIssuer {
     pub issuer: Issuer,
-    /// The fetched keys; `None` if the keys are in the configuration.
+    /// The fetched keys. `None` if the keys are in the configuration.
     pub remote: Option<Arc<RemoteKeySet>>,
 }
 
-/// The validity of a token: including `from`, excluding `until`.
+/// The time in which a token is valid. It includes the moment `from` and excludes the moment `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub from: Timestamp,
@@ -27,11 +27,11 @@ pub(super) struct Validity {
 }
 
 impl TrustedIssuer {
-    /// Checks everything except the signature, which is the expensive part.
+    /// Checks the token's algorithm, audience and times, but not the signature, whose check takes more time.
     ///
     /// # Errors
     ///
-    /// The first requirement that the token does not meet.
+    /// Returns the first requirement that the token does not meet.
     pub(super) fn check(&self, unverified: &UnverifiedToken<'_>, now: Timestamp) -> Result<Validity, Invalid> {
         let Issuer { audience, algorithms, leeway, .. } = &self.issuer;
         if !algorithms.contains(&unverified.algorithm) {
@@ -59,11 +59,11 @@ impl TrustedIssuer {
         Ok(Validity { from, until })
     }
 
-    /// Finds the key that signed the token.
+    /// Verifies the signature of the token. Returns a weak reference to the key that verified the signature.
     ///
     /// # Errors
     ///
-    /// When no key fits or verifies, or the keys were never fetched.
+    /// If no key verifies the signature, or if the keys of the issuer are not available.
     pub(crate) fn verify_signature(&self, unverified: &UnverifiedToken<'_>) -> Result<Weak<Key>, TokenError> {
         let fetched;
         let set = match (&self.issuer.keys, &self.remote) {

@@ -9,7 +9,7 @@ use serde_json::{Map, Number, Value};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Parses a JSON object; `None` for anything else, or if more text follows.
+/// Parses a JSON object. `None` if the text is not one JSON object, or if a name occurs twice in an object.
 pub(super) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Strict.deserialize(&mut reader).ok()?;

@@ -51,7 +51,7 @@ pub fn is_acceptable(url: &str) -> bool {
     }
 }
 
-/// The reason why a set could not be fetched.
+/// The reason why a JWK set could not be fetched.
 #[derive(Debug)]
 pub enum FetchError {
     Fetch(String),
@@ -109,7 +109,7 @@ impl RemoteKeySet {
         &self.settings.issuer
     }
 
-    /// The keys that were last fetched; `None` until the first valid set has been fetched.
+    /// Returns the keys that were last fetched. `None` until a valid set has been fetched for the first time.
     pub fn current(&self) -> Option<Arc<KeySet>> {
         self.set.load_full()
     }
@@ -119,8 +119,8 @@ impl RemoteKeySet {
         let _ = self.ended.subscribe().wait_for(|ended| *ended > 0).await;
     }
 
-    /// Fetches the keys again whenever they are about to become stale, forever. `report` is called after every fetch, with the
-    /// number of keys.
+    /// Fetches the keys regularly, so that they stay up to date. Never returns. After every fetch, calls `report` with the name
+    /// of the issuer, and with the number of keys or the error.
     pub async fn keep_fresh(self: &Arc<RemoteKeySet>, report: impl Fn(&str, Result<usize, FetchError>)) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -154,7 +154,8 @@ impl RemoteKeySet {
         self.wanted.notify_one();
     }
 
-    /// Fetches the keys again, because one is unknown. Returns whether they were fetched, so that the key may be known now.
+    /// Fetches the keys again, because a token's key is unknown. Returns whether a fetch has ended, so that the key may now be
+    /// known. `false` means that no fetch was started, because the last fetch began recently, or that the fetch took too long.
     pub(crate) async fn refetch(&self) -> bool {
         let mut ended = self.ended.subscribe();
         if !self.pending.load(Ordering::Acquire) {

@@ -16,7 +16,7 @@ const MAX_KEYS: usize = 256;
 /// The maximum number of keys that are tried for a token without a key id.
 const MAX_TRIED_KEYS: usize = 4;
 
-/// A key, with the algorithms that it may verify.
+/// A key that verifies signatures, with the algorithms for which it may be used.
 #[derive(Debug)]
 pub struct Key {
     id: Option<String>,
@@ -42,9 +42,9 @@ pub enum KeyError {
     Unusable,
     /// The key is not meant for verifying signatures.
     OtherUse,
-    /// The key is a secret, in a public set.
+    /// The key is a shared secret, but its set was fetched and is public.
     PublicSecret,
-    /// Its curve is not that of its point, its type or its algorithm.
+    /// The curve that the key names does not fit its point, its type or its algorithm.
     WrongCurve,
     NoKeys,
     TooMany,
@@ -73,7 +73,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// The origin of a key set: a fetched one may contain no shared secret.
+/// The source of a key set. A fetched set must not contain a shared secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     File,
@@ -81,10 +81,10 @@ pub enum Origin {
 }
 
 impl Key {
-    /// Makes a key of a shared secret.
+    /// Makes a key from a shared secret.
     ///
     /// # Errors
-    /// When it is shorter than the shortest hash.
+    /// If the secret is shorter than the shortest hash.
     pub fn secret(secret: &[u8]) -> Result<Key, KeyError> {
         Key::new(None, DecodingKey::from_secret(secret))
     }
@@ -92,7 +92,7 @@ impl Key {
     /// Parses an RSA, EC or Ed25519 public key in PEM.
     ///
     /// # Errors
-    /// When the text is not PEM of such a key, or the key is too weak.
+    /// If the text is not the PEM of such a key, or if the key is too weak.
     pub fn pem(pem: &[u8]) -> Result<Key, KeyError> {
         let key = DecodingKey::from_rsa_pem(pem)
             .or_else(|_| DecodingKey::from_ec_pem(pem))
@@ -133,7 +133,7 @@ impl Key {
         &self.algorithms
     }
 
-    /// Whether the signature of the message was made with this key.
+    /// Whether the signature of the message was made with this key. `false` if the key must not be used with `algorithm`.
     pub fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         if !self.algorithms.contains(&algorithm) {
             return false;
@@ -195,11 +195,12 @@ impl KeySet {
         KeySet(vec![Arc::new(key)])
     }
 
-    /// Parses a JWK set (RFC 7517, section 5). A key that cannot be used is skipped.
+    /// Parses a JWK set (RFC 7517, section 5). A key that cannot be used is skipped. In a file, a key that contradicts itself
+    /// is an error.
     ///
     /// # Errors
     ///
-    /// When the bytes are not a JWK set, the set has too many keys, or none of them can be used.
+    /// If the bytes are not a JWK set, or if the set has too many keys or no key that can be used.
     pub fn jwks(bytes: &[u8], origin: Origin) -> Result<KeySet, KeyError> {
         let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NotJwks)?;
         let members = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NotJwks)?;
@@ -222,7 +223,8 @@ impl KeySet {
         if keys.is_empty() { Err(first_fault.unwrap_or(KeyError::NoKeys)) } else { Ok(KeySet(keys)) }
     }
 
-    /// Keeps a key of `old` in place of an equal new one, so that tokens verified with it stay in the cache.
+    /// Returns this set, with a key of `old` in place of each equal new key. Tokens that were verified with a key of `old` then
+    /// stay in the cache.
     pub fn replacing(self, old: &KeySet) -> KeySet {
         let kept = |key: Arc<Key>| old.0.iter().find(|known| **known == key).cloned().unwrap_or(key);
         KeySet(self.0.into_iter().map(kept).collect())
@@ -236,13 +238,13 @@ impl KeySet {
         self.0.is_empty()
     }
 
-    /// Whether any key can be used with this algorithm.
+    /// Whether the set has a key that can be used with this algorithm.
     pub fn fits(&self, algorithm: Algorithm) -> bool {
         self.0.iter().any(|key| key.algorithms.contains(&algorithm))
     }
 
-    /// The keys that may have signed a token with this key id, or without one: first the keys with this id, then those without
-    /// an id.
+    /// Returns the keys that may have signed a token with this algorithm and key id: first the keys with this id, then the keys
+    /// without an id. For a token without a key id, these are all keys for the algorithm. At most four keys are returned.
     pub fn candidates(&self, algorithm: Algorithm, id: Option<&str>) -> impl Iterator<Item = &Arc<Key>> {
         let fitting = move |key: &&Arc<Key>| key.algorithms.contains(&algorithm);
         let named = self.0.iter().filter(fitting).filter(move |key| id.is_some() && key.is_named(id));

@@ -32,7 +32,7 @@ use request::request::Request;
 pub use settings::{Issuer, KeySource, OnMissing, Settings};
 use token::UnverifiedToken;
 
-/// Verifies the tokens of one configuration.
+/// Verifies the tokens of requests, with the settings of one configuration.
 #[derive(Debug)]
 pub struct Verifier {
     token_from: Vec<Attribute>,
@@ -69,12 +69,12 @@ impl Verifier {
         }
     }
 
-    /// The key sets that are fetched, which the caller must keep up to date.
+    /// Returns the key sets that are fetched from issuers. The caller must keep these sets up to date.
     pub fn remotes(&self) -> impl Iterator<Item = &Arc<RemoteKeySet>> {
         self.issuers.iter().filter_map(|trusted| trusted.remote.as_ref())
     }
 
-    /// The token of a request, not yet parsed.
+    /// Returns the token of a request, not yet parsed. `None` if the request has no token.
     pub fn find<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         self.token_from.iter().find_map(|source| match source {
             Attribute::Header(name) => in_header(request.head, name).map(Cow::Borrowed),
@@ -82,7 +82,7 @@ impl Verifier {
         })
     }
 
-    /// The claims of a token that was verified before and has not expired.
+    /// Returns the claims of a token that was verified before and is still valid. `None` for any other token.
     pub fn cached(&self, token: &[u8]) -> Option<Arc<Claims>> {
         self.cache.get(token, self.clock.wall())
     }
@@ -91,7 +91,7 @@ impl Verifier {
     ///
     /// # Errors
     ///
-    /// When the token is invalid, or the keys of its issuer have never been fetched.
+    /// If the token is invalid, or if the keys of its issuer have never been fetched.
     pub fn verify(&self, token: &[u8]) -> Result<Arc<Claims>, TokenError> {
         let unverified = UnverifiedToken::parse(token).map_err(TokenError::Invalid)?;
         let trusted = self.issuer_of(&unverified.claims).map_err(TokenError::Invalid)?;
@@ -104,8 +104,8 @@ impl Verifier {
         Ok(claims)
     }
 
-    /// Fetches the keys of the token's issuer again, because the token's key is unknown, and waits for them. Returns whether
-    /// they were fetched.
+    /// Fetches the keys of the token's issuer again, because the token's key is unknown. Returns whether a fetch has ended, so
+    /// that the key may now be known.
     pub(crate) async fn refetch_keys_for(&self, token: &[u8]) -> bool {
         let Ok(unverified) = UnverifiedToken::parse(token) else { return false };
         match self.issuer_of(&unverified.claims).map(|trusted| &trusted.remote) {

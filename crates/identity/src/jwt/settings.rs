@@ -12,17 +12,18 @@ use request::attribute::Attribute;
 /// The settings for finding and verifying tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The issuers; if there are several, the token's `iss` selects one.
+    /// The trusted issuers. If there are several, the token's `iss` selects the issuer.
     pub issuers: Vec<Issuer>,
-    /// The attributes that may carry the token, in this order; the first one that a request has is used.
+    /// The attributes that may carry the token. If a request has several of them, the first one in this order is used.
     pub token_from: Vec<Attribute>,
     pub on_invalid: OnInvalid,
     pub on_missing: OnMissing,
-    /// The limit for invalid tokens of one client address. When it is reached, further tokens are refused without verification.
+    /// The limit for invalid tokens of one client address. When the limit is reached, further tokens are refused without
+    /// verification.
     pub invalid_limit: TokenBucket,
 }
 
-/// The treatment of a request without a token.
+/// What happens to a request without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     Anonymous,
@@ -32,9 +33,9 @@ pub enum OnMissing {
 /// A trusted issuer of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Issuer {
-    /// The required value of `iss`. `None`: `iss` is not checked.
+    /// The required value of `iss`. `None` means that `iss` is not checked.
     pub name: Option<String>,
-    /// The accepted audiences: `aud` must contain one of them. Empty: `aud` is not checked.
+    /// The accepted audiences: `aud` must contain one of them. If the list is empty, `aud` is not checked.
     pub audience: Vec<String>,
     pub algorithms: Vec<Algorithm>,
     pub keys: KeySource,
@@ -47,6 +48,6 @@ pub struct Issuer {
 pub enum KeySource {
     Fixed(KeySet),
     Fetched(jwks::Settings),
-    /// A secret that is unknown, in a file that is only examined: no token can be verified.
+    /// A secret that is unknown, because the configuration is only examined. No token can be verified.
     Unknown,
 }

@@ -18,7 +18,7 @@ pub(crate) const MAX_TOKEN_BYTES: usize = 8 << 10;
 /// The longest key id, in bytes.
 const LONGEST_KEY_ID: usize = 256;
 
-/// A parsed token, whose signature has not been verified.
+/// A parsed token. Its signature has not been verified.
 #[derive(Debug)]
 pub(crate) struct UnverifiedToken<'t> {
     pub algorithm: Algorithm,
@@ -33,7 +33,7 @@ impl<'t> UnverifiedToken<'t> {
     /// Splits a token into its parts, without verifying anything.
     ///
     /// # Errors
-    /// When it is too long or malformed, has a critical extension, or names an unknown algorithm.
+    /// If the token is too long or malformed, has a critical extension, or names an unknown algorithm.
     pub(crate) fn parse(token: &'t [u8]) -> Result<UnverifiedToken<'t>, Invalid> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(Invalid::Malformed);

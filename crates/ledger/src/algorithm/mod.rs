@@ -29,17 +29,17 @@ use sliding_window::SlidingWindow;
 pub use step::{ChargeResult, Entry, Level, Numbers, Period, Quota, RequestNumbers, State, Step};
 use token_bucket::TokenBucket;
 
-/// The Lua twins, each a block that returns a table of functions. `new` reads the numbers of a limit, in eight bytes each, makes
-/// a limit of them, and returns also the position after them; the limit is `outside` if they do not hold at the server's time.
-/// `open` makes a bucket from a stored value, or a full one from `false`: it has its `limit`, as `found` the value, as `changed`
-/// whether it must be written although nothing is charged; from an invalid value it makes an empty bucket that is `invalid`.
-/// `most` returns how many times a bucket can pay a cost, and `charge` charges it; `close` returns the value to store and until
-/// when it must be kept; `give_back` returns a stored value from which an amount in thousandths was given back, or `false` if
-/// it is invalid. `undo` takes back one charge of a request that another bucket refused, at most what is left of it: it changes
-/// the bucket and returns `true`, or returns the value to store and until when, or `false` if nothing is left. Without it a
-/// charge stays. One whose values are large has a `digest` as well: what the reply contains of a bucket in place of its value,
-/// and from which the step in Rust gives the same results for all that was asked of it in the call. It is called at the end,
-/// with the bucket and its value as it was found.
+/// The Lua twins, for stores that run scripts. Each is a block that returns a table of functions. `new` reads the settings of a
+/// limit, in eight bytes each, and returns a limit and the position after the settings. The limit is `outside` if the settings
+/// do not hold at the server's time. `open` makes a bucket from a stored value, or a full bucket from `false`. The bucket has
+/// the fields `limit`, `found` (the stored value) and `changed` (whether it must be written although nothing is charged). From
+/// an invalid value, `open` makes an empty bucket that is `invalid`. `most` returns how many times a bucket can pay a cost.
+/// `charge` charges a cost. `close` returns the value to store and until when the store must keep it. `give_back` gives an
+/// amount in thousandths back to a stored value and returns the new value, or `false` if the stored value is invalid. `undo`
+/// takes back what is left of a charge, if another bucket refused the request. It changes the bucket and returns `true`, or
+/// returns the value to store and until when, or `false` if nothing is left. Without `undo`, the charge stays. A twin with
+/// large values also has `digest`, called last, with a bucket and the value that was found. The reply contains the digest in
+/// place of the value, and the step in Rust gives the same results for it.
 pub const TWINS: [&str; 5] = [
     concat!(include_str!("rate.lua"), include_str!("token_bucket/token_bucket.lua")),
     include_str!("fixed_window/fixed_window.lua"),
@@ -51,7 +51,7 @@ pub const TWINS: [&str; 5] = [
 /// The zone of windows that no calendar defines.
 static UTC: LazyLock<Option<Zone>> = LazyLock::new(|| Zone::parse("UTC").ok());
 
-/// The algorithms, without the numbers of a limit.
+/// The algorithms by name, without the settings of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlgorithmKind {
     TokenBucket,
@@ -70,7 +70,7 @@ impl AlgorithmKind {
         AlgorithmKind::LeakyBucket,
     ];
 
-    /// The name in gateway.yaml and in bucket keys.
+    /// Returns the algorithm's name in gateway.yaml and in bucket keys.
     pub const fn name(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::NAME,
@@ -86,8 +86,8 @@ impl AlgorithmKind {
         AlgorithmKind::ALL.into_iter().find(|kind| kind.name() == text)
     }
 
-    /// Gives back up to `amount` of what is spent of the bucket with this state, whatever the numbers of its limit are. The
-    /// bucket then holds as much more, but not more than a full one. `None` for an invalid state.
+    /// Gives back up to `amount` of what was spent from the bucket with this state, and returns the new state. A bucket never
+    /// holds more than a full bucket. `None` for an invalid state.
     pub fn give_back(self, state: &[u64], amount: Cost) -> Option<State> {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::give_back(state, amount),
@@ -99,7 +99,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// The index of the Lua twin in [`TWINS`].
+    /// Returns the index of the algorithm's Lua twin in [`TWINS`].
     pub const fn twin(self) -> usize {
         match self {
             AlgorithmKind::TokenBucket => 0,
@@ -110,7 +110,7 @@ impl AlgorithmKind {
         }
     }
 
-    /// The reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
+    /// Returns the reason of a refusal by a limit that has too little left: the name of the algorithm with `_exceeded`.
     pub const fn exceeded(self) -> &'static str {
         match self {
             AlgorithmKind::TokenBucket => token_bucket::EXCEEDED,
@@ -122,7 +122,7 @@ impl AlgorithmKind {
     }
 }
 
-/// An algorithm with the numbers of one limit.
+/// An algorithm with the settings of one limit, such as its rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     TokenBucket(TokenBucket),
@@ -146,7 +146,7 @@ impl fmt::Display for Algorithm {
 }
 
 impl Algorithm {
-    /// Charges `cost` to the bucket with this state at `now`; a state of `None` is a full bucket.
+    /// Computes the result of charging `cost` at `now` to the bucket with this state. `None` is the state of a full bucket.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.step(state, cost, now),
@@ -157,7 +157,7 @@ impl Algorithm {
         }
     }
 
-    /// The quota at `now`: calendar periods differ in length.
+    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`: periods differ in length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.quota(),
@@ -168,12 +168,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the quota is the same at all times.
+    /// Returns whether the quota is the same at all times.
     pub fn has_constant_quota(&self) -> bool {
         self.zone().is_none()
     }
 
-    /// The time zone of the limit's calendar; `None` if it has no calendar.
+    /// Returns the time zone of the limit's calendar; `None` if the limit has no calendar.
     pub fn zone(&self) -> Option<&'static Zone> {
         match self {
             Algorithm::TokenBucket(_)
@@ -187,8 +187,8 @@ impl Algorithm {
         }
     }
 
-    /// The window of a fixed window, at whose end the whole limit becomes free at once; `None` for algorithms that free amounts
-    /// gradually.
+    /// Returns the window of a fixed window, at the end of which the whole limit is free again. `None` for all other
+    /// algorithms, which free amounts gradually.
     pub fn window(&self) -> Option<Window> {
         match self {
             Algorithm::TokenBucket(_)
@@ -199,7 +199,7 @@ impl Algorithm {
         }
     }
 
-    /// The period of a fixed window at `now`; `None` if no period has begun, or for algorithms that free amounts gradually.
+    /// Returns the period of a fixed window that contains `now`. `None` if no period has begun, and for all other algorithms.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         match self {
             Algorithm::TokenBucket(_)
@@ -210,8 +210,8 @@ impl Algorithm {
         }
     }
 
-    /// The amount spent of the bucket with this state at `now`, rounded up to a thousandth. After a limit was lowered it can
-    /// exceed [`Algorithm::ceiling`].
+    /// Returns the amount spent from the bucket with this state at `now`, rounded up to a thousandth. After a limit was
+    /// lowered, this amount can exceed [`Algorithm::ceiling`].
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.spent(state, now),
@@ -222,15 +222,15 @@ impl Algorithm {
         }
     }
 
-    /// The end of a window as RFC 3339, rounded up to a whole second, with the offset of the calendar's zone if there is one.
-    /// `None` for algorithms that free amounts gradually.
+    /// Formats the end of a window as RFC 3339, rounded up to a whole second, with the offset of the calendar's zone if the
+    /// limit has a calendar. `None` for algorithms that free amounts gradually.
     pub fn print_end(&self, moment: Timestamp) -> Option<String> {
         self.window()?;
         let second = Timestamp(Micros(moment.0).ceil_seconds().saturating_mul(1_000_000));
         self.zone().or(UTC.as_ref()).map(|zone| zone.rfc3339(second))
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket. There is almost never one.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. Almost always `None`.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.correction(state, now),
@@ -241,8 +241,8 @@ impl Algorithm {
         }
     }
 
-    /// The limit for a request that may have its own numbers and pays at least `least`. If one of these numbers is 0, every
-    /// request is refused.
+    /// Returns the limit for a request whose credentials may set the rate or the size of the limit. `least` is the smallest
+    /// cost. If a setting from the credentials is 0, the limit refuses every request.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.for_request(numbers, least)),
@@ -253,8 +253,8 @@ impl Algorithm {
         }
     }
 
-    /// The limit with the fastest refill that any request can cause. It predicts the most that the bucket can hold at a later
-    /// moment, whatever numbers other requests have.
+    /// Returns the limit with the fastest refill that any request can cause. Used to predict the most that the bucket can hold
+    /// later, whatever rates other requests have.
     pub fn at_fastest(&self) -> Algorithm {
         match self {
             Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.at_fastest()),
@@ -263,7 +263,7 @@ impl Algorithm {
         }
     }
 
-    /// The largest cost that a full bucket can pay.
+    /// Returns the largest cost that a full bucket can pay.
     pub fn ceiling(&self) -> Cost {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.burst(),
@@ -274,8 +274,8 @@ impl Algorithm {
         }
     }
 
-    /// One of `of` equal shares of the limit, with the cost to charge to it. The cost is multiplied instead of dividing the
-    /// limit, so that nothing is rounded; a share can pay at least one such cost.
+    /// Returns one of `of` equal shares of the limit, and the cost to charge to the share. The cost is multiplied instead of
+    /// dividing the limit, so that nothing is rounded. A share can pay at least one such cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Algorithm, Cost) {
         match self {
             Algorithm::TokenBucket(bucket) => {
@@ -301,8 +301,8 @@ impl Algorithm {
         }
     }
 
-    /// The first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if it is enough to spend
-    /// the same amount at `now`.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. `None` if charging the
+    /// spent amount to the share at `now` is enough.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         match self {
             Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::LeakyBucket(_) => None,
@@ -311,8 +311,8 @@ impl Algorithm {
         }
     }
 
-    /// The index of the Lua twin in [`TWINS`], and the twin's numbers for a call at about the time `near` on the store's clock.
-    /// If the numbers are valid only around that time, the twin reports a call at another time.
+    /// Returns the index of the Lua twin in [`TWINS`], and the limit's settings for a call at about the time `near` on the
+    /// store's clock. If the settings are valid only around that time, the twin reports a call at another time.
     pub fn twin(&self, near: Timestamp) -> (usize, Numbers) {
         let numbers = match self {
             Algorithm::TokenBucket(bucket) => bucket.numbers(),
@@ -324,8 +324,8 @@ impl Algorithm {
         (self.kind().twin(), numbers)
     }
 
-    /// Whether a refusing bucket can pay again only after time has passed. Then a refusal can be repeated until that time
-    /// without asking the store.
+    /// Returns whether a bucket that refuses can pay again only after time has passed. Then the refusal can be repeated until
+    /// that time without asking the store.
     pub fn frees_only_with_time(&self) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -337,8 +337,8 @@ impl Algorithm {
         }
     }
 
-    /// Whether a state from a reply still determines the level of the bucket at this moment, if nothing was charged in the
-    /// meantime. An excerpt of a large state does so only for some time.
+    /// Returns whether a state from a store's reply still shows how much the bucket holds at this moment, if nothing was
+    /// charged since. An excerpt of a large state shows this only for some time.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         match self {
             Algorithm::TokenBucket(_)
@@ -349,8 +349,8 @@ impl Algorithm {
         }
     }
 
-    /// The part of a state that is worth remembering outside the store: all of a small one. It never shows more than the bucket
-    /// holds.
+    /// Returns the part of a state that is worth remembering outside the store. A small state is returned whole. The part never
+    /// shows more than the bucket holds.
     pub fn excerpt(&self, state: State) -> State {
         match self {
             Algorithm::TokenBucket(_)
@@ -361,7 +361,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns these numbers for a bucket that `other` may charge too, as limits with the same meter do.
+    /// Returns this limit for a bucket that `other` may charge too, as limits with the same meter do.
     #[must_use]
     pub fn alongside(self, other: &Algorithm) -> Algorithm {
         match (self, other) {
@@ -376,7 +376,7 @@ impl Algorithm {
         }
     }
 
-    /// The name of a setting in which `other` differs, so that both limits cannot charge one bucket; `None` if they can.
+    /// Returns the name of a setting in which `other` differs so that both limits cannot charge one bucket. `None` if they can.
     pub fn conflict(&self, other: &Algorithm) -> Option<&'static str> {
         match (self, other) {
             _ if self.kind() != other.kind() => Some("algorithm"),
@@ -403,12 +403,12 @@ impl Algorithm {
         }
     }
 
-    /// Whether the algorithm may delay a request that it grants.
+    /// Returns whether the algorithm may delay a request that it grants.
     pub fn delays(&self) -> bool {
         matches!(self, Algorithm::LeakyBucket(_))
     }
 
-    /// The limit for a request that cannot wait longer than `most`.
+    /// Returns the limit for a request that cannot wait longer than `most`, and is refused instead.
     pub fn within(&self, most: Micros) -> Algorithm {
         match self {
             Algorithm::LeakyBucket(bucket) => Algorithm::LeakyBucket(bucket.within(most)),
@@ -426,7 +426,7 @@ impl Algorithm {
         }
     }
 
-    /// The name in gateway.yaml and in bucket keys.
+    /// Returns the algorithm's name in gateway.yaml and in bucket keys.
     pub fn name(&self) -> &'static str {
         self.kind().name()
     }

@@ -5,19 +5,19 @@ use std::fmt;
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// The rate of a refill: `amount` per `period`.
+/// A rate at which tokens are refilled: `amount` per `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub amount: Cost,
     pub period: Micros,
 }
 
-/// The reason why the numbers of a limit are invalid.
+/// The reason why the settings of a limit are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidNumbers {
     /// The rate, the period or the burst is zero.
     Zero,
-    /// The burst cannot be kept exactly in 53 bits at this rate; `largest` is the largest that can, in whole tokens.
+    /// The burst cannot be kept exactly in 53 bits at this rate. `largest` is the largest possible burst, in whole tokens.
     TooLarge { largest: u64 },
 }
 

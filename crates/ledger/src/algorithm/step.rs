@@ -10,20 +10,20 @@ use base::time::{Micros, Timestamp};
 /// The largest number up to which a double represents every integer exactly.
 pub(super) const EXACT: u64 = (1 << 53) - 1;
 
-/// The longest time by which the last moment of a state may be ahead of the store's clock, which NTP or a failover to another
-/// server may set back. Until the clock has caught up, nothing is refilled, so a clock that moves back and forth gives nothing
-/// away. A moment further ahead is replaced by the present one: the bucket then holds no more than before, and nobody is locked
-/// out for the whole difference.
+/// The longest time by which the last moment of a state may be ahead of the store's clock. NTP or a failover to another server
+/// may set this clock back. Until the clock has caught up, nothing is refilled, so a clock that moves back and forth gives
+/// nothing away. A moment further ahead is replaced by the present moment. The bucket then holds no more than before, and
+/// clients are not locked out for the whole difference.
 pub(crate) const MOST_AHEAD: Micros = Micros(10_000_000);
 
-/// The stored state of a bucket. Only its algorithm knows what the integers mean; they include their own unit, so that
-/// a gateway with other numbers in its file reads them correctly.
+/// The stored state of a bucket, a list of integers. Only the bucket's algorithm knows their meaning. The state includes its
+/// own unit, so that a gateway with other settings in its file reads it correctly.
 pub type State = SmallVec<[u64; 3]>;
 
-/// The numbers that a Lua twin takes for one limit, each below 2^53.
+/// The settings of one limit as integers for its Lua twin, each below 2^53.
 pub type Numbers = SmallVec<[u64; 4]>;
 
-/// The numbers of a limit that a request can have of its own; `None` keeps the number of the limit.
+/// The settings of a limit that the credentials of a request can set. `None` keeps the setting of the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestNumbers {
     /// The rate, in tokens per second.
@@ -32,41 +32,41 @@ pub struct RequestNumbers {
     pub ceiling: Option<Cost>,
 }
 
-/// A limit as clients see it: `limit` units in `window`, RateLimit-Policy's `q` and `w`.
+/// A limit as clients see it: `limit` units in `window`. These are `q` and `w` in the header `RateLimit-Policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     pub limit: u64,
     pub window: Micros,
 }
 
-/// The period in which the grants of a window count: including `begin`, excluding `end`.
+/// The period in which the grants of a fixed window count. Includes the moment `begin`, but not the moment `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     pub begin: Timestamp,
     pub end: Timestamp,
 }
 
-/// The level of a bucket at one moment.
+/// How much a bucket holds at one moment, and when it will be full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
     pub remaining: Cost,
-    /// The time until the bucket is full, if nothing more is charged to it.
+    /// The time until the bucket is full, if nothing more is charged to the bucket.
     pub reset_after: Micros,
 }
 
-/// The state of a bucket to store, and how long it must be kept.
+/// The new state of a bucket for the store, and how long the state must be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// The moment after which the bucket need not be stored: a new one gives the same results.
+    /// The moment after which the store may remove the bucket. From then on, a new bucket gives the same results.
     pub kept_until: Timestamp,
 }
 
-/// One transition of a bucket, with both possible results. A plan charges all of its buckets or none, so the level of a bucket
-/// that could pay is also needed when another bucket cannot.
+/// The result of charging one bucket, and what the bucket holds without the charge. Both are needed because a plan charges all
+/// of its buckets or nothing: a bucket that can pay stays unchanged if another bucket refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The level of the bucket without the charge.
+    /// What the bucket holds without the charge.
     pub untouched: Level,
     pub charge: ChargeResult,
 }
@@ -74,9 +74,10 @@ pub struct Step {
 /// The result of charging a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChargeResult {
-    /// The bucket can pay, and has this level afterwards. The request goes on after `delay`.
+    /// The bucket can pay. `level` is what the bucket holds after the charge, and `entry` is what to store. The request goes on
+    /// after `delay`.
     Fits { level: Level, entry: Entry, delay: Micros },
-    /// The bucket cannot pay now; it can when `wait` has passed.
+    /// The bucket cannot pay now, but will be able to pay after `wait`.
     Short { wait: Micros },
     /// The bucket could not pay even when full.
     Never,

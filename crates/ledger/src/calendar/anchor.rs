@@ -14,7 +14,7 @@ pub enum CalendarUnit {
     Year,
 }
 
-/// The day on which a period of a unit begins.
+/// The day on which each period of a calendar begins: a weekday, a day of the month or a day of the year.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Anchor(AnchorDay);
 
@@ -40,7 +40,7 @@ pub struct TimeOfDay(Time);
 pub enum InvalidCalendar {
     Zone,
     TimeOfDay,
-    /// The unit is a day, which has no anchor.
+    /// An anchor is given although the unit is a day. Only weeks, months and years have an anchor.
     DayAnchor,
     WeekAnchor,
     MonthAnchor,
@@ -76,7 +76,8 @@ impl CalendarUnit {
 }
 
 impl Anchor {
-    /// The anchor of a calendar without a configured one: Monday, or the first day of the month or year.
+    /// Returns the anchor for a calendar whose configuration sets no anchor: Monday for weeks, otherwise the first day of the
+    /// month or year.
     pub fn default_of(unit: CalendarUnit) -> Anchor {
         Anchor(match unit {
             CalendarUnit::Day => AnchorDay::Every,
@@ -90,7 +91,7 @@ impl Anchor {
     ///
     /// # Errors
     ///
-    /// Says what the anchor of this unit must be, if the text is anything else; a day has none.
+    /// If the text is not a valid anchor for this unit. For a day every text is an error, because a day has no anchor.
     pub fn parse(unit: CalendarUnit, text: &str) -> Result<Anchor, InvalidCalendar> {
         let (day, invalid) = match unit {
             CalendarUnit::Day => (None, InvalidCalendar::DayAnchor),
@@ -116,8 +117,8 @@ impl Anchor {
         }
     }
 
-    /// The first day of the unit that contains `date`. A week begins with its anchor, the other units with their first calendar
-    /// day.
+    /// Returns the first day of the day, week, month or year that contains `date`. A week begins on its anchored weekday, a
+    /// month or year on its first calendar day.
     pub(super) fn first_day(self, date: Date) -> Date {
         match self.0 {
             AnchorDay::Every => date,
@@ -127,7 +128,8 @@ impl Anchor {
         }
     }
 
-    /// The first day of the unit that is `units` units later.
+    /// Returns the first day of the day, week, month or year that is `units` later than the one with this first day. Negative
+    /// `units` go back in time.
     pub(super) fn later(self, first_day: Date, units: i8) -> Date {
         let span = match self.unit() {
             CalendarUnit::Day => Span::new().days(units),
@@ -138,8 +140,8 @@ impl Anchor {
         first_day.saturating_add(span)
     }
 
-    /// The day on which the period of a unit begins, given the unit's first day: the anchored day, or the last day of a month
-    /// that is too short for it.
+    /// Returns the day on which a period begins, from the first day of its week, month or year. This is the anchored day. If
+    /// the month is too short for the anchored day, the period begins on the month's last day.
     pub(super) fn anchored(self, first_day: Date) -> Date {
         let in_month = |month: Date, day: i8| {
             let day = day.min(month.days_in_month());

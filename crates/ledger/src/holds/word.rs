@@ -3,30 +3,36 @@
 use crate::cost::Cost;
 use base::time::Micros;
 
-/// How long a word counts, from the store's time at which it was accepted. It is as long as a gateway's heartbeat counts.
+/// How long a [`Word`] counts after the store has accepted it, by the store's clock. A gateway's heartbeat counts for the same
+/// time.
 pub const LIFE: Micros = Micros(7_000_000);
 
-/// How often an owner repeats its word about each bucket of which it holds something: three times within [`LIFE`].
+/// The interval at which an owner repeats its word about each bucket of which it holds something. So the word is sent three
+/// times within [`LIFE`].
 pub const SAY_EVERY: Micros = Micros(2_000_000);
 
 /// The largest amount that one owner can hold of a bucket. The sum of all owners stays below 2^53.
 pub const MOST_HELD: Cost = Cost::from_thousandths((1 << 43) - 1);
 
-/// An owner of holds: one request thread of one run of a gateway. Its number is random, so that the next run is another owner.
+/// Identifies an owner of holds: one request thread of a gateway process. The number is random, so a restarted gateway has
+/// other owners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(pub u64);
 
 impl Owner {
-    /// The owner of what is held of a bucket whose value was invalid: it never speaks, so that its holds end.
+    /// The owner to which everything held of a bucket is attributed if the stored value was invalid. This owner sends no words,
+    /// so its holds end after [`LIFE`].
     pub const NOBODY: Owner = Owner(0);
 }
 
-/// An absolute number, never a difference: what an owner holds of a bucket, without what is asked in the same call.
+/// A message to the store that says how much an owner holds of a bucket. The amount is absolute, never a difference, and does
+/// not include what is asked in the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     pub owner: Owner,
-    /// Grows with every call of the owner; below 2^48.
+    /// The number of the owner's call, by which the store recognises the newer of two words. It grows with every call and is
+    /// below 2^48.
     pub sequence: u64,
-    /// Counted as [`MOST_HELD`] if it is more.
+    /// The amount that the owner holds. An amount above [`MOST_HELD`] counts as [`MOST_HELD`].
     pub held: Cost,
 }

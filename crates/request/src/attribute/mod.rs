@@ -19,18 +19,18 @@ use super::door::Door;
 use super::request::Request;
 use super::{cookie, path, query};
 
-/// A property of a request, which rules can read.
+/// A property of a request that rules can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Attribute {
     /// A claim of a verified token.
     Claim(String),
-    /// The words of a claim; for `match` alone.
+    /// The words of a claim. Only `match` can use this attribute.
     Words(String),
-    /// The text of a number in a claim; for the numbers of a limit alone.
+    /// The text of a number in a claim. Used where a number of a limit, such as its rate, comes from a claim.
     ClaimedAmount(String),
     KeyId,
     KeyPlan,
-    /// A column that the file of API keys names itself.
+    /// The value in a further column of the file of API keys, by the name of the column.
     KeyColumn(String),
     Header(HeaderName),
     Query(String),
@@ -38,18 +38,18 @@ pub enum Attribute {
     Address,
     Method,
     Host,
-    /// `http` or `https`.
+    /// The scheme of the request: `http` or `https`.
     Scheme,
     /// The name of the listener on which the request arrived.
     Listener,
-    /// The door at which the request is decided: proxied, or asked about by another proxy.
+    /// The way in which the request reaches the decision: the gateway proxies the request, or another proxy asks about it.
     Door,
-    /// The name that the client asked for in TLS.
+    /// The name that the client asked for in the TLS handshake (SNI).
     TlsServerName,
     /// A property of the client's certificate.
     TlsClient(ClientCertificateField),
     Path,
-    /// A segment of the normalised path, by its number from 1.
+    /// A segment of the normalised path. The number counts from 1.
     PathSegment(NonZeroU8),
     Route,
     Upstream,
@@ -61,18 +61,18 @@ pub enum Attribute {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeError {
     Unknown,
-    /// The part before the colon needs a name after it.
+    /// A name must follow the colon, but is missing.
     NameMissing,
-    /// The name is no valid header name.
+    /// The name is not a valid name of a header field.
     BadHeaderName,
-    /// `words(…)` of anything but a claim.
+    /// The text in `words(…)` is not a claim.
     WordsOfOther,
-    /// The number of a path segment is not one from 1 to [`MAX_PATH_SEGMENT`].
+    /// The number of a path segment is missing, or is not a number from 1 to [`MAX_PATH_SEGMENT`].
     BadSegment,
 }
 
-/// Every spelling that a limit key may have, for hints and for the documentation's test. `match` has also
-/// [`WORDS_SPELLING`].
+/// All forms in which a limit key can name an attribute. Used for hints in messages and by the documentation's test. `match`
+/// also accepts [`WORDS_SPELLING`].
 pub const SPELLINGS: &[&str] = &[
     "jwt:<claim>",
     "key:id",
@@ -99,17 +99,17 @@ pub const SPELLINGS: &[&str] = &[
     "descriptor:<name>",
 ];
 
-/// The largest number of a path segment. Rules on later segments use `path`.
+/// The largest number of a path segment. A rule on a later segment must use `path`.
 pub const MAX_PATH_SEGMENT: u8 = u8::MAX;
 
-/// The spelling that only `match` accepts.
+/// The form of an attribute's name that only `match` accepts.
 pub const WORDS_SPELLING: &str = "words(jwt:<claim>)";
 
 impl Attribute {
-    /// The attribute with this spelling.
+    /// Parses the name of an attribute, in a form that [`SPELLINGS`] or [`WORDS_SPELLING`] lists.
     ///
     /// # Errors
-    /// Says why there is no such attribute.
+    /// If the text names no attribute. The error says why.
     pub fn parse(text: &str) -> Result<Attribute, AttributeError> {
         if let Some(inner) = text.strip_prefix("words(").and_then(|text| text.strip_suffix(')')) {
             return match inner.trim().strip_prefix("jwt:") {
@@ -162,7 +162,7 @@ impl Attribute {
         }
     }
 
-    /// The request's value for `match`, where a claim may be a list.
+    /// Returns the value that the request has for this attribute, as `match` compares it. A claim may be a list.
     pub fn resolve_for_match<'r>(&self, request: &Request<'r>) -> AttributeValue<'r> {
         let claims = request.claims;
         match self {
@@ -172,7 +172,7 @@ impl Attribute {
         }
     }
 
-    /// The request's value; `None` if it is missing or a list.
+    /// Returns the value that the request has for this attribute. `None` if the value is missing or a list.
     pub fn resolve<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         if request.door == Door::Rls && !self.is_supplied_at(Door::Rls) {
             return None;
@@ -221,8 +221,8 @@ impl Attribute {
         }
     }
 
-    /// Whether the upstream might read another value than the counted one: the request repeats the attribute, or names it in
-    /// `Connection`, which removes it.
+    /// Whether the upstream might read a different value than the rules: the request repeats the attribute, or names its header
+    /// field in `Connection`, so that the field is removed.
     pub fn is_ambiguous(&self, request: &Request<'_>) -> bool {
         match self {
             Attribute::Header(name) => {
@@ -284,7 +284,7 @@ impl fmt::Display for Attribute {
     }
 }
 
-/// Whether `Connection` names this field, which removes it on the way to the upstream.
+/// Whether the request names this field in `Connection`. Such a field is removed on the way to the upstream.
 pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     request.head.headers.get_all(CONNECTION).iter().any(|options| {
         let mut options = options.as_bytes().split(|byte| *byte == b',');
@@ -292,8 +292,8 @@ pub fn is_nominated(request: &Request<'_>, name: &HeaderName) -> bool {
     })
 }
 
-/// Whether a field has another name that becomes the same variable in CGI and WSGI: `X_Key` and `X-Key` both become
-/// `HTTP_X_KEY`.
+/// Whether `other` is a different name than `name`, but both become the same variable in CGI and WSGI: `X_Key` and `X-Key` both
+/// become `HTTP_X_KEY`.
 pub fn is_alias(other: &HeaderName, name: &HeaderName) -> bool {
     let folded = |byte: u8| if matches!(byte, b'_' | b'.') { b'-' } else { byte };
     let (other, name) = (other.as_str().as_bytes(), name.as_str().as_bytes());

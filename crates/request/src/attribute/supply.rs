@@ -5,7 +5,7 @@ use crate::door::Door;
 use crate::sent_descriptor::{DOMAIN, ENTRIES};
 
 impl Attribute {
-    /// Whether a request that arrives in this way can have a value of this attribute.
+    /// Whether a request can have a value of this attribute if it reaches the decision in the way that `door` names.
     pub fn is_supplied_at(&self, door: Door) -> bool {
         match self {
             Attribute::Listener | Attribute::Door => true,

@@ -47,7 +47,7 @@ impl<'a, 'w> Observer<'a, PartialFacts<'a, 'w>> for ChargeNotes<'a> {
 }
 
 impl RuleSet {
-    /// The limits to which one rule was compiled: its own limits, and the candidates of those that have one.
+    /// Returns the compiled limits of a rule of this set: its limits, each followed by its candidate if there is a candidate.
     pub fn compiled(&self, rule: &Rule) -> &[CompiledLimit] {
         let index = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let first = index(self.before(rule));
@@ -60,7 +60,8 @@ impl RuleSet {
         rules.take_while(|one| !std::ptr::eq(*one, rule)).map(Rule::limit_count).sum()
     }
 
-    /// The buckets of one rule for these picked values, each with the cost of a request that sets none.
+    /// Returns the charges of a rule for these values of its limit keys. Each charge has the cost of a request that names no
+    /// cost. Used to look up buckets without a request.
     pub fn buckets_of<'a>(&'a self, rule: &'a Rule, picked: &[PickedKey<'a>], known: Knowledge<'a>) -> RuleCharges<'a> {
         // A price that depends on the request is its default, since the request names none.
         let mut see = |_: &Attribute| Observation::Missing;

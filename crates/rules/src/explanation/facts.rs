@@ -13,7 +13,7 @@ use ledger::bucket_key::Descriptor;
 use request::attribute::Attribute;
 use request::matcher::Expectation;
 
-/// What is known about the attributes of a request.
+/// Answers the questions of a walk about a request whose attributes may be partly unknown.
 pub(super) struct PartialFacts<'a, 'w> {
     pub rules: &'a RuleSet,
     /// Returns what is known about an attribute's value.
@@ -21,7 +21,7 @@ pub(super) struct PartialFacts<'a, 'w> {
     pub known: Knowledge<'a>,
 }
 
-/// The values that the limit keys of a rule have picked.
+/// The values of a rule's limit keys, and the descriptor made from these values.
 #[derive(Default)]
 pub(super) struct PickedKeys<'a> {
     /// The picked values, in the order of the limit keys in a bucket's identity.
@@ -30,8 +30,8 @@ pub(super) struct PickedKeys<'a> {
 }
 
 impl<'a> PickedKeys<'a> {
-    /// Adds a value. A pseudonym stands in for an unknown value: the bucket then is not that of the gateway, but it still
-    /// distinguishes clients.
+    /// Adds the value of a limit key. If only the pseudonym of the value is known, the pseudonym is added instead. Then the
+    /// bucket differs from the gateway's bucket, but still distinguishes clients.
     pub(super) fn push(&mut self, picked: PickedKey<'a>, issuer: Option<&str>) {
         let PickedKey { alternative, part, value, .. } = &picked;
         let mut push = |value: &[u8]| self.descriptor.push_value(*alternative, &part.attribute, issuer, value);
@@ -45,7 +45,7 @@ impl<'a> PickedKeys<'a> {
 }
 
 impl<'a> PartialFacts<'a, '_> {
-    /// What is known about the attribute of a slot; `Missing` for a slot of another rule set.
+    /// Returns what is known about the attribute in a slot; `Missing` for a slot of another rule set.
     pub(super) fn look(&mut self, slot: Slot) -> Observation<'a> {
         self.rules.attributes().get(slot.0).map_or(Observation::Missing, |attribute| (self.see)(attribute))
     }

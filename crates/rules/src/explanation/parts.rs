@@ -9,13 +9,13 @@ use ledger::charge::Charge;
 use ledger::cost::Cost;
 use request::attribute::Attribute;
 
-/// The outcome of the rules for a request, with the reasons.
+/// What the rules decide about a request, with the outcome of every policy and rule.
 #[derive(Clone, Debug)]
 pub struct Explanation<'a> {
-    /// All policies of the file, in its order.
+    /// All policies of the file, in the order of the file.
     pub policies: Vec<ExplainedPolicy<'a>>,
     pub exemption: Exemption<'a>,
-    /// The answer that `RuleSet::plan` gives.
+    /// The answer of the rules. If all attributes are known, `RuleSet::plan` gives the same answer.
     pub answer: Answer,
 }
 
@@ -24,55 +24,55 @@ pub struct Explanation<'a> {
 pub struct ExplainedPolicy<'a> {
     pub policy: &'a Policy,
     pub part: PolicyOutcome<'a>,
-    /// The elements of lists that meet the policy's own conditions.
+    /// The elements of attributes with several values that meet the policy's own conditions.
     pub matched: Vec<MatchedElement<'a>>,
     pub rules: Vec<ExplainedRule<'a>>,
 }
 
-/// Whether a policy takes part.
+/// Whether a policy takes part in the decision about a request.
 #[derive(Clone, Debug)]
 pub enum PolicyOutcome<'a> {
-    /// Its own conditions hold; the policy ends like this.
+    /// The policy's own conditions hold. The value says how the policy ends.
     TakesPart(PolicyEnd<'a>),
     Fails(Failure<'a>),
     Undecidable(Vec<&'a Attribute>),
-    /// A policy before it has denied the request.
+    /// The policy was not checked, because an earlier policy has denied the request.
     NotChecked {
         denied_by: &'a str,
     },
 }
 
-/// The end of a policy that takes part.
+/// How a policy that takes part ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PolicyEnd<'a> {
-    /// The first rule that applies decides.
+    /// This rule is the first that applies, and it decides.
     Decided { by: &'a str },
-    /// The `deny` of this rule.
+    /// This rule applies and denies the request.
     Denied { by: &'a str },
-    /// No rule applies: the policy's `otherwise` holds.
+    /// No rule applies, so the `otherwise` of the policy decides.
     Otherwise(Otherwise),
-    /// It is not known whether this rule applies, nor whether any rule after it is reached.
+    /// It is unknown whether this rule applies. So it is also unknown whether the rules after this one are checked.
     Undecided { at: &'a str },
 }
 
-/// A rule, with its outcome.
+/// A rule, and whether it applies to the request.
 #[derive(Clone, Debug)]
 pub struct ExplainedRule<'a> {
     pub rule: &'a Rule,
-    /// The mode of the rule, or else of its policy.
+    /// `Shadow` if the rule or its policy is in shadow mode (a dry run), otherwise `Enforce`.
     pub mode: Mode,
     pub outcome: RuleOutcome<'a>,
 }
 
-/// Whether a rule applies.
+/// Whether a rule applies to the request, and why.
 #[derive(Clone, Debug)]
 pub enum RuleOutcome<'a> {
     Applies {
         /// The values that the limit keys picked, in the order of the bucket's identity.
         picked: Vec<PickedKey<'a>>,
-        /// The charges of its limits; empty for an `action`.
+        /// The charges of the rule's limits. Empty for a rule with an `action`, because such a rule has no limits.
         charges: RuleCharges<'a>,
-        /// The elements of lists that fulfil its conditions.
+        /// The elements of attributes with several values that meet the rule's conditions.
         matched: Vec<MatchedElement<'a>>,
     },
     Fails(Failure<'a>),
@@ -83,9 +83,9 @@ pub enum RuleOutcome<'a> {
 /// The reason why a rule was not checked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SkipReason<'a> {
-    /// A rule before it in its policy has decided, or cannot be decided.
+    /// An earlier rule of the policy has decided, or it is unknown whether this earlier rule applies.
     After { rule: &'a str },
-    /// Its policy takes no part.
+    /// The policy of the rule takes no part.
     PolicySkipped,
 }
 
@@ -96,9 +96,9 @@ pub enum Failure<'a> {
         condition: &'a Condition,
         found: Observation<'a>,
     },
-    /// None of its alternatives has a value.
+    /// No alternative of this limit key has a value.
     Key(&'a LimitKey),
-    /// The rule ended at this moment (`until`).
+    /// The rule no longer applies, because it expired at this moment (`until`).
     Over {
         since: Timestamp,
     },
@@ -112,18 +112,18 @@ pub struct MatchedElement<'a> {
     pub element: Observation<'a>,
 }
 
-/// A limit key with the value that it picked.
+/// A limit key, with the value that it has for a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PickedKey<'a> {
     pub key: &'a LimitKey,
-    /// The index of the alternative that had a value.
+    /// The index of the alternative that has the value.
     pub alternative: u8,
     pub part: &'a KeyPart,
-    /// The value, folded as the limit key says, or its pseudonym.
+    /// The value, folded as the limit key says. If the value is unknown, its pseudonym.
     pub value: Observation<'a>,
 }
 
-/// The charges of the limits of one rule.
+/// The charges that the limits of one rule make for a request.
 #[derive(Clone, Debug, Default)]
 pub struct RuleCharges<'a> {
     pub charged: Vec<ExplainedCharge<'a>>,
@@ -131,25 +131,25 @@ pub struct RuleCharges<'a> {
     pub unlimited: Vec<&'a str>,
 }
 
-/// The charge of one limit.
+/// The charge of one limit, with the settings that come from credentials.
 #[derive(Clone, Debug)]
 pub struct ExplainedCharge<'a> {
     /// The name of the rule; `rule.limit` if the rule has several limits.
     pub name: &'a str,
     pub mode: Mode,
-    /// The meter, whose buckets the limit shares with others.
+    /// The name of the meter whose buckets the limit shares with other limits. `None` if the limit has its own buckets.
     pub meter: Option<&'a str>,
     pub charge: Charge,
-    /// The numbers that come from credentials.
+    /// The limit's settings that come from credentials.
     pub claimed: Vec<ExplainedNumber<'a>>,
 }
 
-/// A number of a limit that comes from credentials.
+/// A setting of a limit that comes from credentials, with its value for the request.
 #[derive(Clone, Debug)]
 pub struct ExplainedNumber<'a> {
     pub number: &'a ClaimedNumber,
     pub found: Observation<'a>,
-    /// The number, after it was limited to the allowed range, or the default.
+    /// The value that applies: the value from the credentials, limited to the allowed range, or the default.
     pub amount: Cost,
     pub result: ClaimResult,
 }
@@ -160,6 +160,6 @@ pub enum Exemption<'a> {
     None,
     By(&'a [Condition]),
     Undecidable(Vec<&'a Attribute>),
-    /// The request is refused, exempt or not.
+    /// Exemptions were not checked, because a rule or policy denies the request. A denial also applies to exempt requests.
     NotChecked,
 }

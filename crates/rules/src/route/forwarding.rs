@@ -8,7 +8,7 @@ use super::prefix_replacement::PrefixReplacement;
 use request::attribute::Attribute;
 use request::request::Request;
 
-/// The changes that a route makes to its requests and responses.
+/// The changes that a route makes to the requests that it forwards, and to their responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forwarding {
     pub rewrite: Rewrite,
@@ -26,16 +26,18 @@ pub enum ForwardedCertificate {
     Yes,
 }
 
-/// The host and path that replace those of the client's request.
+/// The host and path with which a request is forwarded, where these differ from the client's request. `None` keeps what the
+/// client has sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rewrite {
     pub path: Option<PrefixReplacement>,
-    /// The prefix that is removed from the path without a replacement; `X-Forwarded-Prefix` tells the upstream.
+    /// The prefix that is removed from the path without a replacement. The header `X-Forwarded-Prefix` reports this prefix to
+    /// the upstream.
     pub stripped: Option<HeaderValue>,
     pub host: Option<HeaderValue>,
 }
 
-/// The changes of header fields for one request.
+/// The changes of header fields in one request and in its response.
 #[derive(Clone, Debug, Default)]
 pub struct FieldChanges {
     pub request: ResolvedChanges,
@@ -43,12 +45,12 @@ pub struct FieldChanges {
 }
 
 impl Forwarding {
-    /// The attributes that the changes depend on.
+    /// Returns the attributes that the changes of header fields contain.
     pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
         self.request_headers.attributes().chain(self.response_headers.attributes())
     }
 
-    /// The changes of header fields for a request, if there are any.
+    /// Returns the changes of header fields for a request. `None` if the route changes no header fields.
     pub fn field_changes(&self, request: &Request<'_>) -> Option<Box<FieldChanges>> {
         if self.request_headers.is_empty() && self.response_headers.is_empty() {
             return None;

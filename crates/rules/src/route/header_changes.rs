@@ -9,12 +9,12 @@ use request::request::Request;
 /// Header fields that are set or removed in each request or response of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderChanges {
-    /// Fields that replace all fields of the same name.
+    /// The fields to set. Each replaces all fields of the same name.
     pub set: Vec<(HeaderName, FieldValue)>,
     pub remove: Vec<HeaderName>,
 }
 
-/// The value of a field.
+/// The value that a route gives to a header field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue {
     Fixed(HeaderValue),
@@ -28,7 +28,7 @@ pub enum ValuePart {
     Attribute(Attribute),
 }
 
-/// The changes for one request. A field without a value is removed.
+/// The changes of header fields for one request. A field with the value `None` is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedChanges(pub Vec<(HeaderName, Option<HeaderValue>)>);
 
@@ -37,13 +37,13 @@ impl HeaderChanges {
         self.set.is_empty() && self.remove.is_empty()
     }
 
-    /// The attributes in the values.
+    /// Returns the attributes that the values of the fields contain.
     pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
         self.set.iter().flat_map(|(_, value)| value.attributes())
     }
 
-    /// The changes for a request. A field whose value cannot be made is removed, so that the upstream does not take a value of
-    /// the client for it.
+    /// Returns the changes for a request. A field whose value cannot be made is removed. Otherwise the upstream would mistake a
+    /// value from the client for the route's value.
     pub fn resolve(&self, request: &Request<'_>) -> ResolvedChanges {
         let set = self.set.iter().map(|(name, value)| (name.clone(), value.resolve(request)));
         ResolvedChanges(set.chain(self.remove.iter().map(|name| (name.clone(), None))).collect())
@@ -51,7 +51,7 @@ impl HeaderChanges {
 }
 
 impl FieldValue {
-    /// The attributes in the value.
+    /// Returns the attributes that the value contains.
     pub fn attributes(&self) -> impl Iterator<Item = &Attribute> {
         let parts = match self {
             FieldValue::Fixed(_) => &[],
@@ -63,8 +63,8 @@ impl FieldValue {
         })
     }
 
-    /// The value for a request. `None` if the request lacks an attribute in it, or if an attribute contains a control character
-    /// or has spaces around it, because a recipient would read another value.
+    /// Makes the value for a request. `None` if the request lacks an attribute of the value. Also `None` if an attribute
+    /// contains a control character or has spaces around it, because a recipient would read another value.
     pub fn resolve(&self, request: &Request<'_>) -> Option<HeaderValue> {
         let parts = match self {
             FieldValue::Fixed(value) => return Some(value.clone()),
@@ -88,7 +88,8 @@ impl FieldValue {
 }
 
 impl ResolvedChanges {
-    /// Changes the fields of a request. Fields whose names become the same variable (`X_Tenant`, `X.Tenant`) are removed, too.
+    /// Applies the changes to the fields of a request. Also removes fields whose names become the same variable in an upstream,
+    /// such as `X_Tenant` and `X.Tenant` for `X-Tenant`.
     pub fn apply(&self, headers: &mut HeaderMap) {
         let is_forged = |other: &&HeaderName| self.0.iter().any(|(name, _)| is_alias(other, name));
         let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();

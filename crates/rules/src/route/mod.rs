@@ -12,7 +12,7 @@ pub mod route_set;
 pub mod split;
 pub mod target;
 
-/// The name of the upstream that the key `upstream` defines, and of the route to it.
+/// The name of the upstream that the key `upstream` defines. The route to this upstream has the same name.
 pub const DEFAULT: &str = "default";
 
 /// The index of a route in the file.

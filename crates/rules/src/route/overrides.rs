@@ -2,7 +2,8 @@
 
 use base::time::Micros;
 
-/// The settings of a route; `None` keeps the setting of the upstream or the file.
+/// The settings of a route that replace those of its upstream or of the file. `None` keeps the setting of the upstream or the
+/// file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     pub timeouts: Timeouts,
@@ -12,7 +13,7 @@ pub struct Overrides {
     pub body_bytes: Option<u64>,
 }
 
-/// The timeouts of an upstream.
+/// The timeouts for requests to an upstream. `None` keeps the timeout of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Option<Micros>,
@@ -26,7 +27,7 @@ pub struct Timeouts {
 /// The longest time that a whole request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TotalTimeout {
-    /// No limit besides the other timeouts.
+    /// The whole request has no timeout of its own. Only the other timeouts apply.
     None,
     After(Micros),
 }

@@ -12,7 +12,7 @@ pub struct PrefixReplacement {
 }
 
 impl PrefixReplacement {
-    /// Makes the replacement of the longest of `prefixes` that a path begins with, by `new`.
+    /// Makes a replacement: of the `prefixes`, the longest one with which a path begins is replaced by `new`.
     pub fn new(mut prefixes: Vec<Vec<u8>>, new: &str) -> PrefixReplacement {
         for prefix in &mut prefixes {
             while prefix.last() == Some(&b'/') {
@@ -23,14 +23,11 @@ impl PrefixReplacement {
         PrefixReplacement { prefixes, new: new.trim_end_matches('/').into() }
     }
 
-    /// The path with its first segments replaced, and the rest as it was sent. `None` if the path begins with none of the
-    /// prefixes.
+    /// Returns the path with its first segments replaced, and the rest as it was sent. `None` if the path begins with no prefix
+    /// of this replacement.
     ///
-    /// The result begins with exactly one slash, because with two it would name a host. It stays below the new segments: a `..`
-    /// that leaves the prefix and returns to it is part of what is replaced.
-    ///
-    /// The result begins with exactly one slash, because with two it would name a host. It stays below the new segments: a
-    /// `..` that leaves the prefix and returns to it belongs to what is replaced.
+    /// The result begins with exactly one slash, because with two slashes it would name a host. The result stays below the new
+    /// segments: a `..` that leaves the prefix and returns to it is part of what is replaced.
     pub fn replace(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = self.prefixes.iter().find_map(|prefix| rest(path, prefix))?;
         Some(match (self.new.as_slice(), rest) {
@@ -40,7 +37,7 @@ impl PrefixReplacement {
         })
     }
 
-    /// The segments that replace the prefix.
+    /// Returns the segments that replace the prefix.
     pub fn new_prefix(&self) -> &[u8] {
         &self.new
     }

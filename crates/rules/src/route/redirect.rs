@@ -5,14 +5,15 @@ use http::HeaderValue;
 use super::prefix_replacement::PrefixReplacement;
 use request::request::without_port;
 
-/// A redirection. Parts of the address that it does not set stay as in the request.
+/// A redirection to another address. Parts of the address that the redirection does not set stay as in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
     pub code: u16,
     pub scheme: Option<&'static str>,
-    /// The host, without a port.
+    /// The new host, without a port.
     pub host: Option<String>,
-    /// The port. `None`: the port of the request if neither scheme nor host change, otherwise the default port of the scheme.
+    /// The new port. `None`: the port of the request if neither scheme nor host change, otherwise the default port of the
+    /// scheme.
     pub port: Option<u16>,
     pub path: Option<PrefixReplacement>,
 }
@@ -30,13 +31,13 @@ pub struct RedirectedRequest<'r> {
 }
 
 impl Redirect {
-    /// Whether the new address has the host and the scheme of the request.
+    /// Returns whether the new address has the host and the scheme of the request.
     pub fn stays_at_host(&self) -> bool {
         self.scheme.is_none() && self.host.is_none() && self.port.is_none()
     }
 
-    /// The value of `Location`. The rest of the path, and the query, are as they were sent. `None` if the request lacks a part
-    /// that the address needs: a `Host`, or the prefix that is replaced.
+    /// Returns the value of `Location` for a request. What is not replaced of the path and query stays as it was sent. `None`
+    /// if the request lacks a part that the address needs: a `Host`, or the prefix that is replaced.
     pub fn location(&self, request: RedirectedRequest<'_>) -> Option<HeaderValue> {
         let replaced = match &self.path {
             Some(replacement) => Some(replacement.replace(request.path)?),

@@ -19,7 +19,7 @@ use base::time::Timestamp;
 use request::attribute::Attribute;
 use request::request::Request;
 
-/// One entry of `routes`.
+/// A route: one entry of `routes` in gateway.yaml.
 #[derive(Clone, Debug)]
 pub struct Route {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// The upstreams to which the route leads; empty if it answers by itself.
+    /// Returns the upstreams to which the route leads. Empty if the route answers requests by itself.
     pub fn upstreams(&self) -> Vec<UpstreamId> {
         match &self.target {
             Target::Upstream(upstream) => vec![*upstream],
@@ -41,7 +41,7 @@ impl Route {
         }
     }
 
-    /// The weights of the route's upstreams, if it has several.
+    /// Returns the upstreams of the route with their weights. `None` unless requests are split over several upstreams.
     pub fn split(&self) -> Option<&Split> {
         match &self.target {
             Target::Split(split) => Some(split),
@@ -50,7 +50,7 @@ impl Route {
     }
 }
 
-/// The routes of a file, in its order.
+/// The routes of a file, compiled for choosing the route of each request.
 #[derive(Clone, Debug)]
 pub struct RouteSet {
     routes: Vec<Route>,
@@ -67,28 +67,28 @@ struct CompiledRoute {
     conditions: Vec<CompiledCondition>,
 }
 
-/// The route and the upstream of a request.
+/// The route and the upstream that are chosen for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChoice {
     pub route: RouteId,
-    /// The upstream. `None` for a route that answers by itself, and for a route with several upstreams as long as the request
-    /// is not known.
+    /// The upstream that gets the request. `None` if the route answers requests by itself. Also `None` for a route with several
+    /// upstreams, as long as no request has been assigned to one of them.
     pub upstream: Option<UpstreamId>,
 }
 
-/// The route and upstream of a request that is only partly known.
+/// The route and the upstream for a request whose attributes are only partly known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartialChoice {
     Chosen(RouteChoice),
-    /// The route is known, but not which of its upstreams.
+    /// The route is known, but not which of its upstreams gets the request.
     OneOf(RouteId),
     NoRoute,
-    /// A condition reads an attribute that is not known.
+    /// The route is not known, because a condition reads an unknown attribute.
     Unknown,
 }
 
 impl RouteSet {
-    /// The routes of a file with a single upstream: one route to it.
+    /// Makes the routes of a file that has a single upstream: one route to this upstream.
     pub fn single() -> RouteSet {
         let route = Route {
             name: DEFAULT.to_owned(),
@@ -100,7 +100,7 @@ impl RouteSet {
         RouteSet::compile(vec![route])
     }
 
-    /// Compiles routes whose names have been checked.
+    /// Compiles routes. Their names must have been checked before.
     pub fn compile(routes: Vec<Route>) -> RouteSet {
         let mut attributes = Vec::new();
         let mut slot = |attribute: &Attribute| {
@@ -132,7 +132,7 @@ impl RouteSet {
         RouteSet { routes, attributes, compiled, index }
     }
 
-    /// The routes, in the order of the file; a [`RouteId`] is an index into them.
+    /// Returns the routes in the order of the file. A [`RouteId`] is an index into this list.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -141,12 +141,12 @@ impl RouteSet {
         self.routes.get(usize::try_from(id.0).ok()?)
     }
 
-    /// The attributes by which a route is chosen.
+    /// Returns the attributes that the conditions of routes read.
     pub fn attributes(&self) -> &[Attribute] {
         &self.attributes
     }
 
-    /// The attributes that the routes read, for choosing one and for the fields that they set.
+    /// Returns all attributes that the routes read: to choose a route or an upstream, and to set header fields.
     pub fn read_attributes(&self) -> impl Iterator<Item = &Attribute> {
         let forwarding = self.routes.iter().filter_map(|route| route.forwarding.as_deref());
         let splits = self.routes.iter().filter_map(|route| route.split()?.by());
@@ -154,8 +154,8 @@ impl RouteSet {
         self.attributes.iter().chain(forwarding.flat_map(Forwarding::attributes)).chain(split_by)
     }
 
-    /// The first route whose conditions the request meets; `None` if no route matches. If requests are split at random, `draw`
-    /// returns a random number below its argument.
+    /// Chooses the first route whose conditions the request meets; `None` if no route matches. `draw` returns a random number
+    /// below its argument, and is called if the route splits requests at random.
     pub fn choose(&self, request: &Request<'_>, draw: impl FnOnce(u64) -> u64) -> Option<RouteChoice> {
         let chosen = self.matched(request)?;
         Some(match &chosen.split {
@@ -180,8 +180,8 @@ impl RouteSet {
         candidates.find(|route| values.hold(&route.conditions))
     }
 
-    /// The route that every request takes, if there is only one. Requests that are refused before a route is chosen have it,
-    /// too.
+    /// Returns the route that every request takes. `None` if there are several routes, or if the only route has conditions.
+    /// Requests that are refused before a route is chosen are attributed to this route, too.
     pub fn only(&self) -> Option<RouteChoice> {
         match self.compiled.as_slice() {
             [only] if only.conditions.is_empty() => Some(only.choice),
@@ -189,13 +189,14 @@ impl RouteSet {
         }
     }
 
-    /// The route with this name.
+    /// Returns the route with this name; `None` if no route has this name.
     pub fn named(&self, name: &str) -> Option<RouteChoice> {
         let (_, compiled) = self.routes.iter().zip(&self.compiled).find(|(route, _)| route.name == name)?;
         Some(compiled.choice)
     }
 
-    /// The first route whose conditions a request meets, if the observed attributes determine it.
+    /// Chooses the first route whose conditions a request meets, as far as the known attributes determine this. `observe`
+    /// returns what is known about an attribute.
     pub fn choose_partially<'s, 'a>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'a>,

@@ -13,7 +13,7 @@ use crate::partial::Observation;
 use crate::rule::{Fold, LimitKey};
 use request::attribute::Attribute;
 
-/// The upstreams of a route, with their weights.
+/// The upstreams over which a route splits its requests, with their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// At least one, in the order of the file.
@@ -40,7 +40,8 @@ pub(crate) enum PartialShare {
 }
 
 impl Split {
-    /// Makes a split of `shares`, of which there must be at least one.
+    /// Makes a split of `shares`, of which there must be at least one. `by` names the attributes whose first value decides.
+    /// `None`: requests are split at random.
     pub fn new(shares: Vec<Share>, by: Option<LimitKey>) -> Split {
         Split { shares, by }
     }
@@ -53,12 +54,13 @@ impl Split {
         self.by.as_ref()
     }
 
-    /// The sum of the weights.
+    /// Returns the sum of the weights.
     pub fn total(&self) -> u64 {
         self.shares.iter().map(|share| u64::from(share.weight)).sum()
     }
 
-    /// The upstream for a request. `value` resolves its attributes; `draw` returns a random number below its argument.
+    /// Chooses the upstream for a request. `value` resolves an attribute of the request. `draw` returns a random number below
+    /// its argument.
     pub fn choose<'v>(
         &self,
         value: impl Fn(&Attribute) -> Option<Cow<'v, [u8]>>,
@@ -72,7 +74,8 @@ impl Split {
         }
     }
 
-    /// The upstream for a request that is only partly known.
+    /// Chooses the upstream for a request whose attributes are only partly known. `observe` returns what is known about an
+    /// attribute.
     pub(crate) fn choose_partially<'s, 'v>(
         &'s self,
         observe: &mut impl FnMut(&'s Attribute) -> Observation<'v>,

@@ -8,23 +8,23 @@ use super::UpstreamId;
 use super::redirect::Redirect;
 use super::split::Split;
 
-/// What happens to a request of a route after no limit has refused it.
+/// What a route does with a request that no limit has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     Upstream(UpstreamId),
-    /// One of several upstreams.
+    /// The request goes to one of several upstreams.
     Split(Split),
     Answer(RouteAnswer),
 }
 
-/// The answer of a route that has no upstream.
+/// How a route without an upstream answers requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteAnswer {
     Redirect(Redirect),
     Respond(Respond),
 }
 
-/// A fixed answer, from `respond`.
+/// A fixed response, configured with `respond`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Respond {
     pub status: u16,

@@ -37,7 +37,7 @@ const SPAN: Micros = Micros(10_000_000);
 /// last hundred calls may end within one timeout, and would otherwise hold a single failure however many are late.
 const SEPARATE: usize = 5;
 
-/// The circuit breaker of a store, shared by all workers.
+/// A circuit breaker: refuses calls to a store for a while after too many failures. All workers share it.
 #[derive(Debug)]
 pub struct Breaker {
     settings: Settings,
@@ -71,23 +71,23 @@ struct Open {
     reconnected: Timestamp,
 }
 
-/// The permission of a request to call the store.
+/// The answer of the breaker to a request that needs to call the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
     Granted,
-    /// As the probe that determines whether the store is back.
+    /// The request may call the store as a probe. The result decides whether the breaker closes.
     Probe,
     Refused,
 }
 
-/// The result of a call, as far as the breaker needs it.
+/// Whether a call succeeded or failed, for the breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
     Success,
     Failure,
 }
 
-/// A change of the breaker by a result.
+/// What a recorded result has changed: the breaker has opened, closed, or stayed as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Opened,
@@ -118,12 +118,12 @@ impl Breaker {
         }
     }
 
-    /// Whether any call has failed recently. If not, successes need not be recorded.
+    /// Whether a recent call failed, or the breaker is open. If neither is true, a successful call need not be recorded.
     pub(crate) fn is_troubled(&self) -> bool {
         self.troubled.load(Ordering::Acquire)
     }
 
-    /// Records the result of a request that had a permit.
+    /// Records the result of a request that had a permit. Returns whether the result has opened or closed the breaker.
     pub fn record(&self, permit: Permit, result: CallResult, now: Timestamp) -> Change {
         if result == CallResult::Success && !self.is_troubled() {
             return Change::None;
@@ -154,8 +154,9 @@ impl Breaker {
         change
     }
 
-    /// Records that a call had no reply during one `timeout`, which began when it was sent or when its last timeout ended. Of
-    /// timeouts that overlap in time, on any connection, only one counts as a failure.
+    /// Records that a call had no reply during the period `timeout`. The first period of a call begins when the call is sent,
+    /// each further one when the previous one ends. Of periods that overlap, on any connection, only one counts as a
+    /// consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
         // The call was under way when the breaker opened: its result is outdated.
@@ -180,24 +181,25 @@ impl Breaker {
         Change::Opened
     }
 
-    /// Returns the permit of a request that made no call or whose client has disconnected, so that another request may probe.
+    /// Gives back the permit of a request whose result says nothing about the store. If the request was the probe, another
+    /// request may probe.
     pub fn release(&self, permit: Permit) {
         if let (Permit::Probe, Some(open)) = (permit, &mut self.state.lock().open) {
             open.probing = false;
         }
     }
 
-    /// Makes the next request probe, because there is a new connection to a server that had left a call unanswered. A
-    /// connection alone does not show that the server decides: the breaker stays open until the probe succeeds, with the same
-    /// cool-down.
+    /// Makes an open breaker let the next request through as a probe, without waiting for the end of the cool-down. Used after
+    /// a new connection to a server that had left a call unanswered: a connection alone does not show that the server decides.
+    /// The breaker stays open until the probe succeeds.
     pub(crate) fn probe_soon(&self, now: Timestamp) {
         if let Some(open) = &mut self.state.lock().open {
             (open.until, open.reconnected) = (open.until.min(now), now);
         }
     }
 
-    /// Resets the count of failures, for a new connection. An open breaker makes the next request probe, because a connection
-    /// alone does not show that the server decides.
+    /// Resets the count of failures after a new connection. An open breaker stays open and lets the next request through as a
+    /// probe, because a connection alone does not show that the server decides.
     pub(crate) fn begin_again(&self, now: Timestamp) {
         let mut state = self.state.lock();
         if let Some(open) = &mut state.open {
@@ -208,8 +210,8 @@ impl Breaker {
         self.troubled.store(false, Ordering::Release);
     }
 
-    /// Whether to ignore the failure of a probe on a connection that was made at this time: a newer connection may lead to
-    /// another server, which needs its own probe.
+    /// Whether to ignore the failure of a probe. `connected` is the time at which the probe's connection was made. If a newer
+    /// connection was made since then, it may lead to another server, and that server needs its own probe.
     pub(crate) fn is_outdated(&self, connected: Timestamp) -> bool {
         self.state.lock().open.is_some_and(|open| connected < open.reconnected)
     }

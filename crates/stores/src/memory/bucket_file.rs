@@ -15,24 +15,24 @@ use super::Memory;
 use super::bucket_stream::InvalidBuckets;
 use base::time::Micros;
 
-/// The settings `store.memory.file` and `save_every`.
+/// The settings of the file that keeps buckets over a restart: `store.memory.file` and `save_every`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketFileSettings {
     pub path: PathBuf,
     pub save_every: Micros,
 }
 
-/// A file of buckets, locked against use by other processes.
+/// The file in which a memory store keeps its buckets, locked against use by other processes.
 #[derive(Debug)]
 pub struct BucketFile {
     path: PathBuf,
     lock: File,
 }
 
-/// The reason why a file of buckets cannot be used.
+/// The reason why the file of the buckets cannot be locked.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process uses it.
+    /// Another process uses the file.
     InUse,
     Open(io::Error),
 }
@@ -49,10 +49,10 @@ impl fmt::Display for LockError {
 impl std::error::Error for LockError {}
 
 impl BucketFile {
-    /// Locks the file for this process, until the value is dropped. The file need not exist yet.
+    /// Locks the file for this process, until the returned value is dropped. The file need not exist yet.
     ///
     /// # Errors
-    /// If another process uses it, or `FILE.lock` cannot be opened.
+    /// If another process uses the file, or `FILE.lock` cannot be opened.
     pub fn lock(path: &Path) -> Result<BucketFile, LockError> {
         let mut options = OpenOptions::new();
         let lock =
@@ -64,7 +64,8 @@ impl BucketFile {
         }
     }
 
-    /// Reads the buckets as [`Memory::read_buckets`] does, and returns the number that were kept; `None` if there is no file.
+    /// Reads the buckets in the file into `memory`, as [`Memory::read_buckets`] does. Returns the number of buckets that were
+    /// kept. `None` if the file does not exist.
     ///
     /// # Errors
     /// If the file cannot be read or has no valid buckets. Then no bucket is kept.
@@ -76,10 +77,11 @@ impl BucketFile {
         }
     }
 
-    /// Replaces the file in one step by one that only its owner can read. Returns the number of buckets in it.
+    /// Writes the buckets of `memory` to a new file that only its owner can read, and replaces the old file in one step.
+    /// Returns the number of buckets in the file.
     ///
     /// # Errors
-    /// If it cannot be written. Then the file is as it was.
+    /// If the new file cannot be written. Then the old file is unchanged.
     pub fn save(&self, memory: &Memory) -> io::Result<u64> {
         let new = beside(&self.path, ".new");
         let written = write(&new, memory).and_then(|count| {

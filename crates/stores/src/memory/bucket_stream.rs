@@ -46,18 +46,18 @@ const BATCH: usize = 512;
 /// and would refuse until the clock has caught up.
 const AHEAD: Micros = Micros(3_600_000_000);
 
-/// The reason why buckets cannot be read.
+/// The reason why buckets cannot be read from a stream.
 #[derive(Debug)]
 pub enum InvalidBuckets {
     Read(io::Error),
     /// The bytes are not a stream of buckets.
     Foreign,
     Version(u8),
-    /// Another version of Tollgate wrote them, whose keys or states have another meaning.
+    /// Another version of Tollgate wrote the stream. Its keys or states have another meaning.
     KeyFormat,
     Truncated,
     Damaged,
-    /// There are bytes after the end.
+    /// More bytes follow after the end of the stream.
     TooLong,
 }
 
@@ -79,7 +79,7 @@ impl std::error::Error for InvalidBuckets {}
 
 /// Writes and reads the buckets of a store, shard by shard while requests go on: no lock is held for long.
 impl Memory {
-    /// Writes all buckets that are not full, and returns their number.
+    /// Writes all buckets that are not full to `to`, and returns their number.
     ///
     /// # Errors
     /// If `to` cannot be written.
@@ -119,8 +119,8 @@ impl Memory {
         Ok(count)
     }
 
-    /// Reads buckets until the end of the stream; to be called before the first request. Returns the number of buckets that
-    /// were kept; those that are full by now are left out. If more are read than fit, buckets are evicted as usual.
+    /// Reads buckets until the end of the stream. Must be called before the first request. Returns the number of buckets that
+    /// were kept: buckets that are full by now are left out. If more buckets are read than fit, some are evicted as usual.
     ///
     /// # Errors
     /// If the stream is invalid. Then no bucket is kept.

@@ -91,18 +91,19 @@ impl LimitQueues {
 }
 
 impl EvictionOrder {
-    /// The number of limits that have a bucket.
+    /// Returns the number of limits that have a bucket.
     #[cfg(test)]
     pub(super) fn limits(&self) -> usize {
         self.limits.len()
     }
 
-    /// The item at this position of a queue.
+    /// Returns the item at this position of a queue.
     pub(super) fn get(&self, queue: QueueId, position: usize) -> Option<Item> {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }
 
-    /// Adds a bucket. As in the other operations, `moved` is called with each slot whose position in its queue has changed.
+    /// Adds a bucket to a queue. As in the other operations, `moved` is called for each bucket whose position in its queue has
+    /// changed, with its slot and new position.
     pub(super) fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
         self.change(queue.limit(), |limit| {
             limit.none_full_before = limit.none_full_before.min(item.full_at);
@@ -110,7 +111,7 @@ impl EvictionOrder {
         });
     }
 
-    /// Changes the moment at which the bucket at this position is full.
+    /// Changes the moment at which a bucket is full. The bucket is at this position of the queue.
     pub(super) fn update(
         &mut self,
         queue: QueueId,
@@ -131,14 +132,14 @@ impl EvictionOrder {
         }
     }
 
-    /// Notes that the bucket at this position has another slot.
+    /// Notes that the bucket at this position of the queue is now in another slot of the shard.
     pub(crate) fn set_slot(&mut self, queue: QueueId, position: usize, slot: u32) {
         if let Some(limit) = self.limits.get_mut(&queue.limit()) {
             limit.class_mut(queue.class()).set_slot(position, slot);
         }
     }
 
-    /// The slot of a bucket that is full at `now`.
+    /// Returns the slot of a bucket that is full at `now`. `None` if no bucket is full.
     pub(super) fn full(&mut self, now: Timestamp) -> Option<u32> {
         while let Some((_, tag)) = self.soonest.first().copied().filter(|(before, _)| *before <= now) {
             let soonest = self.limits.get(&tag).and_then(LimitQueues::soonest_full)?;
@@ -150,7 +151,8 @@ impl EvictionOrder {
         None
     }
 
-    /// The slot of the bucket whose loss matters least, of so many of which none is full.
+    /// Returns the slot of the bucket whose loss matters least. Used when no bucket is full. `buckets` is the number of all
+    /// buckets.
     pub(super) fn least(&mut self, buckets: usize) -> Option<u32> {
         self.adapt_spared(buckets);
         let classes = SpentClass::ALL.into_iter().zip(&self.largest);

@@ -15,14 +15,14 @@ const CHILDREN: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct FullQueue(SegmentedVec<PackedItem, 256>);
 
-/// A bucket in a queue.
+/// An item of the queue: the slot of a bucket, and the moment at which the bucket is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     pub full_at: Timestamp,
     pub slot: u32,
 }
 
-/// The same in 12 bytes in place of 16.
+/// An [`Item`] in 12 bytes instead of 16, to save memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedItem {
     full_at: [u8; 8],
@@ -60,14 +60,14 @@ impl FullQueue {
         self.rise(self.0.len() - 1, item, moved);
     }
 
-    /// Changes the moment of the item at this position.
+    /// Changes the moment at which the bucket of the item at this position is full.
     pub(super) fn update(&mut self, position: usize, full_at: Timestamp, moved: impl FnMut(u32, usize)) {
         if let Some(before) = self.get(position) {
             self.place(position, Item { full_at, ..before }, before.full_at, moved);
         }
     }
 
-    /// Removes the item at this position, which is one of the queue.
+    /// Removes the item at this position, which must be a position of the queue.
     pub(super) fn remove(&mut self, position: usize, moved: impl FnMut(u32, usize)) {
         let removed = self.0.swap_remove(position).map(Item::from);
         if let Some((removed, item)) = removed.zip(self.get(position)) {
@@ -75,7 +75,7 @@ impl FullQueue {
         }
     }
 
-    /// Notes that the bucket at this position has another slot.
+    /// Notes that the bucket of the item at this position is now in another slot of the shard.
     pub(crate) fn set_slot(&mut self, position: usize, slot: u32) {
         if let Some(item) = self.0.get_mut(position) {
             item.slot = slot.to_ne_bytes();

@@ -10,7 +10,7 @@ use ledger::cost::Cost;
 use ledger::store_time::StoreTime;
 
 impl Memory {
-    /// The states of these buckets, read one after another.
+    /// Reads the states of these buckets, one after another. Returns the time, and the states in the order of the keys.
     pub fn states_of(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
@@ -18,7 +18,7 @@ impl Memory {
         (self.time(), states)
     }
 
-    /// Removes these buckets, which makes them full, and returns their states.
+    /// Removes these buckets, which makes them full. Returns the time, and the states that they had.
     pub fn remove(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let forget = |key| {
             let state = self.shard(self.shard_of(key)).lock().remove(key)?;
@@ -29,8 +29,8 @@ impl Memory {
         (self.time(), states)
     }
 
-    /// Gives back up to `amount` of what is spent of each of these buckets, one after another. When a bucket is removed or
-    /// evicted does not change.
+    /// Gives back up to `amount` of what is spent in each of these buckets, one after another. Does not change when a bucket is
+    /// removed or evicted. Returns the time, and the states before and after that.
     pub fn give_back(&self, buckets: &[(BucketKey, AlgorithmKind)], amount: Cost) -> (StoreTime, Vec<GivenBack>) {
         let give_back = |(key, kind): &(BucketKey, AlgorithmKind)| {
             let mut shard = self.shard(self.shard_of(key)).lock();
@@ -46,7 +46,7 @@ impl Memory {
         (self.time(), given)
     }
 
-    /// The keys of all buckets, shard by shard. No lock is held while the caller iterates.
+    /// Returns the keys of all buckets, as one list for each shard. No lock is held while the caller iterates.
     pub fn keys(&self) -> impl Iterator<Item = Vec<BucketKey>> {
         self.shards.iter().map(|shard| shard.lock().keys().copied().collect())
     }

@@ -42,7 +42,7 @@ use shard::{Eviction, Put, Shard};
 pub struct Settings {
     /// The maximum number of buckets.
     pub max_buckets: usize,
-    /// The file that keeps buckets over a restart, if any.
+    /// The file that keeps the buckets over a restart. `None` if the buckets are lost when the process ends.
     pub file: Option<BucketFileSettings>,
 }
 
@@ -84,7 +84,8 @@ impl Memory {
         }
     }
 
-    /// Makes the store decide on the clock of another store, which it replaces during an outage.
+    /// Makes the store use the clock of a remote store. Used for the memory store that replaces a remote store during an
+    /// outage.
     pub fn on(self, store_clock: Arc<StoreClock>) -> Memory {
         Memory { store_clock: Some(store_clock), ..self }
     }
@@ -103,12 +104,12 @@ impl Memory {
         }
     }
 
-    /// The time for calendars when the clock of the process shows `now`.
+    /// Returns the time by which calendar periods end. `now` is the time on the clock of the process.
     pub(crate) fn date_at(&self, now: Timestamp) -> Timestamp {
         self.clock.date(now).max(now)
     }
 
-    /// Decides a plan at one moment, while the locks of all its shards are held.
+    /// Decides a plan at one moment, while it holds the locks of all shards with the plan's buckets.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
         // Read under the locks: the times of one bucket's charges never step back.
@@ -117,7 +118,7 @@ impl Memory {
         TakeReply { now: time.date, settlement, evicted, source: Source::Store }
     }
 
-    /// The result that a plan would have, without charging it.
+    /// Returns the result that a plan would have now, without charging the plan.
     pub fn peek(&self, plan: &Plan) -> Settlement {
         let held = self.lock(plan);
         let time = self.time();
@@ -125,8 +126,9 @@ impl Memory {
         settle(plan, &states, time).0
     }
 
-    /// Lowers the bucket of a charge to at most `most`, as if it had the state `seen` that another store has shown. Charges
-    /// nothing. Returns the number of buckets that were evicted although something was still spent in them.
+    /// Lowers the bucket of a charge to at most `most` remaining tokens. Does not make the charge. `seen` is the state that
+    /// another store has shown for the bucket. Returns the number of buckets that were evicted although something was still
+    /// spent in them.
     pub fn lower(&self, charge: &Charge, most: Cost, seen: &[u64]) -> u64 {
         let Charge { key, algorithm, tag, .. } = charge;
         let shard = &mut self.shard(self.shard_of(key)).lock();
@@ -147,7 +149,7 @@ impl Memory {
         begun.map_or(0, |entry| keep(shard, entry, held))
     }
 
-    /// Removes the buckets that are full again, and shrinks the shards that held many more.
+    /// Removes the buckets that are full again, and releases memory of shards that once held many more buckets.
     pub fn sweep(&self) {
         let now = self.now();
         for shard in &self.shards {

@@ -3,19 +3,19 @@
 use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
 
-/// The number of classes.
+/// The number of variants of [`SpentClass`].
 pub(super) const CLASSES: usize = 4;
 
-/// The part of a limit that is spent in a bucket, as a class. The lowest class is evicted first.
+/// How much of a limit is spent in a bucket, as a class. Buckets of the lowest class are evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SpentClass {
-    /// Less than an eighth.
+    /// Less than an eighth is spent.
     Little,
-    /// Less than half.
+    /// At least an eighth is spent, but less than half.
     Some,
-    /// Half or more.
+    /// Half or more is spent.
     Much,
-    /// The bucket cannot pay its last cost again.
+    /// What is left in the bucket cannot pay the last cost again.
     Drained,
 }
 
@@ -23,7 +23,8 @@ impl SpentClass {
     pub(super) const ALL: [SpentClass; CLASSES] =
         [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 
-    /// The class of a bucket that holds `remaining` of `ceiling` after it has paid `cost`.
+    /// Returns the class of a bucket after it has paid `cost`. `remaining` is what the bucket holds then, `ceiling` what it
+    /// holds when full.
     pub(super) fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
         let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
         // Without overflow: a ceiling is below 2^53.
@@ -40,8 +41,8 @@ impl SpentClass {
     }
 }
 
-/// The identity of a queue of buckets: those of one limit and one class. It has only four bytes, because every bucket has one:
-/// the class is in the two lowest bits, the limit's tag without its two highest bits in the others.
+/// Identifies the queue of the buckets of one limit and one class. It has only four bytes, because every bucket stores one. The
+/// class is in the two lowest bits. The limit's tag without its two highest bits is in the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueId(pub u32);
 

@@ -3,7 +3,7 @@
 //! A plain vector that doubles reserves up to as much as it uses. One that grows in smaller steps copies all its elements at each
 //! of them, and leaves the allocator the space of the former ones.
 
-/// A vector with `SEGMENT` elements in each segment but the last.
+/// A vector that stores its elements in segments. Each segment but the last has `SEGMENT` elements.
 #[derive(Debug)]
 pub(crate) struct SegmentedVec<T, const SEGMENT: usize> {
     /// None is empty.
@@ -45,7 +45,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
         }
     }
 
-    /// Removes the element at `index`, and puts the last one there.
+    /// Removes and returns the element at `index`, and moves the last element to its place.
     pub(super) fn swap_remove(&mut self, index: usize) -> Option<T> {
         if index >= self.len {
             return None;

@@ -13,7 +13,7 @@ use base::time::Timestamp;
 use ledger::algorithm::State;
 use ledger::bucket_key::BucketKey;
 
-/// Some of the buckets, by their keys, with the order in which they are evicted.
+/// A part of the memory store: its buckets by their keys, and the order in which they are evicted.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
     /// The slot of each bucket, by the hash of its key.
@@ -50,16 +50,16 @@ fn to_number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// A bucket that was evicted.
+/// Whether something was lost when a bucket was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Eviction {
-    /// It was full again: nothing is lost.
+    /// The bucket was full again, so nothing is lost.
     Full,
-    /// Something was still spent in it.
+    /// Something was still spent in the bucket.
     Spent,
 }
 
-/// Whether a bucket was in the shard before.
+/// Whether the shard already had a bucket with this key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Replaced,
@@ -85,7 +85,8 @@ impl Shard {
         self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
-    /// The entry of a bucket: its queue, the moment at which it is full, and its state.
+    /// Returns the entry of a bucket: its queue, the moment at which it is full, and its state. `None` if the shard does not
+    /// have it.
     pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;
@@ -125,7 +126,8 @@ impl Shard {
         self.buckets.iter().map(|bucket| &bucket.key)
     }
 
-    /// Evicts the bucket whose loss matters least at `now`; `None` if there is no bucket.
+    /// Evicts the bucket whose loss matters least at `now`, and returns whether something was lost. `None` if there is no
+    /// bucket.
     pub(super) fn evict(&mut self, now: Timestamp) -> Option<Eviction> {
         if let Some(slot) = self.order.full(now) {
             self.remove_slot(slot);
@@ -153,7 +155,7 @@ impl Shard {
         &self.order
     }
 
-    /// Releases memory that was needed for many more buckets than there are now.
+    /// Releases memory if it was reserved for many more buckets than there are now.
     pub(crate) fn shrink(&mut self) {
         let Shard { slots, hasher, buckets, .. } = self;
         if slots.capacity() > 1024 && slots.len() < slots.capacity() / 4 {

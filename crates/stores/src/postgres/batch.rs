@@ -10,35 +10,35 @@ use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
 
-/// The buckets of a call, each once, in the order in which they are locked.
+/// The plans of a call, and the keys of their buckets: each once, in the order in which the rows are locked.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
     keys: Vec<BucketKey>,
 }
 
-/// A row as it was locked.
+/// A row of the table, as it was when the transaction locked it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredBucket {
     pub key: BucketKey,
-    /// The state, packed; `None` for a full bucket.
+    /// The state of the bucket in its packed form. `None` for a full bucket.
     pub packed: Option<Vec<u8>>,
 }
 
-/// The decisions, and the writes that must be stored before the decisions are reported.
+/// The decisions of a call, and the rows to write. The rows must be stored before the decisions are reported.
 #[derive(Debug)]
 pub(crate) struct BatchDecision {
     pub reply: Reply,
     pub writes: Writes,
 }
 
-/// The rows that change, in three columns.
+/// The rows that a transaction changes, as one list for each column.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Writes {
     pub keys: Vec<Vec<u8>>,
     pub states: Vec<Vec<u8>>,
     pub until: Vec<i64>,
-    /// Rows without a state that stay without one: they were only inserted to be locked.
+    /// The keys of rows that were inserted only to be locked. They had no state, and still have no state.
     pub unused: Vec<Vec<u8>>,
 }
 
@@ -67,7 +67,7 @@ impl<'p> Batch<'p> {
         Batch { plans, keys }
     }
 
-    /// The keys in the order in which they are locked.
+    /// Returns the keys of the buckets, in the order in which their rows are locked.
     pub(super) fn keys(&self) -> Vec<&[u8]> {
         self.keys.iter().map(|key| &key.0[..]).collect()
     }
@@ -76,11 +76,11 @@ impl<'p> Batch<'p> {
         self.keys.len()
     }
 
-    /// Settles the plans one after the other at `now`.
+    /// Decides the plans one after the other at `now`. `rows` are the locked rows of the buckets.
     ///
     /// # Errors
     ///
-    /// When the rows are not those of the batch.
+    /// When the rows are not those of the batch's buckets.
     pub(super) fn decide(&self, rows: Vec<StoredBucket>, now: Timestamp) -> Result<BatchDecision, Fault> {
         if !rows.iter().map(|row| &row.key).eq(&self.keys) {
             return Err(unexpected_reply("the lock of the buckets"));
@@ -143,12 +143,13 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Packs a state into integers of eight bytes, little-endian, as in Redis.
+/// Packs a state into bytes: integers of eight bytes, little-endian, as in Redis.
 pub(super) fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Unpacks a state; `None` for bytes that are not a list of integers. The algorithm checks whether these are a valid state.
+/// Unpacks a state. `None` if the bytes are not a list of integers. Whether the integers are a valid state is checked by the
+/// algorithm.
 pub(super) fn unpack(packed: &[u8]) -> Option<State> {
     let (words, rest) = packed.as_chunks::<8>();
     rest.is_empty().then(|| words.iter().map(|word| u64::from_le_bytes(*word)).collect())

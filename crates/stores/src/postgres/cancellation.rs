@@ -26,11 +26,11 @@ use crate::remote::transport::Driver;
 /// The longest that a cancellation may take, and that the connection stays open for it.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What is needed to cancel the work of one connection.
+/// Cancels what the server does for one connection.
 #[derive(Clone)]
 pub(crate) struct Cancellation {
     pub token: CancelToken,
-    /// The address of the server. It is kept because the server's name may lead to another server by then.
+    /// The address of the server. It is stored because the server's name may lead to another server later.
     pub server: SocketAddr,
     pub tls: Option<Handshake>,
     /// Whether the cancellation was sent.
@@ -50,8 +50,8 @@ impl Cancellation {
         Cancellation { token, server, tls, sent: Arc::default() }
     }
 
-    /// Asks the server to cancel, over a separate connection. Nothing waits for this, and the server does not report the
-    /// result.
+    /// Asks the server over a separate connection to cancel its work. Does not wait for that, and the server does not report
+    /// the result.
     pub(super) fn send(&self) {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();
@@ -70,7 +70,7 @@ impl Cancellation {
         }
     }
 
-    /// Wraps the driver of a connection, so that the connection stays open while its work is cancelled.
+    /// Wraps the driver of a connection, so that the connection stays open while the server cancels its work.
     pub(crate) fn keep_open(&self, driver: Driver) -> Driver {
         Box::pin(OpenUntilCancelled { driver: Some(driver), cancelled: Arc::clone(&self.sent) })
     }

@@ -57,8 +57,8 @@ enum Piece {
     End,
 }
 
-/// Removes old rows at intervals, forever, and reports the size of the table. After a failure it tries again at the next
-/// interval; it does not report the failure, because requests report the same causes.
+/// Removes the rows of full buckets at intervals, and reports the size of the table. Never returns. After a failure it tries
+/// again at the next interval. It does not report the failure, because requests report the same causes.
 pub(super) async fn run(settings: &Settings, login: &CurrentLogin, primary: &PrimaryWatch, events: &EventSink) {
     let name = fastrand::u128(1..).to_be_bytes();
     loop {

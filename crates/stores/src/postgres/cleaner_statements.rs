@@ -6,8 +6,9 @@ use tokio_postgres::{Client, Error};
 use super::settings::TableName;
 use super::single_statement::Parameter;
 
-/// Takes the turn of a gateway that has ended or has not reported for a while, and returns how far that one had come. A moment
-/// that is too far ahead was written before the clock was set back.
+/// Returns the SQL statement with which a gateway takes the turn to clean, or keeps its own turn. It takes the turn of another
+/// gateway only if that gateway has ended or has not reported for a while. The statement returns how far the last cleaner had
+/// come. A moment that is too far ahead was written before the clock was set back.
 pub(crate) fn begin_statement(table: &TableName) -> String {
     format!(
         "INSERT INTO {} AS cleaning (key, state, until) \
@@ -19,8 +20,8 @@ pub(crate) fn begin_statement(table: &TableName) -> String {
     )
 }
 
-/// Visits the next rows, if it is still this gateway's turn, and notes how far it has come. A row that a request has locked is
-/// skipped: it is about to be written.
+/// Returns the SQL statement that visits the next rows, if it is still this gateway's turn, and notes how far the gateway has
+/// come. The statement skips a row that a request has locked, because the row is about to be written.
 pub(crate) fn piece_statement(table: &TableName) -> String {
     let table = table.quoted();
     format!(
@@ -42,7 +43,7 @@ SELECT EXISTS (SELECT FROM turn), (SELECT key FROM last)"
     )
 }
 
-/// Runs each statement once, in a transaction that the caller rolls back.
+/// Runs each of these statements once, to test that the server accepts them. The caller rolls the transaction back.
 ///
 /// # Errors
 ///

@@ -27,7 +27,7 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// The longest duration of one step: the server starts a process, and a distant server needs several round trips.
+/// The longest duration of one step of connecting: the server starts a process, and a distant server needs several round trips.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -36,7 +36,7 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// The interval at which the name of a connected server is resolved again.
 const RESOLVE_EVERY: Duration = Duration::from_secs(30);
 
-/// A connection that has been checked and can be used.
+/// A connection to a server that has passed the checks and can be used.
 pub(crate) struct ReadyConnection {
     pub client: Client,
     pub driver: Driver,
@@ -45,27 +45,27 @@ pub(crate) struct ReadyConnection {
     pub cancellation: Cancellation,
 }
 
-/// The checks of a server before it is used.
+/// What is checked before a server is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Checks {
-    /// It must accept writes and have the tables, which the user may use.
+    /// The server accepts writes and has the tables, and the user may use them.
     Schema,
-    /// The user must be able to log in.
+    /// The user can log in.
     Login,
 }
 
-/// A server: its host, and the address to which the name was resolved.
+/// A server: its host from the settings, and the address to which the host name was resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Endpoint {
     pub host: HostPort,
     pub address: SocketAddr,
 }
 
-/// The addresses of a host.
+/// Returns the addresses of a host.
 ///
 /// # Errors
 ///
-/// When it has none, or is not resolved in time.
+/// When the host has no address, or its name is not resolved in time.
 pub(super) async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
     let found = step("resolving the name", lookup_host((&*host.host, host.port))).await?;
     let addresses: Vec<SocketAddr> = found.map_err(unreachable)?.collect();
@@ -76,11 +76,11 @@ pub(super) async fn resolve(host: &HostPort) -> Result<Vec<SocketAddr>, Fault> {
     }
 }
 
-/// Connects to one server.
+/// Connects to one server, logs in, and checks the server as `checks` says.
 ///
 /// # Errors
 ///
-/// Says why the server cannot be used.
+/// Returns the reason why the server cannot be used.
 pub(super) async fn connect(
     settings: &Settings,
     Endpoint { host, address }: &Endpoint,
@@ -138,7 +138,7 @@ fn unreachable(error: io::Error) -> Fault {
     Fault::new(StoreError::Unreachable, error.to_string())
 }
 
-/// Runs one step of connecting, for at most `STEP`.
+/// Runs one step of connecting, for at most `STEP`. `name` is the name of the step in messages.
 ///
 /// # Errors
 ///

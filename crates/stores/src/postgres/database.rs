@@ -23,7 +23,7 @@ use crate::remote::transport::{
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// A PostgreSQL database.
+/// A PostgreSQL database with the buckets, and what all connections to it share.
 #[derive(Debug)]
 pub struct Database {
     pub login: CurrentLogin,
@@ -37,8 +37,8 @@ pub struct Database {
     events: EventSink,
 }
 
-/// A connection to the database, which several tasks may use. Transactions on it take turns, because a statement sent during a
-/// transaction would become part of it.
+/// A connection to the database that several tasks may use. Only one transaction runs on it at a time, because a statement that
+/// is sent during a transaction becomes part of this transaction.
 #[derive(Clone)]
 pub struct Link {
     session: Arc<Session>,

@@ -25,7 +25,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether the error proves that the transaction was rolled back, and would succeed if tried again.
+/// Whether the error proves that the transaction was rolled back, and that another attempt may succeed.
 pub(crate) fn proves_rollback(error: &Error) -> bool {
     let conflict = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
     error.code().is_some_and(|code| conflict.contains(code))
@@ -57,14 +57,14 @@ fn kind(code: &SqlState) -> StoreError {
     }
 }
 
-/// The server's message with its code, for searching the manual of the server.
+/// Returns the server's message with its code. The code can be looked up in the manual of the server.
 pub(super) fn text(answer: &DbError) -> String {
     let message = answer.message();
     let end = (0..=LONGEST_TEXT.min(message.len())).rev().find(|end| message.is_char_boundary(*end)).unwrap_or(0);
     format!("{} ({})", message.get(..end).unwrap_or_default(), answer.code().code())
 }
 
-/// The fault of a reply that is not valid for the statement.
+/// Returns the fault of a reply that is not valid for the statement. `statement` is its name in the message.
 pub(crate) fn unexpected_reply(statement: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{statement} was answered with something else"))
 }

@@ -16,8 +16,8 @@ use crate::remote::transport::LiveGateways;
 /// The maximum length of a host name or a hash, in bytes.
 const MAX_LENGTH: usize = 64;
 
-/// The statement of a heartbeat. It sees the table as it was before, so it returns the other gateways. A heartbeat from the
-/// future was written before the clock was set back.
+/// Returns the SQL statement of a heartbeat. It announces this gateway, removes old announcements, and returns the other
+/// gateways. An announcement far in the future counts as old, because it was written before the clock was set back.
 pub(super) fn statement(table: &TableName) -> String {
     let gateways = table.gateways_quoted();
     format!(
@@ -35,7 +35,7 @@ SELECT host, configuration FROM {gateways} WHERE name <> $1 AND abs(seen - (SELE
     )
 }
 
-/// Runs the statement once, in a transaction that the caller rolls back.
+/// Runs the statement of a heartbeat once, to test that the server accepts it. The caller rolls the transaction back.
 ///
 /// # Errors
 ///
@@ -48,15 +48,15 @@ pub(crate) async fn try_statement(client: &Client, table: &TableName) -> Result<
     Ok(())
 }
 
-/// The statement that begins the transaction of a heartbeat. Takes wait for that transaction, so it waits only briefly for a
-/// lock on the table.
+/// Returns the SQL statement that begins the transaction of a heartbeat. Requests wait for this transaction, so it waits only
+/// briefly for a lock on the table.
 pub(super) fn begin(settings: &Settings) -> String {
     let timeout = Duration::from(settings.timeout).as_millis().clamp(2, 2_147_483_647);
     let begin = transaction::begin(settings);
     format!("{begin}; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = {timeout}", timeout / 2)
 }
 
-/// Sends one heartbeat, in a transaction that the statement `begin` begins.
+/// Sends one heartbeat, and returns the live gateways. `begin` is the SQL statement that begins the transaction.
 ///
 /// # Errors
 ///

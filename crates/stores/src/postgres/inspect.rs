@@ -28,7 +28,7 @@ const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many rows are read at once.
 const BATCH_ROWS: i64 = 10_000;
 
-/// A connection for inspecting buckets.
+/// A connection to PostgreSQL, for an operator who reads, finds and removes buckets.
 pub struct Inspector {
     client: Client,
     settings: Settings,
@@ -41,11 +41,11 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects for inspection. Must be called on a tokio runtime, which drives the connection.
+    /// Connects to the database for an operator. Must be called on a tokio runtime, which drives the connection.
     ///
     /// # Errors
     ///
-    /// When no server can be reached, or none that has the tables accepts the user.
+    /// When no server with the tables can be reached, or the server refuses the user.
     pub async fn open(settings: &Settings) -> Result<Inspector, Fault> {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
@@ -55,7 +55,8 @@ impl Inspector {
         Ok(Inspector { client: ready.client, settings })
     }
 
-    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
+    /// `None` means that the bucket is full.
     ///
     /// # Errors
     ///
@@ -65,7 +66,8 @@ impl Inspector {
         self.read(keys, &text).await
     }
 
-    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// does.
     ///
     /// # Errors
     ///
@@ -75,7 +77,8 @@ impl Inspector {
         self.read(keys, &text).await
     }
 
-    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
+    /// that.
     ///
     /// # Errors
     ///
@@ -104,7 +107,7 @@ impl Inspector {
         Ok((now, given))
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
     ///
     /// # Errors
     ///
@@ -166,7 +169,7 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
 ///
 /// # Errors
 ///
-/// When no server can be reached, or it refuses a statement.
+/// When no server can be reached, or the server refuses a statement.
 pub(crate) async fn run_statements(settings: &Settings, statements: &str) -> Result<(), Fault> {
     let login = CurrentLogin::new(settings.login.clone());
     let ready = connect_to_primary(settings, &login, Checks::Login, &nobody()).await?;

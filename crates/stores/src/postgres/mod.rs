@@ -33,11 +33,12 @@ pub(super) use settings::connections;
 pub use settings::{Durability, Settings, TableName};
 pub use url::{InvalidUrl, Url};
 
-/// One PostgreSQL database.
+/// A store in one PostgreSQL database.
 pub type Postgres = Remote<Database>;
 
 impl Postgres {
-    /// Opens a store. `hooks` are the faults that a test injects; the default has none.
+    /// Opens a store, without connecting to the database yet. `hooks` are the faults that a test injects. The default has no
+    /// faults.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Postgres {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let database = Database::new(settings, clock.clone(), events.clone());
@@ -45,7 +46,7 @@ impl Postgres {
         Remote::new(database, settings, hooks, connections(workers), clock, events)
     }
 
-    /// Replaces the login for new connections.
+    /// Replaces the user, the password and the certificates for new connections.
     pub fn replace_login(&self, login: &Login) {
         self.transport.login.replace(login);
     }

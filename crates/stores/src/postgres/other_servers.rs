@@ -20,11 +20,12 @@ const UNKNOWN: [SqlState; 4] =
 const PATIENCE: &str = "SET LOCAL idle_in_transaction_session_timeout = '2s'; SET LOCAL statement_timeout = '2s'; \
                         SET LOCAL lock_timeout = '2s'";
 
-/// Runs each statement once, in a transaction that is rolled back.
+/// Runs each statement of a gateway once, in a transaction that is rolled back, to test that the server accepts them. `server`
+/// is the version of the server, for the message.
 ///
 /// # Errors
 ///
-/// When the server cannot run one of them.
+/// When the server cannot run one of the statements.
 pub(crate) async fn try_statements(client: &Client, settings: &Settings, server: &str) -> Result<(), Fault> {
     let tried = run_all(client, settings).await;
     client.batch_execute("ROLLBACK").await?;

@@ -16,13 +16,13 @@ use base::host_port::HostPort;
 /// The time after which a server that could not be used is asked again.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Connects to the server that can be used. All servers are asked at once, because only one of them accepts writes, and a
-/// server that hangs must not delay the others. A server that cannot be used is asked again until the others have answered,
-/// because it may be promoted in the meantime.
+/// Connects to the server that accepts writes. All servers are asked at once, so that a server that hangs does not delay the
+/// others. A server that cannot be used is asked again until the others have answered, because it may be promoted in the
+/// meantime.
 ///
 /// # Errors
 ///
-/// Says why none of the servers can be used.
+/// Returns the reason why no server can be used.
 pub(crate) async fn connect_to_primary(
     settings: &Settings,
     login: &CurrentLogin,

@@ -34,7 +34,8 @@ impl PrimaryWatch {
         PrimaryWatch { search: watch::Sender::new(search), wanted: Notify::new() }
     }
 
-    /// Searches for the primary whenever a connection needs it, until the primary is found; repeats this forever.
+    /// Searches for the primary whenever a connection needs it, and repeats the search until the primary is found. Never
+    /// returns.
     pub(super) async fn run(&self, settings: &Settings, login: &CurrentLogin, events: &EventSink) {
         loop {
             self.wanted.notified().await;
@@ -53,11 +54,11 @@ impl PrimaryWatch {
         }
     }
 
-    /// Returns the server that accepts writes: waits for the search that all connections share.
+    /// Returns the server that accepts writes. Waits for the result of a search, which all connections share.
     ///
     /// # Errors
     ///
-    /// Says why no server can be used.
+    /// Returns the reason why no server can be used.
     pub(super) async fn primary(&self) -> Result<Endpoint, Fault> {
         let mut searches = self.search.subscribe();
         let (ended, under_way) = {
@@ -73,12 +74,12 @@ impl PrimaryWatch {
             .map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |search| search.found.clone())
     }
 
-    /// The server that was found last.
+    /// Returns the server that the last search found. `None` if the last search found no server.
     pub(crate) fn last_primary(&self) -> Option<Endpoint> {
         self.search.borrow().found.as_ref().ok().cloned()
     }
 
-    /// Waits until the primary is found again, after this call.
+    /// Waits until a search finds the primary. Only searches that end after this call count.
     pub(crate) async fn found_again(&self) {
         let mut searches = self.search.subscribe();
         let ended = searches.borrow_and_update().ended;

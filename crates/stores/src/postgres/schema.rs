@@ -10,7 +10,7 @@ use super::other_servers::try_statements;
 use super::settings::{Settings, TableName};
 use crate::error::{Fault, StoreError};
 
-/// The version of the schema: changes whenever the tables or the meaning of their contents change.
+/// The version of the schema. It changes whenever the tables or the meaning of their contents change.
 pub const VERSION: u32 = 1;
 
 /// The oldest PostgreSQL with all functions that are used, as `server_version_num`.
@@ -25,8 +25,8 @@ const COMMENT: &str = "Tollgate's buckets, schema ";
 /// The permissions that the gateway's role needs on both tables.
 const PERMISSIONS: [&str; 4] = ["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// The statements that create the tables and the role of these settings, or update them. A user who may create tables and roles
-/// can run them again at any time.
+/// Returns the SQL statements that create or update the tables and the role of these settings. A user who may create tables and
+/// roles can run them again at any time.
 pub fn statements(settings: &Settings) -> String {
     let Settings { table, durability, .. } = settings;
     let (buckets, gateways) = (table.quoted(), table.gateways_quoted());
@@ -109,11 +109,12 @@ struct Findings {
     missing: Vec<String>,
 }
 
-/// Checks that the server accepts writes, has the tables of this version with this durability, and lets the user use them.
+/// Checks that the server accepts writes, and that it has the tables of this version with the `durability` of these settings.
+/// Also checks that the user may use the tables.
 ///
 /// # Errors
 ///
-/// Says which condition is not met, and how to change that.
+/// Returns which condition is not met, and how to change that.
 pub async fn check(client: &Client, settings: &Settings) -> Result<(), Fault> {
     let Settings { table, durability, .. } = settings;
     let Findings { server, version, read_only, persistence, comment, missing } = query(client, table).await?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row};
 
-/// Both addresses of a TCP connection, as this side sees them.
+/// The addresses of both ends of a TCP connection, as this process sees them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketAddresses {
     pub local: SocketAddr,
@@ -20,7 +20,7 @@ pub(crate) struct SocketAddresses {
 /// Returns both ends of the connection, as the server sees them.
 const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
 
-/// The steps of a call, each of which is one statement.
+/// The steps of a call. Each step is one SQL statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallStatement {
     Insert,
@@ -28,11 +28,11 @@ pub(crate) enum CallStatement {
     Clock,
     Write,
     Remove,
-    /// Commits an empty transaction, and waits for all earlier commits.
+    /// Commits a transaction that changes no row. This commit waits until all earlier commits are durable.
     Flush,
 }
 
-/// One value for each statement of a call.
+/// One value of the type `T` for each statement of a call.
 #[derive(Debug)]
 pub(crate) struct CallStatements<T> {
     pub insert: T,
@@ -43,7 +43,7 @@ pub(crate) struct CallStatements<T> {
     pub flush: T,
 }
 
-/// A statement with the types of its parameters.
+/// The text of an SQL statement, with the types of its parameters.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub text: String,
@@ -76,7 +76,8 @@ impl<T> CallStatements<T> {
 }
 
 impl Session {
-    /// Prepares the statements of calls, if the connection leads to the server itself.
+    /// Makes a session on this connection. Prepares the statements of calls, if the connection leads to the server itself and
+    /// not to a pooler.
     ///
     /// # Errors
     ///
@@ -93,12 +94,12 @@ impl Session {
         Ok(Session { client, statements, prepared, can_flush })
     }
 
-    /// Whether a commit need not wait for the disk, because a later one on this connection waits for it.
+    /// Whether the commit of a call need not wait for the disk, because a later commit on this connection can wait for it.
     pub(crate) fn can_flush(&self) -> bool {
         self.can_flush
     }
 
-    /// The rows that a statement returns. Sent as soon as it is polled.
+    /// Runs a statement, and returns the rows. The statement is sent as soon as the future is polled.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl Session {
         }
     }
 
-    /// How many rows a statement has changed. Sent as soon as it is polled.
+    /// Runs a statement, and returns how many rows it has changed. The statement is sent as soon as the future is polled.
     ///
     /// # Errors
     ///

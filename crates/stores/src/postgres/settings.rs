@@ -17,35 +17,35 @@ const GATEWAYS: &str = "_gateway";
 /// other: more connections would not decide more, and many gateways would use up the server's connections.
 const MOST_CONNECTIONS: usize = 2;
 
-/// The number of connections of a gateway with this many workers.
+/// Returns the number of connections that a gateway with this many workers makes.
 pub(crate) fn connections(workers: usize) -> usize {
     workers.min(MOST_CONNECTIONS)
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The servers in the order in which they are tried, at least one; one of them accepts writes.
+    /// The servers of the database, at least one. One of them accepts writes.
     pub hosts: Vec<HostPort>,
     pub database: String,
     pub login: Login,
-    /// The longest wait for a decision.
+    /// The longest time that a request waits for a decision.
     pub timeout: Micros,
     pub table: TableName,
     pub durability: Durability,
     pub breaker: breaker::Settings,
-    /// The smallest number of gateways among which the limits are shared.
+    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
     pub gateways: u64,
 }
 
-/// The changes that the database keeps after a crash or a failover.
+/// Which changes the database keeps after a crash or a failover.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// None: the tables are not logged.
+    /// No changes are kept: the tables are not logged.
     None,
-    /// All but the last moments: a commit does not wait for the disk.
+    /// All changes but those of the last moments are kept: a commit does not wait for the disk.
     #[default]
     Async,
-    /// All grants: a commit waits for the disk.
+    /// All grants are kept: a commit waits for the disk.
     Sync,
 }
 
@@ -56,7 +56,7 @@ pub struct TableName {
 }
 
 impl Settings {
-    /// The user who logs in.
+    /// Returns the name of the user who logs in.
     pub fn user(&self) -> &str {
         self.login.username.as_deref().unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Settings {
 impl Durability {
     pub const ALL: [Durability; 3] = [Durability::None, Durability::Async, Durability::Sync];
 
-    /// The name in gateway.yaml.
+    /// Returns the value of `durability` in gateway.yaml.
     pub const fn name(self) -> &'static str {
         match self {
             Durability::None => "none",
@@ -74,15 +74,16 @@ impl Durability {
         }
     }
 
-    /// Whether changes of the tables are written to the write-ahead log, which restores them after a crash.
+    /// Whether changes of the tables are written to the write-ahead log. The server restores logged changes after a crash.
     pub fn is_logged(self) -> bool {
         self != Durability::None
     }
 }
 
 impl TableName {
-    /// Parses the name of a table. `None` unless it consists of lower-case letters, digits and `_`, and does not begin with a
-    /// digit; a schema may precede it. Such names are the same with and without quotes.
+    /// Parses the name of a table, which may begin with the name of a schema. `None` unless each name consists of lower-case
+    /// letters, digits and `_`, does not begin with a digit, and is not too long. Such names are the same with and without
+    /// quotes.
     pub fn parse(text: &str) -> Option<TableName> {
         let is_name = |name: &str, longest: usize| {
             let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -102,17 +103,17 @@ impl TableName {
         &self.text
     }
 
-    /// The name of the table in quotes, because it may be a keyword of SQL.
+    /// Returns the name of the table in quotes, because it may be a keyword of SQL.
     pub fn quoted(&self) -> String {
         format!("\"{}\"", self.text.replace('.', "\".\""))
     }
 
-    /// The name of the table with the heartbeats, in quotes.
+    /// Returns the name of the table with the heartbeats, in quotes.
     pub(crate) fn gateways_quoted(&self) -> String {
         TableName { text: format!("{}{GATEWAYS}", self.text) }.quoted()
     }
 
-    /// The name of the schema, in quotes, if there is one.
+    /// Returns the name of the schema, in quotes. `None` if gateway.yaml names no schema.
     pub(crate) fn schema_quoted(&self) -> Option<String> {
         self.text.split_once('.').map(|(schema, _)| format!("\"{schema}\""))
     }

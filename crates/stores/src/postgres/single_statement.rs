@@ -5,11 +5,12 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::errors::is_serialization_failure;
 
-/// A value of a parameter, with its type.
+/// The value of a statement's parameter, with its type.
 pub(super) type Parameter<'p> = (&'p (dyn ToSql + Sync), Type);
 
-/// Runs one statement in a transaction that the statement `begin` begins, and returns the rows. All settings and locks end with
-/// the transaction, also through a pooler. After a serialization failure it is tried once more.
+/// Runs one statement in a transaction of its own, and returns the rows. `begin` is the statement that begins the transaction.
+/// All settings and locks end with the transaction, also through a pooler. After a serialization failure the statement is tried
+/// once more.
 ///
 /// # Errors
 /// When the connection ends, or the server refuses the transaction or the statement.

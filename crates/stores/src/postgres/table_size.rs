@@ -13,7 +13,7 @@ use crate::events::TableSize;
 const STATEMENT: &str = "SELECT pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup \
                          FROM pg_stat_user_tables WHERE relid = to_regclass($1)";
 
-/// Measures the table with the buckets.
+/// Measures the table with the buckets: its size, the size of its indexes, and its live and dead rows.
 ///
 /// # Errors
 ///

@@ -14,15 +14,15 @@ use tokio_rustls::client;
 
 use base::tls::certificate_error;
 
-/// The TLS handshake with a server, with these settings.
+/// The settings for the TLS handshake with a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Handshake {
     pub config: Arc<ClientConfig>,
     pub server_name: ServerName<'static>,
 }
 
-/// The encrypted connection. The server's certificate is verified, so the login is not bound to the certificate (SCRAM channel
-/// binding) as well.
+/// A connection that is encrypted with TLS. The server's certificate is verified, so the login need not be bound to the
+/// certificate (SCRAM channel binding).
 #[derive(Debug)]
 pub(crate) struct EncryptedStream<S>(client::TlsStream<S>);
 

@@ -44,7 +44,7 @@ const QUIET: u8 = 16;
 const FLUSH: &str =
     "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
 
-/// The statements of a call.
+/// The SQL statements that decide the plans of a call.
 #[derive(Debug)]
 pub(crate) struct Statements {
     /// Begins a transaction whose commit waits for nothing.
@@ -59,8 +59,8 @@ pub(crate) struct Statements {
     in_doubt: AtomicBool,
 }
 
-/// Whether buckets may have no row yet, as far as one connection knows. A transaction without inserting rows is shorter; if it
-/// finds a row missing, it is repeated with inserting them.
+/// Whether transactions on one connection must insert rows, because buckets may have no row yet. A transaction that inserts no
+/// rows is shorter. If such a transaction finds a row missing, it is repeated and inserts rows.
 #[derive(Debug, Default)]
 pub(crate) struct NewRows {
     /// The number of transactions since the last one that found a bucket without a row.
@@ -133,11 +133,11 @@ impl Statements {
         }
     }
 
-    /// Decides plans. After a conflict that proves a rollback, it tries once more if there is time.
+    /// Decides plans in one transaction. After a conflict that proves a rollback, tries once more if there is time.
     ///
     /// # Errors
     ///
-    /// Says why nothing was decided, or that the connection ended and the result is unknown.
+    /// Returns the reason why nothing was decided, or that the connection ended and the result is unknown.
     pub(super) async fn take(
         &self,
         session: &Session,
@@ -314,8 +314,8 @@ fn lock_wait(timeout: Micros) -> Micros {
     Micros(timeout.0 / 2)
 }
 
-/// Begins a transaction whose commit is as durable as `durability` says. The settings end with it, so that a pooler can give the
-/// connection to others.
+/// Returns the SQL statement that begins a transaction whose commit is as durable as `durability` says. The settings in the
+/// statement end with the transaction, so that a pooler can give the connection to others.
 ///
 /// `lock_timeout` bounds the wait for each row, `statement_timeout` the wait for all rows: rows that are already locked must not
 /// be held for longer. Neither bounds a COMMIT, nor does `transaction_timeout` of PostgreSQL 17: nothing interrupts the flush of
@@ -337,12 +337,12 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     )
 }
 
-/// Locks the rows with these keys, in the order of the keys.
+/// Returns the SQL statement that locks the rows with the given keys, in the order of the keys, and reads their states.
 pub(super) fn lock(table: &TableName) -> String {
     format!("SELECT key, state FROM {} WHERE key = ANY($1) ORDER BY key FOR UPDATE", table.quoted())
 }
 
-/// Writes locked rows.
+/// Returns the SQL statement that writes rows which the transaction has locked.
 pub(super) fn write(table: &TableName) -> String {
     format!(
         "UPDATE {} AS bucket SET state = new.state, until = new.until \
@@ -351,7 +351,7 @@ pub(super) fn write(table: &TableName) -> String {
     )
 }
 
-/// Reads a row with the key and the state of a bucket.
+/// Reads the key and the state of a bucket from a row.
 ///
 /// # Errors
 /// When the row has other columns.
@@ -363,10 +363,10 @@ pub(super) fn stored(row: &Row) -> Result<StoredBucket, Fault> {
     read().ok_or_else(|| unexpected_reply("the lock of the buckets"))
 }
 
-/// Reads the answer to [`CLOCK`].
+/// Reads the time from the answer to [`CLOCK`].
 ///
 /// # Errors
-/// When the answer is not a moment.
+/// When the answer is not a time.
 pub(super) fn moment(rows: &[Row]) -> Result<Timestamp, Fault> {
     let micros: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
     let micros = micros.and_then(|micros| u64::try_from(micros).ok());

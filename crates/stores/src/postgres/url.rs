@@ -11,30 +11,30 @@ use base::secret::Secret;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The servers, at least one.
+    /// The servers of the database, at least one.
     pub hosts: Vec<HostPort>,
     pub database: String,
     pub username: String,
     pub password: Option<Secret>,
 }
 
-/// The fault of a URL. It never contains the URL, which could hold a password.
+/// The reason why a URL is invalid. The reason never contains the URL, because the URL could hold a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidUrl {
     Shape,
-    /// It has the parameter `sslmode`, which a key of gateway.yaml replaces.
+    /// The URL has `sslmode` or another parameter for TLS. Keys of gateway.yaml replace these parameters.
     SslMode,
-    /// It has a parameter other than `target_session_attrs=read-write`.
+    /// The URL has a parameter other than `target_session_attrs=read-write`.
     Parameter,
     NoUser,
 }
 
 impl Url {
-    /// Parses a URL.
+    /// Parses the URL of a PostgreSQL database.
     ///
     /// # Errors
     ///
-    /// Returns the fault of the URL.
+    /// Returns the reason why the URL is invalid.
     pub fn parse(text: &str) -> Result<Url, InvalidUrl> {
         if !text.starts_with("postgres://") && !text.starts_with("postgresql://") || text.contains('#') {
             return Err(InvalidUrl::Shape);

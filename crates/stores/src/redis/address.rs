@@ -16,16 +16,16 @@ use base::time;
 /// The interval at which the name of a server in use is resolved.
 const LOOK_UP: Duration = Duration::from_secs(30);
 
-/// The source of the address of a Redis server.
+/// Finds the address of the Redis server to connect to.
 #[derive(Debug)]
 pub(crate) enum Resolver {
-    /// The URL. Each connection resolves the host name in it.
+    /// The address is that of the URL. Each connection resolves the host name in it.
     Fixed(HostPort),
     Sentinel(Box<MasterWatch>),
 }
 
 impl Resolver {
-    /// Makes the resolver of these settings. `login` is the login of the server.
+    /// Makes the resolver for these settings. `login` is the login of the Redis server.
     pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
@@ -37,14 +37,14 @@ impl Resolver {
         }
     }
 
-    /// Applies the settings that can change without a restart.
+    /// Applies the list of sentinels and their login, which can change without a restart.
     pub(super) fn replace(&self, settings: &Settings) {
         if let (Resolver::Sentinel(watch), Target::Sentinel(sentinels)) = (self, &settings.target) {
             watch.replace(sentinels);
         }
     }
 
-    /// Keeps up to date what [`Resolver::resolve`] and [`Resolver::moved`] return, forever.
+    /// Keeps up to date what [`Resolver::resolve`] and [`Resolver::moved`] return. With sentinels it never returns.
     pub(super) async fn run(&self) {
         match self {
             Resolver::Fixed(_) => {}
@@ -52,7 +52,7 @@ impl Resolver {
         }
     }
 
-    /// The address to connect to at present.
+    /// Returns the address of the server to connect to at present.
     ///
     /// # Errors
     ///
@@ -64,7 +64,8 @@ impl Resolver {
         }
     }
 
-    /// Waits until the connection to `address`, whose other end is `peer`, leads to the wrong server.
+    /// Waits until a connection leads to the wrong server, and returns the reason. The connection was made to `address`, and
+    /// `peer` is the address of its other end.
     pub(super) async fn moved(&self, address: &HostPort, peer: SocketAddr) -> Fault {
         tokio::select! {
             fault = self.replaced(address) => fault,
@@ -72,7 +73,7 @@ impl Resolver {
         }
     }
 
-    /// Waits until the sentinels name another server than the one at `address`.
+    /// Waits until the sentinels name a server other than the one at `address`, and returns this change as a fault.
     pub(super) async fn replaced(&self, address: &HostPort) -> Fault {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -83,12 +84,12 @@ impl Resolver {
         }
     }
 
-    /// Whether [`Resolver::moved`] can ever return for this address.
+    /// Whether the server at this address can change, so that [`Resolver::moved`] may return.
     pub(super) fn follows(&self, address: &HostPort) -> bool {
         matches!(self, Resolver::Sentinel(_)) || address.ip().is_none()
     }
 
-    /// Waits until the address has changed, or may have changed, so that the next attempt to connect should be made at once.
+    /// Waits until the next attempt to connect should be made at once, because the address has changed or may have changed.
     pub(crate) async fn found_again(&self) {
         match self {
             Resolver::Fixed(_) => std::future::pending().await,
@@ -97,11 +98,11 @@ impl Resolver {
     }
 }
 
-/// The address to connect to at present, for a single connection.
+/// Returns the address of the server to connect to at present, for a command that makes a single connection.
 ///
 /// # Errors
 ///
-/// As [`Resolver::resolve`].
+/// In the same cases as [`Resolver::resolve`], and always for a cluster.
 pub(crate) async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>) -> Result<HostPort, Fault> {
     match &settings.target {
         Target::Address { address, .. } => Ok(address.clone()),

@@ -21,7 +21,7 @@ use ledger::outcome::Verdict;
 /// The largest integer that a Lua number represents exactly.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// One call: the requests that are sent together.
+/// One call of the script, with the requests that are sent in it.
 #[derive(Debug)]
 pub struct Call<'p> {
     runs: Vec<Run<'p>>,
@@ -78,8 +78,9 @@ impl<'p> Call<'p> {
         Call { runs, tables, requests }
     }
 
-    /// The Redis command of the call. `sha` names the script, which the server has loaded. `near` is about the time on the
-    /// server's clock. `now` is the moment that a test chooses for the script; without the feature `test-hooks` it is ignored.
+    /// Returns the Redis command of the call. `sha` names the script that the server has loaded, and `near` is about the time
+    /// on the server's clock. `now` is the time that a test chooses for the script. It is ignored without the feature
+    /// `test-hooks`.
     pub fn command(&self, sha: &str, prefix: &str, near: Timestamp, now: Option<Timestamp>) -> Cmd {
         let Tables { keys, limits, .. } = &self.tables;
         let mut text = Vec::with_capacity(2 + 42 * limits.len() + self.requests.len());
@@ -103,7 +104,7 @@ impl<'p> Call<'p> {
         command
     }
 
-    /// Decodes the reply of the script.
+    /// Decodes the reply of the script into the decisions of the call.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl<'p> Call<'p> {
     }
 }
 
-/// The key of a bucket in Redis: the prefix, `:`, and the 16 raw bytes.
+/// Returns the name of a bucket's key in Redis: the prefix, `:`, and the 16 raw bytes.
 pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     let mut name = Vec::with_capacity(prefix.len() + 17);
     name.extend_from_slice(prefix.as_bytes());
@@ -178,8 +179,8 @@ pub fn key_name(prefix: &str, key: &BucketKey) -> Vec<u8> {
     name
 }
 
-/// Appends a charge that is to be undone, in the encoding that `undo.lua` describes. `charged` is the time of the charge,
-/// `near` about the time on the server's clock.
+/// Appends to `text` a charge that is to be undone, in the encoding that `undo.lua` describes. `charged` is the time of the
+/// charge, and `near` is about the time on the server's clock.
 pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near: Timestamp) {
     let Charge { algorithm, cost, .. } = charge;
     add_limit(text, algorithm, near);
@@ -280,11 +281,11 @@ fn integer(value: &Value) -> Result<u64, StoreError> {
     }
 }
 
-/// Decodes a state: integers of eight bytes, little-endian; `None` for a full bucket, which is not stored. The algorithm checks
-/// whether they are a valid state.
+/// Decodes the state of a bucket: integers of eight bytes, little-endian. `None` for a full bucket, which is not stored. The
+/// algorithm checks whether the integers are a valid state.
 ///
 /// # Errors
-/// When the value is not such a list.
+/// When the value is not a list of such integers.
 pub fn state(value: &Value) -> Result<Option<State>, StoreError> {
     let packed = match value {
         Value::Nil => return Ok(None),

@@ -20,8 +20,8 @@ use base::host_port::HostPort;
 use base::secret::Secret;
 use base::tls::certificate_error;
 
-/// The longest duration of one step: many times the timeout of a decision, because a step needs up to three round trips, and no
-/// request waits for it.
+/// The longest duration of one step of connecting. It is many times the timeout of a decision, because a step needs up to three
+/// round trips, and no request waits for it.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -30,13 +30,13 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(2);
 /// A connection on which the user has logged in.
 pub(crate) struct OpenConnection {
     pub connection: MultiplexedConnection,
-    /// Moves the bytes of the connection; completes when the connection ends.
+    /// Moves the bytes of the connection. It completes when the connection ends.
     pub driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The address of the other end.
+    /// The address of the server's end of the connection.
     pub peer: SocketAddr,
 }
 
-/// The login and the database of a connection.
+/// Returns the login and the database of a connection, in the form that the redis crate needs.
 pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default().set_db(database).set_skip_set_lib_name();
     if let Some(username) = &credentials.username {
@@ -49,7 +49,7 @@ pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> Redis
     info
 }
 
-/// Connects and logs in. A host name is resolved each time. Each step may take [`STEP`].
+/// Connects to the server at this address and logs in. A host name is resolved each time. Each step may take [`STEP`].
 ///
 /// # Errors
 ///
@@ -101,11 +101,11 @@ async fn log_in(
     Ok(OpenConnection { connection, driver: Box::pin(driver), peer })
 }
 
-/// Runs one step of connecting.
+/// Runs one step of connecting, for at most [`STEP`]. `name` is the name of the step in messages.
 ///
 /// # Errors
 ///
-/// When it takes longer than [`STEP`].
+/// When the step takes longer than [`STEP`].
 pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result<T, Fault> {
     let overdue = |_| Fault::new(StoreError::Unreachable, format!("{name} took longer than {STEP:?}"));
     tokio::time::timeout(STEP, work).await.map_err(overdue)

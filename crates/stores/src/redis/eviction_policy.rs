@@ -17,8 +17,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest policy, in bytes; those of Redis have up to 15.
 const LONGEST: usize = 32;
 
-/// Reports the eviction policy of the server for as long as the connection lasts. If the user may use neither of two commands,
-/// it is not asked for again, so that Redis' log of refused commands gets at most two entries for each connection.
+/// Reports the eviction policy of the server at intervals, for as long as the connection lasts. Stops if the user may use
+/// neither of the two commands that return the policy. So Redis' log of refused commands gets at most two entries for each
+/// connection.
 pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventSink) {
     loop {
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {

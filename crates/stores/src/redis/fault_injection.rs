@@ -14,7 +14,7 @@ use base::time::{Clock, Timestamp};
 pub use edits::AHEAD;
 
 impl Hooks {
-    /// The text of the script that takes. It is that of a release, unless a test has chosen a flaw or the time.
+    /// Returns the script that takes from buckets. It is `text` as in a release, unless a test has chosen a flaw or the time.
     pub fn script(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         if let Some(flaw) = self.flaw {
@@ -23,7 +23,7 @@ impl Hooks {
         self.timed(text, clock)
     }
 
-    /// The text of a script that reads the time. What a test changes stands before the text of a release.
+    /// Returns a script that reads the time. What a test changes is added before `text`, the text of a release.
     pub fn timed(&self, text: String, clock: &Clock) -> String {
         #[cfg(feature = "test-hooks")]
         {
@@ -37,7 +37,8 @@ impl Hooks {
         }
     }
 
-    /// The approximate time on the server's clock, which determines the calendar periods that a call names.
+    /// Returns the approximate time on the server's clock, which determines the calendar periods that a call names. `heard` is
+    /// that time by the server's last reply, and `ours` returns the time on the gateway's clock.
     pub fn near(&self, heard: Timestamp, ours: impl FnOnce() -> Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientPeriod) = self.flaw {
@@ -47,7 +48,7 @@ impl Hooks {
         heard
     }
 
-    /// The time that the calls pass to the script; `None` if the script uses the server's clock.
+    /// Returns the time that the calls pass to the script. `None` if the script uses the server's clock.
     pub fn moment(&self, clock: &Clock) -> Option<Timestamp> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::ClientTime { ahead }) = self.flaw {
@@ -56,7 +57,7 @@ impl Hooks {
         clock.injected()
     }
 
-    /// Sends a command, twice if a test requires that.
+    /// Sends a command, and returns the reply. Sends the command twice if a test requires that.
     ///
     /// # Errors
     /// When the connection fails, or the server answers with an error.
@@ -72,7 +73,7 @@ impl Hooks {
 }
 
 impl Hooks {
-    /// Sends commands together, twice if a test requires that.
+    /// Sends commands together, and returns their replies. Sends them twice if a test requires that.
     ///
     /// # Errors
     /// When the connection fails.
@@ -95,7 +96,7 @@ impl Hooks {
 mod edits {
     use crate::remote::fault_injection::{Flaw, ServerClock};
 
-    /// The key whose value is the number of microseconds by which a movable clock is ahead.
+    /// The Redis key that holds the number of microseconds by which a test has moved the script's clock ahead of the server's.
     pub const AHEAD: &str = "tollgate-test-ahead";
 
     impl ServerClock {

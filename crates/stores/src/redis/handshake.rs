@@ -20,8 +20,8 @@ impl From<RedisError> for Fault {
     }
 }
 
-/// Connects for a gateway that will run this script. Returns the SHA-1 hash that names the script on the server. Each step may
-/// take [`STEP`].
+/// Connects for a gateway that will run the script `text`, and loads this script. Also returns the SHA-1 hash that names the
+/// script on the server. Each step may take [`STEP`].
 ///
 /// # Errors
 ///
@@ -44,10 +44,10 @@ pub(super) async fn connect(
     Ok((opened, sha))
 }
 
-/// Connects as [`connect`] does, but without a script, and without checking the role and the permissions.
+/// Connects and logs in as [`connect`] does, but loads no script and does not check the role and the permissions.
 ///
 /// # Errors
-/// As for [`connect`].
+/// When a step is refused or takes too long.
 pub(super) async fn reach(
     settings: &Settings,
     address: &HostPort,
@@ -122,7 +122,8 @@ async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedCo
     sha
 }
 
-/// Loads a script with SCRIPT LOAD and returns its name. The server never evicts it, unlike a script that was sent with EVAL.
+/// Loads a script with SCRIPT LOAD, and returns the SHA-1 hash that names it. The server never evicts such a script, but may
+/// evict a script that was sent with EVAL.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.
@@ -135,7 +136,7 @@ pub(super) async fn load(connection: &mut MultiplexedConnection, text: &str) -> 
 ///
 /// # Errors
 ///
-/// When the connection ends, and when the reply is an error of the server.
+/// When the connection ends, or the reply is an error of the server.
 pub(super) async fn send(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
     connection.send_packed_command(command).await?.extract_error()
 }

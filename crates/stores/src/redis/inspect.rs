@@ -28,7 +28,7 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many keys Redis visits for each SCAN, during which it answers no other client.
 const SCAN_COUNT: usize = 1_000;
 
-/// A connection for inspecting buckets.
+/// A connection to Redis, for an operator who reads, finds and removes buckets.
 pub struct Inspector {
     connection: MultiplexedConnection,
     prefix: String,
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Inspector {
 }
 
 impl Inspector {
-    /// Connects for inspecting buckets. Must be called on a tokio runtime, which drives the connection.
+    /// Connects to the server for an operator. Must be called on a tokio runtime, which drives the connection.
     ///
     /// # Errors
     ///
@@ -52,11 +52,11 @@ impl Inspector {
         Inspector::open_at(&address, settings, &login).await
     }
 
-    /// Connects to the server at this address instead of the one in the settings.
+    /// Connects as [`Inspector::open`] does, but to the server at this address instead of the one in the settings.
     ///
     /// # Errors
     ///
-    /// As [`Inspector::open`].
+    /// In the same cases as [`Inspector::open`].
     pub(crate) async fn open_at(
         address: &HostPort,
         settings: &Settings,
@@ -72,7 +72,8 @@ impl Inspector {
         Inspector { connection: self.connection.clone(), prefix: prefix.to_owned() }
     }
 
-    /// The states of these buckets, in the order of the keys, and the time at which they were read; `None` for a full bucket.
+    /// Reads the states of these buckets. Returns the time at which they were read, and the states in the order of the keys.
+    /// `None` means that the bucket is full.
     ///
     /// # Errors
     ///
@@ -81,7 +82,8 @@ impl Inspector {
         self.each(keys, &[]).await
     }
 
-    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// does.
     ///
     /// # Errors
     ///
@@ -96,7 +98,8 @@ impl Inspector {
         self.each(keys, &commands).await
     }
 
-    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
+    /// that.
     ///
     /// # Errors
     ///
@@ -128,7 +131,7 @@ impl Inspector {
         Ok((moment(time)?, pairs.collect::<Result<_, Fault>>()?))
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
     ///
     /// # Errors
     ///
@@ -143,11 +146,11 @@ impl Inspector {
         self.scan(&format!("{prefix}:*"), &|name| key(name).filter(is), progress).await
     }
 
-    /// The buckets whose names in Redis match a pattern. `bucket` parses a name.
+    /// Returns the buckets whose names in Redis match a pattern. `bucket` parses the name of a bucket.
     ///
     /// # Errors
     ///
-    /// As [`Inspector::find`].
+    /// In the same cases as [`Inspector::find`].
     pub async fn scan(
         &mut self,
         pattern: &str,

@@ -33,14 +33,14 @@ pub use url::Url;
 pub type Redis = Remote<Server>;
 
 impl Redis {
-    /// Opens a store. `hooks` are the faults that a test injects; the default has none.
+    /// Opens a store, without connecting yet. `hooks` are the faults that a test injects. The default has no faults.
     pub fn open(hooks: Hooks, settings: Settings, workers: usize, clock: Clock, events: EventSink) -> Redis {
         let Settings { timeout, breaker, gateways, .. } = settings;
         let server = Server::new(settings, clock.clone(), hooks);
         Remote::new(server, remote::Settings { timeout, breaker, gateways }, hooks, workers, clock, events)
     }
 
-    /// Applies the settings that can change without a restart, for new connections.
+    /// Uses the login and the sentinels of these settings for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         self.transport.replace_login(settings);
     }

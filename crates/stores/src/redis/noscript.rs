@@ -7,13 +7,13 @@ use redis::{RedisError, Value};
 use super::handshake::load;
 use crate::error::Fault;
 
-/// Whether a call did not run because the server does not know its script.
+/// Whether the reply shows that the call did not run because the server does not know its script.
 pub(crate) fn is_noscript(reply: &Result<Value, RedisError>) -> bool {
     matches!(reply, Err(error) if error.code() == Some("NOSCRIPT"))
 }
 
-/// Loads the script if one of the replies is NOSCRIPT, puts its name into `sha`, and returns true: the calls with that reply
-/// must then be sent again.
+/// Loads the script if one of the replies is NOSCRIPT, and puts the script's name into `sha`. Returns whether the script was
+/// loaded. If it was, the calls with the reply NOSCRIPT must be sent again.
 ///
 /// # Errors
 /// When the connection fails, or the user may not load scripts.

@@ -27,7 +27,7 @@ impl Readiness {
         Readiness { not_ready: AtomicBool::new(false), connected: watch::Sender::new(0), turn: Mutex::new(()) }
     }
 
-    /// Notes the result of an attempt to connect.
+    /// Notes the result of an attempt to connect. After a success, the threads that wait connect at once.
     pub(super) fn attempted<T>(&self, attempt: &Result<T, Fault>) {
         let not_ready = attempt.as_ref().is_err_and(|fault| is_state_of_server(fault.error));
         self.not_ready.store(not_ready, Ordering::Relaxed);
@@ -36,7 +36,7 @@ impl Readiness {
         }
     }
 
-    /// Waits for a reason to connect: it is this thread's turn to try, or another thread has connected.
+    /// Waits until this thread should connect: it is the thread's turn to try, or another thread has connected.
     pub(super) async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {

@@ -9,7 +9,7 @@ const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
-/// A script that tries every command which the other scripts use, and returns those that are refused.
+/// A script that tries every command that the other scripts use. It returns the commands that are refused.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 
 /// Reads the server's own clock: a gateway's clock is never used.
@@ -18,17 +18,17 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 ";
 
-/// The complete script that takes from buckets.
+/// Returns the complete script that takes from buckets.
 pub fn take() -> String {
     twins() + MOMENT + FRAME
 }
 
-/// The complete script that undoes charges.
+/// Returns the complete script that undoes charges.
 pub fn undo() -> String {
     twins() + MOMENT + UNDO
 }
 
-/// The complete script with which an operator gives back an amount.
+/// Returns the complete script with which an operator gives back an amount.
 pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
@@ -51,7 +51,7 @@ local redis = (function(server, chosen)
 end)(redis, table.remove(ARGV))
 ";
 
-/// Changes a script so that a test chooses the moment at which it runs.
+/// Returns the script with a change: a test chooses the moment at which it runs.
 #[cfg(feature = "test-hooks")]
 pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script

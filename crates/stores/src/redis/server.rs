@@ -25,7 +25,7 @@ use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGa
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// A Redis server, as a kind of server for [`Remote`](crate::remote::Remote).
+/// A Redis server, as the server of a [`Remote`](crate::remote::Remote).
 #[derive(Debug)]
 pub struct Server {
     login: Arc<CurrentLogin>,
@@ -41,9 +41,9 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Link {
     pub connection: MultiplexedConnection,
-    /// The SHA-1 hash of the script that takes.
+    /// The SHA-1 hash that names the script which takes from buckets.
     pub take: String,
-    /// The SHA-1 hash of the script of the heartbeat; empty before the first heartbeat.
+    /// The SHA-1 hash that names the script of the heartbeat. Empty before the first heartbeat.
     pub heartbeat: String,
 }
 
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Applies the settings that can change without a restart, for new connections.
+    /// Uses the login and the sentinels of these settings for new connections.
     pub fn replace_login(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         self.resolver.replace(settings);

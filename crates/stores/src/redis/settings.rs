@@ -9,7 +9,7 @@ use crate::remote::login::Login;
 use base::host_port::HostPort;
 use base::time::Micros;
 
-/// The length of the longest prefix, in bytes: with a separator and the 16 bytes of the bucket, a key then fits into an
+/// The length of the longest prefix of keys, in bytes. With a separator and the 16 bytes of the bucket, a key then fits into an
 /// allocation of 32 bytes.
 pub const LONGEST_PREFIX: usize = 11;
 
@@ -17,19 +17,19 @@ pub const LONGEST_PREFIX: usize = 11;
 pub struct Settings {
     pub target: Target,
     pub login: Login,
-    /// The longest wait for a decision.
+    /// The longest time that a request waits for a decision.
     pub timeout: Micros,
-    /// The prefix of every key.
+    /// The prefix of the names of all keys in Redis.
     pub prefix: String,
     pub breaker: breaker::Settings,
-    /// The smallest number of gateways among which the limits are shared.
+    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
     pub gateways: u64,
 }
 
-/// The way to the server that has the buckets.
+/// Where the buckets are: on one server, on the master that sentinels name, or on the nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The server at this address, whose name may lead to another server later.
+    /// The server at this address. The host name may lead to another server later.
     Address { address: HostPort, database: i64 },
     /// The master that sentinels name.
     Sentinel(Box<sentinel::Settings>),
@@ -38,7 +38,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The server at this address, with its first database.
+    /// Returns the target for the server at this address, with its first database.
     pub fn at(host: &str, port: u16) -> Target {
         Target::Address { address: HostPort::new(host, port), database: 0 }
     }
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Whether both are the same server or cluster, so that the buckets are the same; as far as the settings show.
+    /// Whether both targets have the same buckets, as far as the settings show.
     pub(crate) fn is_same_server(&self, other: &Target) -> bool {
         match (self, other) {
             (Target::Sentinel(sentinels), Target::Sentinel(others)) => sentinels.is_same_master(others),

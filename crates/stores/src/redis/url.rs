@@ -15,7 +15,8 @@ pub struct Url {
 }
 
 impl Url {
-    /// Parses a URL; `None` if it is invalid. The reason is not returned, because it could contain the password.
+    /// Parses the URL of a Redis server. `None` if the URL is invalid. The reason is not returned, because it could contain the
+    /// password.
     pub fn parse(text: &str) -> Option<Url> {
         let (scheme, rest) = text.split_once("://")?;
         let tls = match scheme {

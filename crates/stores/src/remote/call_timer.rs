@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::breaker::{Breaker, CallResult, Change, Permit};
 use base::time::{Micros, Timestamp};
 
-/// The deadline of one call under way, shared by the task that waits for the reply and the task that watches deadlines.
+/// Measures how long a call is unanswered, and reports failures to the breaker. The task that waits for the reply and the task
+/// that watches deadlines share it.
 #[derive(Debug)]
 pub(crate) struct CallTimer {
     started: Timestamp,
@@ -20,7 +21,8 @@ impl CallTimer {
         CallTimer { started, timeout, failures: AtomicU64::new(0) }
     }
 
-    /// Records the failures that are due at `now` at the breaker.
+    /// Records at the breaker the failures that are due at `now`: one for each `timeout` for which the call has been
+    /// unanswered.
     pub(super) fn check(&self, breaker: &Breaker, now: Timestamp) -> Change {
         let timeout = self.timeout.0.max(1);
         let due = now.since(self.started).0 / timeout;
@@ -31,13 +33,14 @@ impl CallTimer {
         reports.fold(Change::None, |all, change| if change == Change::None { all } else { change })
     }
 
-    /// The time from `now` until the next failure is due.
+    /// Returns the time from `now` until the next failure is due.
     pub(crate) fn next_check(&self, now: Timestamp) -> Micros {
         let timeout = self.timeout.0.max(1);
         Micros(timeout - now.since(self.started).0 % timeout)
     }
 
-    /// Records the result of the call. A call whose reply came too late has failed, which was recorded before.
+    /// Records the result of the call at the breaker. If the reply came too late, the call has failed and the failure was
+    /// recorded before.
     pub(super) fn end(&self, breaker: &Breaker, result: CallResult, now: Timestamp) -> Change {
         match (self.failures.load(Ordering::Relaxed), result) {
             (0, CallResult::Success) if !breaker.is_troubled() => Change::None,

@@ -46,7 +46,7 @@ struct ShortBucket {
     epoch: u64,
 }
 
-/// The time at which a call was sent, with the epoch of the cache at that time.
+/// The time at which a call was sent, and the number of times that the cache had been invalidated by then.
 #[derive(Clone, Copy, Debug)]
 pub struct SendStamp {
     at: Timestamp,
@@ -77,24 +77,24 @@ impl DenyCache {
         }
     }
 
-    /// Removes all entries, and ignores those that calls under way would add: a new connection may lead to another server with
-    /// other buckets, and a new configuration may have other numbers.
+    /// Removes all entries, and ignores entries from the calls under way. Used when a new connection may lead to another server
+    /// with other buckets, and when a new configuration may have other limits.
     pub fn invalidate(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The stamp for a call that is about to be sent. `at` is the present time on this process's clock.
+    /// Returns the stamp for a call that is about to be sent. `at` is the present time on this process's clock.
     pub(crate) fn stamp(&self, at: Timestamp) -> SendStamp {
         SendStamp { at, epoch: self.epoch.load(Ordering::Acquire) }
     }
 
-    /// Removes the entry of a bucket of which a charge was undone: it holds more than calls sent before `now` have shown.
+    /// Removes the entry of a bucket after one of its charges was undone. Ignores entries from calls sent before `now`.
     pub fn forget(&self, key: BucketKey, now: Timestamp) {
         self.undone.add(key, now);
         self.short.remove(&key);
     }
 
-    /// Sets the limits whose entries are valid for a shorter time, because other gateways undo charges, which no reply shows.
+    /// Sets the limits whose entries are valid for a shorter time, because no reply shows when other gateways undo charges.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         self.undoable.store(Arc::new(limits));
     }
@@ -122,7 +122,7 @@ impl DenyCache {
         self.short.insert(key, ShortBucket { state, decided, sent: sent.at, epoch: sent.epoch });
     }
 
-    /// Refuses a plan that the store would refuse; `None` if the store must be asked. `now` is on this process's clock.
+    /// Refuses a plan that a short bucket cannot pay; `None` if the store must be asked. `now` is on this process's clock.
     pub fn refuse(&self, plan: &Plan, now: Timestamp) -> Option<(Timestamp, Settlement)> {
         if self.short.is_empty() {
             return None;

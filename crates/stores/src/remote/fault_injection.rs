@@ -24,13 +24,13 @@ pub struct Hooks {
     pub server_clock: ServerClock,
     #[cfg(feature = "test-hooks")]
     pub flaw: Option<Flaw>,
-    /// The delay before charges of a refused request are undone.
+    /// How long a test delays the undoing of the charges of a refused request.
     #[cfg(feature = "test-hooks")]
     pub undo_late: Micros,
 }
 
 impl Hooks {
-    /// The maximum number of requests in one call.
+    /// Returns the maximum number of requests in one call. It is `most`, unless a test sends each request in its own call.
     pub fn requests(&self, most: usize) -> usize {
         #[cfg(feature = "test-hooks")]
         if self.combining == Combining::Off {
@@ -39,7 +39,7 @@ impl Hooks {
         most
     }
 
-    /// The batch that is to be sent in place of `batch`.
+    /// Returns the batch that is to be sent in place of `batch`. It is the same one, unless a test sums the costs of requests.
     pub(crate) fn gather(&self, batch: Vec<PendingTake>) -> Vec<PendingTake> {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::SummedCosts) = self.flaw {
@@ -48,7 +48,7 @@ impl Hooks {
         batch
     }
 
-    /// The number of times that the charges of a refused request are undone, and the pause between them.
+    /// Returns how many times the charges of a refused request are undone, and how long to wait before that.
     pub fn undo(&self) -> (usize, Duration) {
         #[cfg(feature = "test-hooks")]
         {
@@ -63,7 +63,7 @@ impl Hooks {
         (1, Duration::ZERO)
     }
 
-    /// The time from which on the refill of an undone charge is counted.
+    /// Returns the time from which on the refill of an undone charge is counted. `at` is the time of the charge.
     pub fn charged(&self, at: Timestamp) -> Timestamp {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneInFull) = self.flaw {
@@ -72,7 +72,7 @@ impl Hooks {
         at
     }
 
-    /// Whether the deny cache removes the levels that a request with undone charges has shown.
+    /// Whether the deny cache removes the entries of buckets whose charges were undone.
     pub(crate) fn drops_undone(&self) -> bool {
         #[cfg(feature = "test-hooks")]
         if let Some(Flaw::UndoneIsKept) = self.flaw {
@@ -81,8 +81,8 @@ impl Hooks {
         true
     }
 
-    /// The stamp under which the levels of a reply are added to the deny cache; `None` if they are not added. `received`
-    /// returns the stamp of the time at which the reply came.
+    /// Returns the stamp with which the buckets of a reply are added to the deny cache. `None` if they are not added. `sent` is
+    /// the stamp of the call, and `received` returns the stamp of the time at which the reply came.
     pub(crate) fn known_since(&self, sent: SendStamp, received: impl FnOnce() -> SendStamp) -> Option<SendStamp> {
         #[cfg(feature = "test-hooks")]
         match (self.refusals, self.flaw) {
@@ -103,7 +103,7 @@ mod flaw {
     use ledger::charge::Charge;
     use ledger::cost::Cost;
 
-    /// Whether requests are combined into one call.
+    /// Whether several requests are combined into one call.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Combining {
         #[default]
@@ -111,29 +111,29 @@ mod flaw {
         Off,
     }
 
-    /// The place where requests are refused that cannot be paid at present.
+    /// Where requests are refused that cannot be paid at present.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Refusals {
-        /// In this process, by the deny cache.
+        /// This process refuses such requests, by its deny cache.
         #[default]
         Local,
-        /// By Redis, every time.
+        /// Redis is asked about such requests, and refuses each of them.
         ByRedis,
     }
 
-    /// The source of the script's time.
+    /// The clock from which the script reads the time.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum ServerClock {
         #[default]
         Real,
-        /// The server's clock, plus the value of a key on it, which a test can set. The server still expires keys by its own
+        /// The server's clock, plus the value of a key in Redis, which a test can set. The server still expires keys by its own
         /// clock.
         Movable,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Flaw {
-        /// The gateway's clock, which is ahead by this much; a bucket's time may go back.
+        /// The script uses the gateway's clock, which is ahead by this much. The time of a bucket may then go back.
         ClientTime { ahead: Micros },
         /// Every bucket is kept for a second after it was charged.
         FixedExpiry,
@@ -143,25 +143,25 @@ mod flaw {
         Retry { after: Micros },
         /// Every call is sent twice, as if the first had been lost.
         Resend,
-        /// The deny cache counts from the arrival of the reply, not from the sending of the call.
+        /// The deny cache counts the refill from the arrival of the reply, not from the sending of the call.
         LateBound,
         /// Requests for the same buckets are granted or refused together, for the sum of their costs.
         SummedCosts,
-        /// The period of a calendar is chosen by the gateway's clock.
+        /// The gateway's clock chooses the calendar period that a request is charged to.
         ClientPeriod,
         /// Charges of a request that another bucket refused are not undone.
         UndoneNever,
-        /// Such charges are undone twice.
+        /// Charges of a request that another bucket refused are undone twice.
         UndoneTwice,
-        /// Such charges are given back in full, regardless of the refill since.
+        /// Charges of a request that another bucket refused are given back in full, regardless of the refill since.
         UndoneInFull,
-        /// The deny cache keeps the levels that such charges have shown.
+        /// The deny cache keeps the entries of buckets whose charges were undone.
         UndoneIsKept,
         /// Every period other than the stored one begins with nothing spent, even an earlier one.
         EarlierPeriod,
     }
 
-    /// Combines the requests that have the same buckets as the first one into a single request, whose answer is sent to all of
+    /// Combines the requests that have the same buckets as the first request into one request. The answer is sent to all of
     /// them.
     pub(super) fn summed(batch: Vec<PendingTake>) -> Vec<PendingTake> {
         let keys = |waiting: &PendingTake| waiting.plan.charges().map(|charge| charge.key).collect::<Vec<_>>();

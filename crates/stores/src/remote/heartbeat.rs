@@ -21,11 +21,11 @@ const BEAT: Duration = Duration::from_secs(2);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The workers of this gateway that are connected to a server. The first one sends the heartbeats.
+/// The workers of this gateway that are connected to a server. The worker with the lowest index sends the heartbeats.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectedWorkers(Mutex<BTreeSet<usize>>);
 
-/// The heartbeats of this gateway, which one of its workers sends to the gateways that share the store.
+/// Sends the heartbeats of this gateway to the gateways that share the store. One worker of the gateway sends them at a time.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
     worker: Worker,
@@ -36,7 +36,7 @@ pub(crate) struct Heartbeat {
     events: EventSink,
 }
 
-/// Marks a worker as connected, until it is dropped.
+/// Marks a worker as connected, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectedWorker<'h>(&'h Heartbeat);
 
@@ -63,16 +63,16 @@ impl Heartbeat {
         ConnectedWorker(self)
     }
 
-    /// Waits until no worker with a lower index is connected.
+    /// Waits until it is this worker's turn to send heartbeats: no worker with a lower index is connected.
     pub(super) async fn turn(&self) {
         while self.connected.0.lock().first() != Some(&self.worker.0) {
             time::sleep(interval()).await;
         }
     }
 
-    /// Sends heartbeats for as long as the connection lasts and no worker with a lower index is connected. Returns when the
-    /// server no longer accepts writes, which calls that refuse would not notice. A timeout is not reported, because takes on
-    /// the same connection report it.
+    /// Sends heartbeats for as long as the connection lasts and no worker with a lower index is connected. Returns a fault when
+    /// the server no longer accepts writes, because calls that only refuse requests would not notice this. A timeout is not
+    /// reported, because requests on the same connection report it.
     pub(super) async fn keep<T: Transport>(&self, transport: &T, mut link: T::Link) -> Fault {
         loop {
             self.turn().await;

@@ -13,20 +13,20 @@ use crate::error::{Fault, StoreError};
 use base::secret::{Secret, SecretSource};
 use base::tls::client::Client;
 
-/// The login and the TLS settings in the configuration.
+/// The user, the password and the TLS settings of a store, as in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     pub username: Option<String>,
     pub password: Option<SecretSource>,
-    /// The TLS settings. `None`: no TLS.
+    /// The TLS settings. `None` if connections do not use TLS.
     pub tls: Option<Arc<Client>>,
 }
 
-/// The login and the TLS settings of one connection.
+/// The user, the password and the TLS settings for one connection, after their files were read.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     pub username: Option<String>,
-    /// The password; `None` without a password. It is never empty.
+    /// The password, which is never empty. `None` if there is no password.
     pub password: Option<Secret>,
     pub tls: Option<Tls>,
 }
@@ -34,11 +34,11 @@ pub struct Credentials {
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate must have. `None`: the host to which the gateway connects.
+    /// The name that the server's certificate must have. `None` if this is the host to which the gateway connects.
     pub server_name: Option<ServerName<'static>>,
 }
 
-/// The login in force, which a reload replaces.
+/// The login that new connections use. A reload replaces it.
 #[derive(Debug)]
 pub struct CurrentLogin {
     login: ArcSwap<Login>,
@@ -47,7 +47,7 @@ pub struct CurrentLogin {
 }
 
 impl Login {
-    /// Whether the loaded configuration has a password.
+    /// Whether the configuration was loaded with a password that is not empty.
     pub fn has_password(&self) -> bool {
         let password = self.password.as_ref().and_then(SecretSource::loaded);
         password.is_some_and(|password| !password.reveal().is_empty())
@@ -90,7 +90,7 @@ impl CurrentLogin {
         }
     }
 
-    /// Reads the credentials, for at most `most`. Files are read on another thread than those that serve requests.
+    /// Reads the credentials, for at most `most`. Files are read on a thread that serves no requests.
     ///
     /// # Errors
     ///

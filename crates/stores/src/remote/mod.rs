@@ -55,9 +55,9 @@ const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Remote<T> {
-    /// The server, by its kind.
+    /// The server, of one kind, to which the connections lead.
     pub transport: Arc<T>,
-    /// Decides requests while the store gives no answer.
+    /// Decides requests in this process while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
     /// One permit for each connection that has been attempted.
@@ -72,7 +72,7 @@ pub struct Remote<T> {
 }
 
 impl<T: Transport> Remote<T> {
-    /// Makes a store on this kind of server, with this number of connections. `hooks` are the faults that a test injects.
+    /// Makes a store on this server, with this number of connections. `hooks` are the faults that a test injects.
     pub fn new(
         transport: T,
         settings: Settings,
@@ -117,7 +117,7 @@ impl<T: Transport> Remote<T> {
         }
     }
 
-    /// Drives the connection of a worker, if the worker has its own.
+    /// Drives the connection of a worker. Returns at once if the worker has no connection of its own.
     pub async fn run(&self, worker: Worker) {
         let Some(connection) = self.connections.get(worker.0) else { return };
         let connected = connection.run(&self.first_attempts);
@@ -135,11 +135,11 @@ impl<T: Transport> Remote<T> {
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
 
-    /// Decides a plan. `Ok(None)`: the client disconnected before the plan was sent. The answer is awaited for `answer_within`,
-    /// if that is shorter than the store's timeout.
+    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits for the answer for at most
+    /// `answer_within`, if that is shorter than the store's timeout.
     ///
     /// # Errors
-    /// Says why the store has not decided.
+    /// Returns the reason why the store has not decided.
     pub async fn take(
         &self,
         worker: Worker,
@@ -158,10 +158,11 @@ impl<T: Transport> Remote<T> {
         self.query_on(connection, plan, caller, waiting).await
     }
 
-    /// Decides a plan, of which a part of the waiting time is already over.
+    /// Decides a plan as [`Remote::take`] does, but without the deny cache. `waiting` is the period in which the request waits,
+    /// and may have begun earlier.
     ///
     /// # Errors
-    /// As [`Remote::take`].
+    /// In the same cases as [`Remote::take`].
     pub async fn query(
         &self,
         worker: Worker,
@@ -177,7 +178,7 @@ impl<T: Transport> Remote<T> {
     /// Whether a worker's connection can be used.
     ///
     /// # Errors
-    /// Returns the reason why it cannot.
+    /// Returns the reason why the connection cannot be used.
     pub fn usable(&self, worker: Worker) -> Result<(), StoreError> {
         self.connection(worker)?.usable()
     }
@@ -213,12 +214,12 @@ impl<T: Transport> Remote<T> {
         configuration.clone_into(&mut self.this_gateway.lock().configuration);
     }
 
-    /// The time of the store's clock at the time `ours` of this process's clock, by the store's last reply.
+    /// Converts a time of this process's clock to the store's clock, as the store's last reply showed it.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.store_clock.at(ours)
     }
 
-    /// Removes the cached levels, so that the store is asked about every bucket again.
+    /// Removes what is cached about buckets, so that the store is asked about every bucket again.
     pub fn invalidate(&self) {
         self.deny_cache.invalidate();
     }

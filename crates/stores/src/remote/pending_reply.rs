@@ -12,32 +12,32 @@ use crate::error::StoreError;
 use crate::events::{Event, EventSink};
 use base::time::{Clock, Timestamp, timeout_precisely};
 
-/// The time for which a request waits for its answer.
+/// The period in which a request waits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitPeriod {
     pub since: Timestamp,
-    /// The end of the wait. `None`: when the store's `timeout` has passed.
+    /// The end of the period. `None` if it ends when the store's `timeout` has passed.
     pub until: Option<Timestamp>,
 }
 
-/// A request that waits for its answer and holds a permit of the breaker. Only the result of a probe is reported to the breaker
-/// here, because the connection records the results of its calls.
+/// A request that waits for its answer and holds a permit of the breaker. Reports only the result of a probe to the breaker,
+/// because the connection records the results of its calls.
 pub(crate) struct PendingReply<'r> {
     pub breaker: &'r Arc<Breaker>,
     pub clock: &'r Clock,
     pub events: &'r EventSink,
     pub permit: Permit,
-    /// The time at which the connection was made to which the request is sent.
+    /// The time at which the request's connection was made.
     pub connected: Timestamp,
-    /// The receiver of the answer; `None` before the request is queued, and after its answer.
+    /// The receiver of the answer. `None` before the request is queued, and after its answer.
     pub result: Option<oneshot::Receiver<TakeResult>>,
 }
 
 impl PendingReply<'_> {
-    /// Waits for the answer, at most until this moment if there is one.
+    /// Waits for the answer. `until` is the moment at which the wait ends. `None` if it ends with the store's timeout.
     ///
     /// # Errors
-    /// Says why the store has not decided.
+    /// Returns the reason why the store has not decided.
     pub(super) async fn wait(mut self, until: Option<Timestamp>) -> TakeResult {
         let Some(result) = &mut self.result else { return Err(StoreError::Closed) };
         let received = match until {

@@ -28,7 +28,8 @@ pub(crate) struct PendingTake {
     pub attempt: Attempt,
 }
 
-/// The number of times that a request has been sent. Only a request that a call left out, without charging it, is sent again.
+/// Whether a request is sent for the first or the second time. A request is sent again only if a call left it out, without
+/// charging it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     First,
@@ -48,8 +49,9 @@ pub(super) struct Queue {
 }
 
 impl PendingTake {
-    /// Returns the request, unless its answer is no longer needed, or its deadline has passed, which `unsent` counts. The
-    /// client's connection is checked only if the request has waited long enough for a client to disconnect.
+    /// Returns the request, if its answer is still needed and its deadline has not passed. `unsent` counts the requests whose
+    /// deadline has passed. The client's connection is checked only if the request has waited long enough for a client to
+    /// disconnect.
     pub(crate) fn still_there(mut self, now: Timestamp, most: Micros, unsent: &mut usize) -> Option<PendingTake> {
         if self.answer.is_closed() {
             return None;
@@ -124,15 +126,15 @@ impl Queue {
         Err(Some(since))
     }
 
-    /// Puts the requests of a call that did not run back, before all others.
+    /// Puts the requests of a call that did not run back into the queue, before all others.
     pub(crate) fn put_back(&mut self, requests: Vec<PendingTake>) {
         for request in requests.into_iter().rev() {
             self.put_back.push_front(request);
         }
     }
 
-    /// Answers the requests that have waited for `most`. Returns the number of those whose answer was still needed, and the
-    /// time since which the first of the remaining ones has waited.
+    /// Answers the requests that have waited for `most`. Returns how many of these answers were still needed. Also returns the
+    /// time since which the first of the other requests has waited.
     pub(crate) fn answer_overdue(&mut self, now: Timestamp, most: Micros) -> (usize, Option<Timestamp>) {
         let mut unsent = 0;
         loop {

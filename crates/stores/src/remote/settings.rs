@@ -5,9 +5,9 @@ use base::time::Micros;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The longest wait for a decision.
+    /// The longest time that a request waits for a decision.
     pub timeout: Micros,
     pub breaker: breaker::Settings,
-    /// The smallest number of gateways among which the limits are shared.
+    /// The number of gateways among which the limits are divided during an outage, unless more are alive.
     pub gateways: u64,
 }

@@ -14,7 +14,7 @@ const REMEMBERED: Micros = Micros(3_000_000);
 /// cleaning at every call would take long.
 const MANY: usize = 1_024;
 
-/// The times at which charges were undone, shared by all workers.
+/// Remembers when charges to buckets were undone. All workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct UndoneCharges {
     /// Whether any charge was ever undone; otherwise nothing need be locked.
@@ -40,7 +40,7 @@ impl UndoneCharges {
         last.by_bucket.insert(key, now);
     }
 
-    /// Whether a charge to this bucket was undone after the time `sent` of a call.
+    /// Whether a charge to this bucket was undone after a call was sent. `sent` is the time of that call.
     pub(super) fn contain(&self, key: &BucketKey, sent: Timestamp) -> bool {
         self.any.load(Ordering::Acquire) && self.last.lock().by_bucket.get(key).is_some_and(|undone| *undone >= sent)
     }

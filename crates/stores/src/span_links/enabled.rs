@@ -3,11 +3,12 @@
 use crate::caller::{Caller, SpanLink};
 use crate::error::StoreError;
 
-/// The links of one call, in the order of its requests.
+/// The spans of the decisions that one call served, in the order of the call's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanLinks {
     pub decisions: Vec<SpanLink>,
-    /// The error of the call. An error that ends the connection is reported when the connection ends.
+    /// The error of a call that decided nothing. Unlike the fault in the call's report, it is also set if the error ends the
+    /// connection.
     pub error: Option<StoreError>,
 }
 

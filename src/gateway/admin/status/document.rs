@@ -30,15 +30,15 @@ const MAX_WARNINGS: usize = 20;
 /// The most nodes that are shown; the metrics have all of them.
 const MAX_NODES: usize = 5;
 
-/// Facts about this process, for the status page.
+/// Facts about this process that the status page shows.
 #[derive(Debug)]
 pub(super) struct Instance {
     /// The name of this machine.
     pub host: String,
     pub started: Timestamp,
-    /// The time of the process's start by the wall clock.
+    /// The time at which the process started, by the wall clock.
     pub started_at: Timestamp,
-    /// The address of the admin listener, with the port that was chosen.
+    /// The address of the admin listener, with the port that was chosen. `None` without an admin listener.
     pub admin: Option<SocketAddr>,
 }
 
@@ -137,7 +137,7 @@ struct Issuer {
     fetched: Option<f64>,
 }
 
-/// Makes the whole document, as JSON.
+/// Makes the document about the current state for the status page, as JSON.
 pub(super) fn make(gateway: &GatewayState, instance: &Instance) -> Vec<u8> {
     let snapshot = gateway.snapshot.load_full();
     let (now, wall) = (gateway.clock.now(), gateway.clock.wall());

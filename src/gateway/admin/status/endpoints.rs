@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::gateway::state::snapshot::Snapshot;
 use base::time::Timestamp;
 
-/// An endpoint of an upstream.
+/// A row of the status page about one endpoint of an upstream.
 #[derive(Debug, Serialize)]
 pub(super) struct EndpointRow {
     upstream: String,
@@ -18,7 +18,7 @@ pub(super) struct EndpointRow {
     seconds: f64,
 }
 
-/// The first `most` endpoints, in the order of the file, and the number of those left out.
+/// Returns the rows of the first `most` endpoints, in the order of the file, and the number of endpoints that are left out.
 pub(super) fn rows(snapshot: &Snapshot, now: Timestamp, most: usize) -> (Vec<EndpointRow>, usize) {
     let of_upstreams = snapshot.destinations.upstreams().flat_map(|upstream| {
         upstream.endpoint_reports(now).into_iter().map(|report| EndpointRow {

@@ -13,7 +13,7 @@ use base::time::{Micros, Timestamp};
 use rules::rule::{Mode, OnStoreFailure};
 use rules::rule_set::RuleSet;
 
-/// The interval at which the counters are read.
+/// The interval at which the counters are read. Each interval is one point of the history.
 pub(super) const INTERVAL: Micros = Micros(30_000_000);
 /// One hour of points.
 const POINTS: usize = 120;
@@ -67,7 +67,7 @@ struct Point {
     p99: Option<f64>,
 }
 
-/// The data of the last hour, the oldest point first; the last point is incomplete.
+/// The document about the last hour. The oldest point is the first, and the last point is incomplete.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct HourDocument {
     /// In seconds since the start of the gateway: the end of each point, and its length.
@@ -91,7 +91,7 @@ impl History {
         History(Mutex::new(HistoryState { started, read: started, before, points, limits: HashMap::new() }))
     }
 
-    /// Adds a point to the history.
+    /// Adds a point with the counts since the previous point.
     pub(super) fn add(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) {
         let mut recorded = self.0.lock();
         let totals = Totals::of(readings);
@@ -104,7 +104,7 @@ impl History {
         recorded.add_limits(rules, readings);
     }
 
-    /// Makes the document about the last hour.
+    /// Makes the document about the last hour. The last point has the counts up to `now`.
     pub(super) fn document(&self, now: Timestamp, rules: &RuleSet, readings: Readings<'_>) -> HourDocument {
         let recorded = self.0.lock();
         let unfinished = recorded.point(now, &Totals::of(readings));

@@ -45,7 +45,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 /// How long a document is served again, however many clients ask for it.
 const MAX_AGE: Micros = Micros(500_000);
 
-/// The data of the status page that no metric has.
+/// The data of the status page that no metric has, with the documents that were made last.
 #[derive(Debug)]
 pub(crate) struct Status {
     instance: Instance,
@@ -54,12 +54,12 @@ pub(crate) struct Status {
     hour: Mutex<Option<CachedDocument>>,
 }
 
-/// The documents that the status page loads.
+/// A document that the status page loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Document {
-    /// The current numbers.
+    /// The document about the current state of the gateway.
     Status,
-    /// The numbers of the last hour.
+    /// The document about the last hour.
     History,
 }
 
@@ -70,7 +70,7 @@ struct CachedDocument {
 }
 
 impl Status {
-    /// Makes the status. `admin` is the address of the admin listener.
+    /// Makes the data of the status page. `admin` is the address of the admin listener.
     pub(crate) fn new(clock: &Clock, admin: Option<SocketAddr>) -> Status {
         let started = clock.now();
         Status {
@@ -81,12 +81,12 @@ impl Status {
         }
     }
 
-    /// The name of this machine.
+    /// Returns the name of this machine.
     pub(crate) fn host(&self) -> &str {
         &self.instance.host
     }
 
-    /// Adds the counters' values to the history every half minute, for as long as the process runs.
+    /// Adds the counters' values to the history every half minute. Never returns.
     pub(crate) async fn keep_history(self: &Arc<Status>, gateway: &Arc<GatewayState>) {
         let mut interval = tokio::time::interval(history::INTERVAL.into());
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -114,7 +114,8 @@ impl Status {
         json
     }
 
-    /// Makes a document; `None` if it could not be made.
+    /// Returns a response with the document `kind` for the status page. A document that is less than half a second old is sent
+    /// again. `None` if the document could not be made.
     pub(crate) async fn document(
         self: &Arc<Status>,
         gateway: &Arc<GatewayState>,
@@ -146,7 +147,7 @@ impl Status {
     }
 }
 
-/// Whether a client accepts HTML; other clients get a list of paths.
+/// Whether a client accepts HTML, as browsers do. Other clients get a list of paths.
 pub(crate) fn is_browser(fields: &HeaderMap) -> bool {
     let wanted = fields.get_all(header::ACCEPT).into_iter().filter_map(|value| value.to_str().ok());
     wanted.flat_map(|value| value.split(',')).any(|range| {

@@ -9,11 +9,11 @@ use base::time::Timestamp;
 use rules::denier::Denier;
 use rules::rule_set::CompiledLimit;
 
-/// The present values of all metrics.
+/// The present values of all metrics, with sums over their series.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Readings<'r>(pub &'r Registry);
 
-/// The limit or the denier of a series. The mode is empty if the metric has no such label.
+/// The limit to which a series belongs, or the rule that denies. The mode is empty if the metric has no label for the mode.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LimitName {
     pub policy: String,
@@ -32,11 +32,11 @@ impl LimitName {
     }
 }
 
-/// The samples of all series of a metric, by size.
+/// The number of samples of a metric by their size, summed over all series of the metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Histogram {
     pub bounds: &'static [f64],
-    /// The number of samples within each bound, and then the number of all samples.
+    /// For each bound, the number of samples up to the bound. The last element is the number of all samples.
     pub counts: Vec<u64>,
 }
 
@@ -46,17 +46,17 @@ pub(super) fn date(moment: Timestamp) -> f64 {
 }
 
 impl Readings<'_> {
-    /// The sum of a counter over all series, including those that were removed.
+    /// Returns the sum of a counter over all its series, including series that were removed.
     pub(super) fn total(self, name: &str) -> u64 {
         self.0.total(name)
     }
 
-    /// The sum of a gauge over all its series.
+    /// Returns the sum of a gauge over all its series.
     pub(super) fn level(self, name: &str) -> f64 {
         self.0.gauges(name).iter().map(|reading| reading.value).sum()
     }
 
-    /// The values of a counter, by one of its labels.
+    /// Returns the sum of a counter for each value of a label.
     pub(super) fn by(self, name: &str, label: &str) -> BTreeMap<String, u64> {
         let mut sums = BTreeMap::new();
         for reading in self.0.counters(name) {
@@ -65,20 +65,20 @@ impl Readings<'_> {
         sums
     }
 
-    /// The values of a gauge, by one of its labels.
+    /// Returns the value of a gauge for each value of a label.
     pub(super) fn levels(self, name: &str, label: &str) -> HashMap<String, f64> {
         let by_label = |reading: &Reading<f64>| (reading.label(label).to_owned(), reading.value);
         self.0.gauges(name).iter().map(by_label).collect()
     }
 
-    /// The sum of a counter over the series in which two labels have these prefixes.
+    /// Returns the sum of a counter over the series in which each of two labels begins with its prefix.
     pub(super) fn with_prefixes(self, name: &str, labels: [(&str, &str); 2]) -> u64 {
         let has =
             |reading: &&Reading<u64>| labels.iter().all(|(label, prefix)| reading.label(label).starts_with(prefix));
         self.0.counters(name).iter().filter(has).map(|reading| reading.value).sum()
     }
 
-    /// The values of a counter, by limit.
+    /// Returns the sum of a counter for each limit.
     pub(super) fn by_limit(self, name: &str) -> HashMap<LimitName, u64> {
         let mut sums = HashMap::new();
         for reading in self.0.counters(name) {
@@ -88,7 +88,8 @@ impl Readings<'_> {
         sums
     }
 
-    /// The values of a counter without a mode, by limit and one more label. Series that are 0 are left out.
+    /// Returns the sum of a counter for each limit and each value of another label. The counter must have no label for the
+    /// mode. Series with the value 0 are left out.
     pub(super) fn by_limit_and(self, name: &str, label: &str) -> HashMap<LimitName, BTreeMap<String, u64>> {
         let mut sums: HashMap<_, BTreeMap<_, _>> = HashMap::new();
         for reading in self.0.counters(name).into_iter().filter(|reading| reading.value > 0) {
@@ -114,7 +115,8 @@ impl Readings<'_> {
 }
 
 impl Histogram {
-    /// The smallest bound below which 99 of 100 samples since `before` were, at most the last bound; `None` without samples.
+    /// Returns the smallest bound that 99 of 100 samples since `before` do not exceed, or the last bound if there is no such
+    /// bound. `None` without samples.
     pub(super) fn p99_since(&self, before: &Histogram) -> Option<f64> {
         let count = |of: &Histogram, index: usize| of.counts.get(index).copied().unwrap_or_default();
         let since = |index: usize| count(self, index).saturating_sub(count(before, index));

@@ -14,7 +14,8 @@ use rules::rule_set::CompiledLimit;
 /// The shortest window whose end is shown: a shorter one ends while the page is read.
 const SHOWN_WINDOW: Micros = Micros(3_600_000_000);
 
-/// A row of the table: one limit, a rule without limits, or the `otherwise: deny` of a policy, which has no name of a rule.
+/// A row of the table of rules: one limit, a rule without limits, or the `otherwise: deny` of a policy. The row of an
+/// `otherwise: deny` has an empty rule name.
 #[derive(Debug, Serialize)]
 pub(super) struct Row<'d> {
     policy: &'d str,
@@ -77,8 +78,8 @@ struct LimitCounts {
 
 type Counts = HashMap<LimitName, u64>;
 
-/// The rows with the most requests, in the order of the file, and the number of rows left out. `now` is the time by the clock
-/// of the store.
+/// Returns the `most` rows with the most requests, in the order of the file, and the number of rows that are left out. `now` is
+/// the time by the store's clock.
 pub(super) fn busiest<'d>(
     snapshot: &'d Snapshot,
     readings: Readings<'_>,

@@ -18,14 +18,14 @@ use decision::refusal::Refusal;
 use request::percent;
 use request::sent_descriptor::SentDescriptor;
 
-/// The request that a call describes.
+/// The request about which Envoy asks, as read from its call.
 #[derive(Debug)]
 pub struct AskedRequest<'m> {
     pub http: &'m HttpRequest,
     /// The address of the client, according to the other proxy.
     pub source: IpAddr,
     pub fields: HeaderMap,
-    /// The extensions of the route's context, as a descriptor.
+    /// The `context_extensions` that Envoy's route has sent with the request, as a descriptor.
     pub sent: SentDescriptor<'m>,
     /// The TLS connection between the client and the other proxy; `None` if the call does not describe it.
     pub tls: Option<TlsIdentity>,
@@ -37,12 +37,12 @@ pub enum Unusable {
     Request,
     Source,
     Certificate,
-    /// A field has no valid name or value.
+    /// A header field of the request has an invalid name or value.
     Field,
 }
 
 impl Unusable {
-    /// The end of the sentence that reports the fault.
+    /// Returns a text that says what is missing or invalid, for the log and the answer.
     pub const fn what(self) -> &'static str {
         match self {
             Unusable::Request => "attributes.request.http is missing",
@@ -53,10 +53,10 @@ impl Unusable {
     }
 }
 
-/// Reads the request that a call describes.
+/// Reads the request about which Envoy asks from the message of the call.
 ///
 /// # Errors
-/// Says what is missing.
+/// Returns the part of the call that is missing or invalid.
 pub fn read(call: &CheckRequest) -> Result<AskedRequest<'_>, Unusable> {
     let attributes = call.attributes.as_ref().ok_or(Unusable::Request)?;
     let AttributeContext { source: peer, request, context_extensions, tls_session } = attributes;
@@ -81,10 +81,11 @@ fn tls(peer: Option<&Peer>, session: Option<&TlsSession>) -> Result<Option<TlsId
     Ok(is_known.then_some(TlsIdentity { server_name, certificate }))
 }
 
-/// Checks that a head is not larger than the HTTP/1 server would accept, because the other proxy may accept more.
+/// Checks that the head of a described request is not larger than the gateway's own HTTP/1 server would accept. The other proxy
+/// may have accepted a larger head.
 ///
 /// # Errors
-/// Returns the refusal of a request that the listener would not accept either.
+/// Returns the refusal if the listener itself would not accept such a request.
 pub fn check_size(http: &HttpRequest, bounds: &Bounds) -> Result<(), Refusal> {
     let (mut number, mut bytes) = (0, "Host: \r\n".len() + http.host.len());
     let mut check = |name: &[u8], length: usize| {

@@ -26,10 +26,10 @@ use request::door::Door;
 use request::request::{ClientAddress, Request};
 use request::scheme::{Scheme, SchemeSource};
 
-/// Answers a call of `Check`.
+/// Answers a call of `Check`, with which Envoy asks whether a request may pass.
 ///
 /// # Errors
-/// When the other proxy has disconnected.
+/// If the other proxy has disconnected.
 pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,

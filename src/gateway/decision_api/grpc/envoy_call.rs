@@ -26,7 +26,7 @@ use request::sent_descriptor::SentDescriptor;
 /// Envoy waits 20 ms for an answer, and then decides by itself.
 const ANSWER_WITHIN: Micros = Micros(15_000);
 
-/// A call, without its message.
+/// What is needed to answer a gRPC call besides its message: the decision API, the configuration, and the listener's settings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EnvoyCall<'c> {
     pub api: &'c DecisionApi,
@@ -35,7 +35,7 @@ pub(crate) struct EnvoyCall<'c> {
 }
 
 impl EnvoyCall<'_> {
-    /// Records the refusal of a call whose request could not be read.
+    /// Records that a call was refused because the request in it could not be read.
     pub(crate) fn refuse_unread(&self, call: &mut Call<'_>, door: Door, refusal: &Refusal) {
         call.record_at_least(self.snapshot, call.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), door);
         if let Some(record) = &mut call.record {
@@ -43,7 +43,7 @@ impl EnvoyCall<'_> {
         }
     }
 
-    /// Counts a refusal, and returns the response that a client would get.
+    /// Counts and records a refusal. Returns the response that the gateway would send to the client of the request.
     pub(crate) fn refuse(
         &self,
         call: &mut Call<'_>,
@@ -62,14 +62,15 @@ impl EnvoyCall<'_> {
         ProblemResponse { page, cors, recipient, ..refused.problem() }.response(request.head, &call.request_id)
     }
 
-    /// Logs the fault of a call, which an operator of the other proxy has to correct.
+    /// Logs that a call could not be read, so that an operator of the other proxy can correct the fault. `what` describes the
+    /// fault.
     pub(crate) fn report_unusable(&self, call: &Call<'_>, what: &str) {
         let Some(calls) = self.api.shared.unusable_calls.admit(self.api.gateway.clock.now()) else { return };
         let request_id = call.request_id.to_str().unwrap_or_default();
         log::warn!(what, calls, request_id; "call of a door of Envoy answered with an error: it cannot be read");
     }
 
-    /// How a request or its descriptors arrive at the rules: no limit lets them wait.
+    /// Returns the values with which the rules decide about the call. They say that no limit may delay the request.
     pub(crate) fn arrival(&self, call: &Call<'_>, purpose: RequestPurpose) -> Arrival {
         let caller = call.caller();
         let patience = Patience::AtOnce { answer_within: Some(self.settings.answer_within.unwrap_or(ANSWER_WITHIN)) };
@@ -77,7 +78,7 @@ impl EnvoyCall<'_> {
         Arrival { worker, at, caller, direction, purpose, patience }
     }
 
-    /// The descriptors of a call, as far as the access log may contain them.
+    /// Returns a copy of the descriptors for the access log. Empty if the log contains no values of descriptors.
     pub(crate) fn logged<'d, 'm: 'd>(
         &self,
         sent: impl IntoIterator<Item = &'d SentDescriptor<'m>>,
@@ -88,14 +89,14 @@ impl EnvoyCall<'_> {
         }
     }
 
-    /// Whether the call is logged or traced.
+    /// Returns whether the call is logged or traced.
     pub(crate) fn records(&self, call: &Call<'_>) -> bool {
         call.is_recorded(self.snapshot)
     }
 }
 
-/// The fields for the response to a request that passes, but for its id: the other proxy, which sends the response, has one of its
-/// own.
+/// Returns the fields that the other proxy should add to the response, if the request passes. The request's id is not among
+/// them, because the other proxy has an id of its own.
 pub(crate) fn fields(passed: &Decision) -> FieldLines {
     let rate_limits: Option<&RateLimitFields> = match passed {
         Decision::Pass(fields) => fields.as_deref(),
@@ -109,7 +110,7 @@ pub(crate) fn fields(passed: &Decision) -> FieldLines {
     fields
 }
 
-/// The fields of a response as messages, without the length, which the other proxy writes itself.
+/// Converts the fields of a response to gRPC messages. `Content-Length` is left out, because the other proxy writes it.
 pub(crate) fn values(fields: &FieldLines) -> Vec<HeaderValue> {
     let sent = fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case(b"content-length"));
     sent.map(|(name, value)| {
@@ -122,12 +123,13 @@ pub(crate) fn values(fields: &FieldLines) -> Vec<HeaderValue> {
     .collect()
 }
 
-/// The fields of a response as options of `CheckResponse`; `append` tells whether they are added to fields of their names.
+/// Converts the fields of a response to the options of a `CheckResponse`. `append` says whether Envoy adds a field to present
+/// fields of the same name.
 pub(crate) fn options(fields: &FieldLines, append: Option<bool>) -> Vec<HeaderValueOption> {
     values(fields).into_iter().map(|header| HeaderValueOption { header: Some(header), append }).collect()
 }
 
-/// The number of items.
+/// Counts the items of an iterator, as a number for a metric.
 pub(crate) fn count(items: impl Iterator) -> u64 {
     u64::try_from(items.count()).unwrap_or(u64::MAX)
 }

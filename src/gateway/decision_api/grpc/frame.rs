@@ -3,16 +3,16 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 
-/// The number of bytes before a message.
+/// The number of bytes that precede each message: one for the compression flag, and four for the length.
 pub const PREFIX: usize = 5;
 
-/// The length of the longest message that is read, in bytes. It contains the body that Envoy may send along with a request.
+/// The maximum length of a message in bytes. A message may contain the body that Envoy sends along with a request.
 pub const LONGEST: usize = 1 << 20;
 
-/// The reason why a call has no message that can be read.
+/// The reason why the message of a call cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// The body has no whole message, or bytes after it.
+    /// The body does not contain one whole message, or has more bytes after it.
     Framing,
     Compressed,
     TooLong,
@@ -22,10 +22,10 @@ pub enum FrameError {
     Message,
 }
 
-/// Reads the only message of a body.
+/// Reads the message of a body that must contain exactly one message.
 ///
 /// # Errors
-/// If the body is anything else.
+/// If the body is not exactly one valid, uncompressed message.
 pub fn read<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
     let (prefix, message) = body.split_first_chunk::<PREFIX>().ok_or(FrameError::Framing)?;
     let [compressed, length @ ..] = *prefix;
@@ -44,7 +44,7 @@ pub fn read<M: Message + Default>(body: &[u8]) -> Result<M, FrameError> {
     M::decode(message).map_err(|_| FrameError::Message)
 }
 
-/// Makes a body with only this message.
+/// Makes a body that contains only this message.
 pub fn write(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut body = BytesMut::with_capacity(PREFIX + length);

@@ -8,7 +8,7 @@ use super::messages::{HealthCheckRequest, HealthCheckResponse, ServingStatus};
 use super::{Reply, Status, message};
 use crate::gateway::decision_api::doors;
 
-/// Answers a call of `Check`.
+/// Answers a health check of gRPC: whether the listener has the service, and whether the process accepts calls.
 pub(crate) fn answer(envoy: EnvoyCall<'_>, body: Result<Bytes, FrameError>) -> Reply {
     match message(body) {
         Ok(message) => status(envoy, &message),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`
+/// The message `envoy.service.ratelimit.v3.RateLimitRequest`, with which Envoy asks for a decision about descriptors.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
     #[prost(string, tag = "1")]
@@ -17,15 +17,15 @@ pub struct RateLimitRequest {
     pub hits_addend: u32,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`
+/// The message `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`: one descriptor of a `RateLimitRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<DescriptorEntry>,
-    /// A limit that the caller sends with the descriptor.
+    /// A limit that the caller sends with the descriptor. The gateway ignores and counts such limits.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<PresenceOnly>,
-    /// `google.protobuf.UInt64Value`
+    /// The cost of this descriptor, a `google.protobuf.UInt64Value`. If `None`, the `hits_addend` of the whole request applies.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
     #[prost(bool, tag = "4")]
@@ -36,16 +36,16 @@ pub struct RateLimitDescriptor {
 pub struct DescriptorEntry {
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value, as bytes: Envoy passes on what a client has sent, which may not be text.
+    /// The value, as bytes. Envoy passes on what a client has sent, and this may not be text.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
 
-/// A message of which only the presence is read.
+/// A message whose content is ignored. Only its presence matters.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct PresenceOnly {}
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse`
+/// The message `envoy.service.ratelimit.v3.RateLimitResponse`: the answer to a `RateLimitRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitResponse {
     #[prost(enumeration = "Code", tag = "1")]
@@ -77,7 +77,7 @@ pub struct DescriptorStatus {
     pub duration_until_reset: Option<Duration>,
 }
 
-/// `RateLimitResponse.RateLimit`
+/// The message `RateLimitResponse.RateLimit`: a limit, as a number of requests in a unit of time.
 #[derive(Clone, PartialEq, Message)]
 pub struct CurrentLimit {
     #[prost(uint32, tag = "1")]
@@ -100,7 +100,7 @@ pub enum Unit {
     Week = 7,
 }
 
-/// `google.protobuf.Duration`
+/// The message `google.protobuf.Duration`: a length of time.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct Duration {
     #[prost(int64, tag = "1")]
@@ -109,7 +109,7 @@ pub struct Duration {
     pub nanos: i32,
 }
 
-/// `envoy.config.core.v3.HeaderValue`
+/// The message `envoy.config.core.v3.HeaderValue`: one header field.
 #[derive(Clone, PartialEq, Message)]
 pub struct HeaderValue {
     #[prost(string, tag = "1")]
@@ -120,14 +120,14 @@ pub struct HeaderValue {
     pub raw_value: bytes::Bytes,
 }
 
-/// `envoy.service.auth.v3.CheckRequest`
+/// The message `envoy.service.auth.v3.CheckRequest`, with which Envoy asks whether a request may pass.
 #[derive(Clone, PartialEq, Message)]
 pub struct CheckRequest {
     #[prost(message, optional, tag = "1")]
     pub attributes: Option<AttributeContext>,
 }
 
-/// `envoy.service.auth.v3.AttributeContext`
+/// The message `envoy.service.auth.v3.AttributeContext`: the request of a `CheckRequest`, its client and its connection.
 #[derive(Clone, PartialEq, Message)]
 pub struct AttributeContext {
     #[prost(message, optional, tag = "1")]
@@ -136,7 +136,7 @@ pub struct AttributeContext {
     pub request: Option<RequestAttributes>,
     #[prost(btree_map = "string, string", tag = "10")]
     pub context_extensions: BTreeMap<String, String>,
-    /// The TLS session, which is sent with `include_tls_session`.
+    /// The TLS session of the client. Envoy sends it only with the setting `include_tls_session`.
     #[prost(message, optional, tag = "12")]
     pub tls_session: Option<TlsSession>,
 }
@@ -145,21 +145,21 @@ pub struct AttributeContext {
 pub struct Peer {
     #[prost(message, optional, tag = "1")]
     pub address: Option<Address>,
-    /// The certificate, which is sent with `include_peer_certificate`: PEM, with percent-escapes for characters that a URL
-    /// cannot have.
+    /// The client's certificate. Envoy sends it only with the setting `include_peer_certificate`. It is PEM text, with
+    /// percent-escapes for characters that a URL cannot contain.
     #[prost(string, tag = "5")]
     pub certificate: String,
 }
 
-/// `envoy.service.auth.v3.AttributeContext.TLSSession`
+/// The message `envoy.service.auth.v3.AttributeContext.TLSSession`: the TLS connection of the client.
 #[derive(Clone, PartialEq, Message)]
 pub struct TlsSession {
-    /// The name that a client has asked for, as bytes, because it may not be text.
+    /// The server name that the client has asked for, as bytes because it may not be text.
     #[prost(bytes = "vec", tag = "1")]
     pub sni: Vec<u8>,
 }
 
-/// `envoy.config.core.v3.Address`
+/// The message `envoy.config.core.v3.Address`: the network address of a peer.
 #[derive(Clone, PartialEq, Message)]
 pub struct Address {
     #[prost(message, optional, tag = "1")]
@@ -182,17 +182,18 @@ pub struct RequestAttributes {
 pub struct HttpRequest {
     #[prost(string, tag = "2")]
     pub method: String,
-    /// The fields. The values of repeated ones are joined by commas.
+    /// The header fields by name. The values of a repeated field are joined by commas.
     #[prost(btree_map = "string, bytes", tag = "3")]
     pub headers: BTreeMap<String, Vec<u8>>,
-    /// The path with the query, as the bytes that a client has sent, which may not be text.
+    /// The path with the query, as the bytes that the client has sent. These may not be text.
     #[prost(bytes = "vec", tag = "4")]
     pub path: Vec<u8>,
     #[prost(string, tag = "5")]
     pub host: String,
     #[prost(string, tag = "6")]
     pub scheme: String,
-    /// The fields as they were sent, in place of `headers`, with `encode_raw_headers`.
+    /// The header fields as the client has sent them, with repeated fields kept apart. Envoy sends this map in place of
+    /// `headers` with the setting `encode_raw_headers`.
     #[prost(message, optional, tag = "13")]
     pub header_map: Option<HeaderMap>,
 }
@@ -203,7 +204,7 @@ pub struct HeaderMap {
     pub headers: Vec<HeaderValue>,
 }
 
-/// `envoy.service.auth.v3.CheckResponse`
+/// The message `envoy.service.auth.v3.CheckResponse`: the answer to a `CheckRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct CheckResponse {
     #[prost(message, optional, tag = "1")]
@@ -214,7 +215,7 @@ pub struct CheckResponse {
     pub ok_response: Option<OkResponse>,
 }
 
-/// `google.rpc.Status`
+/// The message `google.rpc.Status`. The code 0 lets the request pass, and any other code refuses it.
 #[derive(Clone, PartialEq, Message)]
 pub struct RpcStatus {
     #[prost(int32, tag = "1")]
@@ -247,19 +248,20 @@ pub struct OkResponse {
 pub struct HeaderValueOption {
     #[prost(message, optional, tag = "1")]
     pub header: Option<HeaderValue>,
-    /// `google.protobuf.BoolValue`
+    /// Whether Envoy adds the field to present fields of the same name (a `google.protobuf.BoolValue`). If `None`, Envoy's
+    /// default applies.
     #[prost(message, optional, tag = "2")]
     pub append: Option<bool>,
 }
 
-/// `grpc.health.v1.HealthCheckRequest`
+/// The message `grpc.health.v1.HealthCheckRequest`, which asks whether a service is healthy.
 #[derive(Clone, PartialEq, Message)]
 pub struct HealthCheckRequest {
     #[prost(string, tag = "1")]
     pub service: String,
 }
 
-/// `grpc.health.v1.HealthCheckResponse`
+/// The message `grpc.health.v1.HealthCheckResponse`: the answer to a `HealthCheckRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct HealthCheckResponse {
     #[prost(enumeration = "ServingStatus", tag = "1")]

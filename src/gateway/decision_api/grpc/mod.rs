@@ -16,15 +16,15 @@ use prost::Message;
 use crate::gateway::response::own_response::OwnResponse;
 use frame::FrameError;
 
-/// The answer of a call.
+/// The answer to a gRPC call: a message, or a failure with its status and reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The only message of the response, framed.
+    /// The one message of the response, with the gRPC prefix that contains its length.
     Message(Bytes),
     Failure(Status, &'static str),
 }
 
-/// The gRPC status codes of answers, besides 0.
+/// The gRPC status codes with which a call may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     InvalidArgument = 3,
@@ -67,7 +67,7 @@ impl From<Reply> for OwnResponse {
     }
 }
 
-/// Whether a request of HTTP/2 is a call of gRPC.
+/// Returns whether an HTTP/2 request is a gRPC call, by its content type.
 pub fn is_call(head: &Parts) -> bool {
     head.headers.get(CONTENT_TYPE).is_some_and(|kind| is_grpc(kind.as_bytes()))
 }
@@ -76,10 +76,10 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// The message of a call with this body.
+/// Decodes the message of a call. `body` is the received body, or the error that occurred when it was read.
 ///
 /// # Errors
-/// Says why the body is not a message.
+/// Returns the reason why the body is not a valid message.
 pub(super) fn message<M: Message + Default>(body: Result<Bytes, FrameError>) -> Result<M, FrameError> {
     frame::read(&body?)
 }

@@ -15,15 +15,15 @@ use rules::descriptors_plan::{DescriptorPart, Hits};
 use rules::rule::{Expose, OnStoreFailure};
 use rules::rule_set::RuleSet;
 
-/// A descriptor of a call, with the number of hits that it pays.
+/// A descriptor of a call, with the hits (the cost) that are to be charged for it.
 #[derive(Debug)]
 pub struct AskedDescriptor<'m> {
     pub sent: SentDescriptor<'m>,
     pub hits: Hits,
 }
 
-/// The descriptors of a call, in order. Bytes of a value that are not text become U+FFFD: an error would let the requests of a
-/// client that sends them pass.
+/// Returns the descriptors of a call, in their order. Bytes that are not text become U+FFFD. They are not an error, because
+/// Envoy would then let the request of the client pass.
 pub fn descriptors(message: &RateLimitRequest) -> Vec<AskedDescriptor<'_>> {
     message.descriptors.iter().map(|descriptor| asked(message, descriptor)).collect()
 }
@@ -41,7 +41,8 @@ fn asked<'m>(message: &'m RateLimitRequest, descriptor: &'m RateLimitDescriptor)
     AskedDescriptor { sent, hits }
 }
 
-/// The status of each descriptor, in order. `payment` is `None` if no limit was checked.
+/// Returns the status of each descriptor for the answer, in the order of the descriptors. `payment` is `None` if no limit was
+/// checked.
 pub fn statuses(
     rules: &RuleSet,
     payment: Option<&Payment>,

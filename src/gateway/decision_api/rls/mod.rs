@@ -24,10 +24,10 @@ use request::scheme::{Scheme, SchemeSource};
 const MOST_DESCRIPTORS: usize = 128;
 const MOST_ENTRIES: usize = 64;
 
-/// Answers a call of `ShouldRateLimit`.
+/// Answers a call of `ShouldRateLimit`, with which Envoy asks whether a request with certain descriptors may pass.
 ///
 /// # Errors
-/// When the other proxy has disconnected.
+/// If the other proxy has disconnected.
 pub(crate) async fn answer(
     envoy: EnvoyCall<'_>,
     call: &mut Call<'_>,

@@ -6,18 +6,18 @@ use super::downstream_stream::DownstreamStream;
 use super::request_body::BodyFraming;
 use super::request_head::Head;
 
-/// A request with a valid head, which is at the beginning of the unparsed bytes of its connection.
+/// A request with a valid head. The head is at the beginning of the connection's unparsed bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedRequest {
     pub head: Head,
     pub framing: BodyFraming,
-    /// The longest time in which the client neither sends nor reads anything.
+    /// How long the gateway waits for a client that neither sends nor reads anything.
     pub client_timeout: Duration,
 }
 
-/// Answers requests of HTTP/1.0 and HTTP/1.1.
+/// The application that answers requests of HTTP/1.0 and HTTP/1.1.
 pub(crate) trait Http1Application: Send + Sync + 'static {
-    /// Answers a request. Returns its connection if another may follow on it.
+    /// Answers a request. Returns the connection if another request may follow on it.
     fn serve(
         &self,
         stream: Box<DownstreamStream>,

@@ -20,33 +20,33 @@ use crate::gateway::server::request_client::{AnsweredRequest, RequestClient, Res
 use crate::gateway::state::lifecycle::Lifecycle;
 use base::time;
 
-/// The bytes of a body that are held at once.
+/// The largest number of bytes of a body that one buffer holds.
 pub(crate) const BUFFER: usize = 64 << 10;
 
 /// The longest time for which the rest of a body is read, before the connection is closed.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A client that has sent a request.
+/// A client of HTTP/1.x that has sent a request and waits for the response.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub stream: Box<DownstreamStream>,
-    /// Whether the connection can be kept, and the client wants that.
+    /// Whether another request may follow on the connection: the client wants this, and the process is not draining.
     pub reuse: Reuse,
-    /// Whether it has asked for a WebSocket.
+    /// Whether the client has asked for a WebSocket.
     pub is_tunnel: bool,
 }
 
-/// A client, with the head of the request that it has sent.
+/// A client, with the head of its request as bytes and in parsed form.
 #[derive(Debug)]
 pub(crate) struct ClientRequest {
     pub client: Client,
-    /// The head as it came.
+    /// The bytes of the head as they were received.
     pub bytes: Bytes,
     pub head: Result<Parts, InvalidHead>,
 }
 
 impl Client {
-    /// Begins a request, which is cut when the process exits.
+    /// Begins a request on a connection. The request ends at once when the process exits.
     pub(crate) fn begin(
         mut stream: Box<DownstreamStream>,
         ReceivedRequest { head, framing, client_timeout }: ReceivedRequest,
@@ -61,12 +61,12 @@ impl Client {
         ClientRequest { client, bytes, head }
     }
 
-    /// Ends a request. Returns its connection if another may follow on it.
+    /// Ends a request. Returns the connection if another request may follow on it.
     pub(crate) fn end(self, reuse: Reuse) -> Option<Box<DownstreamStream>> {
         (reuse == Reuse::Kept && self.stream.is_between_requests()).then_some(self.stream)
     }
 
-    /// Reads a part of the body.
+    /// Appends a part of the body to `data`, and the lines of its trailers to `trailers`.
     ///
     /// # Errors
     /// If the client sends no more of the body, or the body is invalid.

@@ -31,7 +31,7 @@ const READ_AHEAD: usize = 2 << 10;
 /// How long a client may take to read a response before any request was read.
 const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A client connection, from its first byte to its last.
+/// The HTTP/1.x connection of a client. Ends each request at the end that its head states, and enforces the client's timeouts.
 #[derive(Debug)]
 pub(crate) struct DownstreamStream {
     pub(super) inner: Stream,
@@ -42,10 +42,10 @@ pub(crate) struct DownstreamStream {
     slot: Option<ConnectionSlot>,
     /// The bytes that have been read and belong to no request yet.
     unparsed: BytesMut,
-    /// The rest of the request's body.
+    /// The part of the request's body that has not been read yet.
     pub(super) framing: BodyFraming,
     pub(super) end: Option<End>,
-    /// The longest time in which the client neither sends nor reads anything.
+    /// How long the gateway waits for a client that neither sends nor reads anything.
     pub(super) client_timeout: Duration,
     pub(super) handle: ConnectionHandle,
     /// The moment by which the client must have sent more of the body.
@@ -62,27 +62,27 @@ pub(crate) struct DownstreamStream {
 /// The reason why nothing more can be read from or written to a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The client has closed it, or its side of it.
+    /// The client has closed the connection, or its own side of the connection.
     Closed,
     /// The client has sent an invalid body.
     Invalid(BodyError),
     /// The client does not read its response.
     Stalled,
-    /// The request has taken longer than it may.
+    /// The deadline of the request has passed.
     Expired,
     /// The process exits.
     Cut,
-    /// The response ended early, and only a reset shows that to the client.
+    /// The response ended too early. The connection is reset, because only a reset shows this to the client.
     Reset,
 }
 
-/// Whether the timeout of the body is enforced.
+/// Whether the timeout for the body of the request is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyTimeout {
     Enforced,
-    /// The client may be waiting for `100 Continue`.
+    /// The timeout begins with the first byte of the body, because the client may be waiting for `100 Continue`.
     AfterFirstByte,
-    /// The request has been answered.
+    /// The timeout is not enforced, because the request has been answered.
     Lifted,
 }
 
@@ -113,20 +113,21 @@ impl DownstreamStream {
         }
     }
 
-    /// The bytes that have been read and belong to no request yet.
+    /// Returns the bytes that have been read and belong to no request yet.
     pub(crate) fn unparsed(&mut self) -> &mut BytesMut {
         &mut self.unparsed
     }
 
-    /// The handle of the connection, for the application.
+    /// Returns the handle of the connection, for the application.
     pub(crate) fn handle(&self) -> ConnectionHandle {
         self.handle.clone()
     }
 
-    /// Reads once into the bytes that belong to no request yet. The buffer is on the stack: an idle connection holds none.
+    /// Reads once from the connection, and adds the bytes to those that belong to no request yet. The buffer is on the stack,
+    /// so an idle connection holds no buffer.
     ///
     /// # Errors
-    /// When the connection fails.
+    /// If the connection fails.
     pub(crate) fn poll_read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut space = [const { MaybeUninit::<u8>::uninit() }; 2 * READ_AHEAD];
         let mut part = ReadBuf::uninit(&mut space);
@@ -136,7 +137,8 @@ impl DownstreamStream {
         Poll::Ready(Ok(part.filled().len()))
     }
 
-    /// Begins a request. Returns its head, the first `head` of the unparsed bytes; `framing` is that of its body.
+    /// Begins a request and returns its head. `head` is the length of the head, which is at the beginning of the unparsed
+    /// bytes. `framing` says how long the body is.
     pub(crate) fn begin(&mut self, head: usize, framing: BodyFraming, client_timeout: Duration) -> BytesMut {
         self.framing = framing;
         self.client_timeout = client_timeout;
@@ -147,12 +149,13 @@ impl DownstreamStream {
         if self.unparsed.len() == head { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
-    /// Has the requests of the connection cut when the value of the channel becomes true, which `receiver` subscribes to.
+    /// Makes the requests of the connection end at once when the process exits. `receiver` subscribes to a channel whose value
+    /// becomes true at the exit.
     pub(crate) fn cut_at_exit(&mut self, receiver: impl FnOnce() -> Receiver<bool>) {
         self.cut.begin(receiver);
     }
 
-    /// Sets the moment by which the request must have ended.
+    /// Sets the time by which the request must have ended.
     pub(crate) fn set_deadline(&mut self, deadline: Timestamp) {
         self.deadline = Some(deadline);
     }
@@ -162,12 +165,12 @@ impl DownstreamStream {
         self.deadline = None;
     }
 
-    /// Makes the next read reach the socket, with which another waker has been registered.
+    /// Makes the next read reach the socket. Needed when another waker has been registered with the socket.
     pub(super) fn rearm(&mut self) {
         self.readable.rearm();
     }
 
-    /// Notes that a part of the body has arrived in time.
+    /// Notes that a part of the body has arrived, and so restarts the timeout of the body.
     pub(super) fn body_arrived(&mut self) {
         self.body_deadline = None;
         if self.body_timeout == BodyTimeout::AfterFirstByte {
@@ -188,7 +191,7 @@ impl DownstreamStream {
         &mut self.body_deadline
     }
 
-    /// Marks the connection as one on which the client may still be sending, so that its close lingers.
+    /// Marks the connection for a lingering close, because the client may still be sending.
     pub(crate) fn interrupt(&mut self) {
         self.framing = BodyFraming::Length(1);
     }
@@ -209,7 +212,7 @@ impl DownstreamStream {
         }
     }
 
-    /// Ready at the deadline of the request, if it has one.
+    /// Becomes ready at the deadline of the request, if the request has a deadline.
     pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline else { return Poll::Pending };
         // After the deadline, the response about it may still be written.
@@ -221,7 +224,7 @@ impl DownstreamStream {
         Poll::Ready(())
     }
 
-    /// Ready once the request is cut because the process exits.
+    /// Becomes ready when the process exits, which ends the request.
     pub(super) fn poll_cut(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.end == Some(End::Cut) {
             return Poll::Pending;

@@ -33,9 +33,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadRejection {
     Invalid(HeadError),
-    /// It was not complete within the header timeout.
+    /// The head was not complete within the header timeout.
     TimedOut,
-    /// The body is longer than allowed, or invalid in what has arrived with the head.
+    /// The body is longer than allowed, or the part of the body that arrived with the head is invalid.
     Body(BodyError),
 }
 
@@ -48,7 +48,7 @@ impl HeadRejection {
         }
     }
 
-    /// The reason as text, for the log. It contains no bytes of the client.
+    /// Returns the reason as text, for the log. The text contains no bytes of the client.
     pub fn detail(self) -> &'static str {
         match self {
             HeadRejection::Invalid(error) => error.detail(),
@@ -64,7 +64,7 @@ impl From<HeadRejection> for Refusal {
     }
 }
 
-/// Answers an invalid head. `duration` is the time for which the gateway waited for it.
+/// Answers a request whose head is rejected. `duration` is how long the gateway waited for the head.
 pub(super) async fn reject_head(
     state: &ServerState,
     mut stream: Box<DownstreamStream>,
@@ -89,7 +89,7 @@ pub(super) async fn reject_head(
     respond(state, &mut stream, &ProblemResponse { recipient, ..ProblemResponse::refusal(&refusal) }, about).await;
 }
 
-/// Answers 503 on a connection that exceeds a limit.
+/// Answers 503 on a connection that exceeds a limit. `guard` is held until the connection is closed.
 pub(crate) async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
     // Nothing asks for its listener: there is no request.
     let handle = ConnectionHandle::http1(0, &stream, None);

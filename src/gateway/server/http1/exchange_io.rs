@@ -22,21 +22,21 @@ const CHUNKED_READ: usize = 16 << 10;
 /// The reason why a request cannot be read, or its response cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientFault {
-    /// The client has closed the connection, or its side of it.
+    /// The client has closed the connection, or its own side of the connection.
     Gone,
-    /// It does not read its response.
+    /// The client does not read its response.
     Stalled,
-    /// It does not read its response, and unread responses take too much memory.
+    /// The client does not read its response, and unread responses take too much memory.
     BuffersFull,
     Body(BodyError),
-    /// The request has taken longer than it may.
+    /// The deadline of the request has passed.
     Expired,
     /// The process exits.
     Cut,
 }
 
 impl ClientFault {
-    /// For the log: without bytes of the client's.
+    /// Describes the fault for the log. The text contains no bytes of the client.
     pub(crate) fn detail(self) -> &'static str {
         match self {
             ClientFault::Gone => "client closed the connection",
@@ -63,8 +63,8 @@ impl DownstreamStream {
         matches!(self.framing, BodyFraming::Nothing)
     }
 
-    /// Ends a request for a tunnel that is not granted. Returns whether another request may follow, which is so if no byte of the
-    /// tunnel has arrived.
+    /// Ends a request for a tunnel that is not granted. Returns `false` if bytes of the tunnel have arrived, because then no
+    /// other request can follow on the connection.
     pub(crate) fn refuse_tunnel(&mut self) -> bool {
         if self.framing == BodyFraming::Tunnel {
             self.framing = BodyFraming::Nothing;
@@ -73,7 +73,7 @@ impl DownstreamStream {
         true
     }
 
-    /// Appends at most `most` bytes of the body to `data`, and the lines of its trailers to `trailers`.
+    /// Reads a part of the body. Appends at most `most` bytes of data to `data`, and the lines of trailers to `trailers`.
     ///
     /// # Errors
     /// If the client sends no more of the body, or the body is invalid.
@@ -180,7 +180,7 @@ impl DownstreamStream {
         Poll::Ready(())
     }
 
-    /// Ready when the client has closed the connection. Bytes that arrive are kept.
+    /// Becomes ready when the client has closed the connection. Bytes that arrive meanwhile are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         // Once bytes have arrived, no more are read: this bounds how far a client sends ahead. The upstream then wakes the task.
         if self.unparsed().is_empty()
@@ -192,7 +192,7 @@ impl DownstreamStream {
         Poll::Pending
     }
 
-    /// Ready once the client of a waiting request has left, or the process exits.
+    /// Becomes ready when the client of a waiting request has left, or the process exits.
     pub(crate) fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if self.poll_cut(cx).is_ready() {
             return Poll::Ready(ClientFault::Cut);
@@ -200,28 +200,29 @@ impl DownstreamStream {
         if self.is_complete() { self.poll_client_gone(cx) } else { Poll::Pending }
     }
 
-    /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
+    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before.
     pub(crate) fn expect_body_later(&mut self) {
         self.set_body_timeout(BodyTimeout::AfterFirstByte);
     }
 
-    /// Enforces the timeout of the body from now on.
+    /// Enforces the timeout of the body from now on. Called when the upstream has asked for the body.
     pub(crate) fn expect_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Enforced);
     }
 
-    /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
+    /// Lifts the timeout of the body, because the request is being answered and its client may stop sending.
     pub(crate) fn expect_no_body(&mut self) {
         self.set_body_timeout(BodyTimeout::Lifted);
     }
 
-    /// Reads no more of an invalid or late body, and lets the response be written. The connection closes after that.
+    /// Reads no more of an invalid or late body, so that the response can still be written. The connection closes after the
+    /// response.
     pub(crate) fn give_up_body(&mut self) {
         self.end = None;
     }
 
-    /// Makes the close of the connection a reset, without the `close_notify` of TLS: a client that reads to the end of the connection
-    /// would otherwise count the response as complete.
+    /// Makes the connection close with a reset, without the `close_notify` of TLS. Otherwise a client that reads to the end of
+    /// the connection would take the incomplete response for a complete one.
     pub(crate) fn reset_at_close(&mut self) {
         if let Some(encrypted) = (*self.inner).as_any().downcast_ref::<EncryptedStream>() {
             encrypted.end_without_notice();
@@ -232,7 +233,7 @@ impl DownstreamStream {
         self.end = Some(End::Reset);
     }
 
-    /// Ready once the deadline of the request has passed, or the process exits.
+    /// Becomes ready when the deadline of the request has passed, or the process exits.
     pub(crate) fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         if self.poll_request_deadline(cx).is_ready() {
             return Poll::Ready(ClientFault::Expired);
@@ -243,10 +244,11 @@ impl DownstreamStream {
         Poll::Pending
     }
 
-    /// Writes a part of the response, of which `held` bytes are in memory. Fails if the client reads nothing for its timeout.
+    /// Writes a part of the response, and returns the number of written bytes. `held` is the number of bytes of the response
+    /// that are in memory.
     ///
     /// # Errors
-    /// If the client has left or does not read.
+    /// If the client has left, reads nothing for its timeout, or has to be given up to free memory.
     pub(crate) fn poll_write_response(
         &mut self,
         bytes: &[u8],
@@ -260,7 +262,7 @@ impl DownstreamStream {
         }
     }
 
-    /// Flushes the written bytes.
+    /// Flushes the written bytes to the client.
     ///
     /// # Errors
     /// If the client has left or does not read.
@@ -269,7 +271,7 @@ impl DownstreamStream {
         self.poll_backpressure(flushed, 0, cx)
     }
 
-    /// Writes and flushes these bytes of a response.
+    /// Writes and flushes all of `bytes`, which belong to a response.
     ///
     /// # Errors
     /// If the client has left or does not read.
@@ -321,12 +323,13 @@ impl DownstreamStream {
         }
     }
 
-    /// Ready when the wait for the upstream has taken `timeout`, counted from [`DownstreamStream::restart_upstream_wait`].
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`, counted from
+    /// [`DownstreamStream::restart_upstream_wait`].
     pub(crate) fn poll_upstream_wait(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(timeout, cx)
     }
 
-    /// Restarts the wait, because the upstream has sent or accepted bytes.
+    /// Restarts the wait for the upstream, because the upstream has sent or accepted bytes.
     pub(crate) fn restart_upstream_wait(&mut self) {
         self.timer.restart();
     }
@@ -336,7 +339,7 @@ impl DownstreamStream {
     }
 }
 
-/// Reads once from a stream into the free space of a buffer.
+/// Reads once from a stream into the free space of a buffer. Returns the number of bytes, which is 0 at the end of the stream.
 ///
 /// # Errors
 /// If the connection has failed.

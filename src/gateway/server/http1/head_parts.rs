@@ -7,14 +7,14 @@ use http::{HeaderName, HeaderValue, Method, Uri, Version};
 
 use base::split::split_once;
 
-/// A head that the `http` crate cannot hold.
+/// The error for a head that the `http` crate cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidHead;
 
-/// Parses a head, which is valid.
+/// Parses a valid head into the parts that the `http` crate defines.
 ///
 /// # Errors
-/// If the `http` crate cannot hold it.
+/// If the `http` crate cannot represent the head.
 pub(crate) fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
     let (mut parts, ()) = http::Request::new(()).into_parts();
     let (line, mut rest) = split_once(head, b'\n').unwrap_or_default();
@@ -36,12 +36,13 @@ pub(crate) fn parse(head: &Bytes) -> Result<Parts, InvalidHead> {
     Ok(parts)
 }
 
-/// The target in the request line of a valid head.
+/// Returns the target in the request line of a valid head.
 pub(crate) fn target(head: &[u8]) -> &[u8] {
     head.split(|byte| matches!(byte, b' ' | b'\r')).nth(1).unwrap_or_default()
 }
 
-/// HTTP/1.1 keeps a connection unless its client says otherwise, HTTP/1.0 only if it asks for that.
+/// Whether the client wants the connection kept after the request. With HTTP/1.1 this is so unless the client asks to close it.
+/// With HTTP/1.0 this is so only if the client asks to keep it.
 pub(crate) fn wants_connection_kept(head: &Parts) -> bool {
     let has = |wanted: &[u8]| {
         let values = head.headers.get_all(CONNECTION).iter();

@@ -11,19 +11,19 @@ use base::time;
 use base::time::Micros;
 use config::Bounds;
 
-/// The result of waiting for a head.
+/// The result of waiting for the head of a request.
 pub(super) enum NextHead {
     Valid(Head),
     Rejected {
         rejection: HeadRejection,
-        /// The time for which the head was waited for.
+        /// How long the gateway waited for the head.
         duration: Micros,
     },
-    /// The client has closed the connection.
+    /// The connection ended before the head was complete.
     Closed,
 }
 
-/// Reads the rest of a head and checks it.
+/// Reads the rest of a head, and checks the head and what is already known of the body.
 pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::over(stream.handle.scheme());

@@ -35,10 +35,10 @@ pub(super) async fn linger(mut stream: Stream) {
     let _ = time::timeout(LONGEST, closing).await;
 }
 
-/// Makes the close of a connection a reset, which discards what has not been sent yet.
+/// Makes a connection close with a reset, which discards the bytes that have not been sent yet.
 ///
 /// # Errors
-/// If it is not one of TCP.
+/// If the stream has no socket for which this can be set.
 pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }

@@ -49,7 +49,8 @@ pub(crate) struct Http1Server<A> {
 }
 
 impl<A: Http1Application> Http1Server<A> {
-    /// Serves the requests of a connection, until it is closed. `prefix` are the bytes of it that have already been read.
+    /// Serves the requests of a connection, until it is closed. `prefix` are the bytes that have already been read from the
+    /// connection.
     pub(crate) async fn serve(
         &self,
         stream: Stream,

@@ -14,13 +14,13 @@ const MOST_TRAILERS: u32 = 8 << 10;
 /// The largest chunk: 4 GiB.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;
 
-/// The reason why the end of a body cannot be reached.
+/// The reason why the end of a body cannot be reached: the body is invalid, too long, or does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyError {
     Framing,
-    /// It is longer than the limit.
+    /// The body is longer than the limit.
     TooLong,
-    /// The client has sent nothing of it for the body timeout.
+    /// The client has sent no more of the body for the body timeout.
     Stalled,
 }
 
@@ -56,13 +56,13 @@ pub enum BodyFraming {
     Nothing,
     Length(u64),
     Chunked(Chunks),
-    /// Every byte that follows.
+    /// Every byte that follows, because the connection is a tunnel.
     Tunnel,
 }
 
 impl BodyFraming {
-    /// The part after a head that announces this body. `most` is the length of the longest allowed body; a `Content-Length` was
-    /// compared with it when the head was read.
+    /// Makes the framing of the body that a head announces. `most` is the largest allowed length of a body. It bounds only a
+    /// body in chunks, because a `Content-Length` was checked when the head was read.
     pub fn of(body: Body, most: u64) -> BodyFraming {
         match body {
             Body::Nothing => BodyFraming::Nothing,
@@ -110,7 +110,8 @@ impl BodyFraming {
         }
     }
 
-    /// The number of bytes to read into a buffer of this size without reading beyond the request, as far as its end is known.
+    /// Returns how many bytes may be read into a buffer of this size without reading beyond the request. If the end of the
+    /// request is not known, this is the size of the buffer.
     pub fn readable(&self, buffer: usize) -> usize {
         match self {
             BodyFraming::Length(left) => at_most(buffer, *left),
@@ -119,7 +120,7 @@ impl BodyFraming {
     }
 }
 
-/// A part of a body as it arrives.
+/// A part of a body as it arrives: the kind of its bytes, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub kind: PartKind,
@@ -132,7 +133,7 @@ pub enum PartKind {
     Data,
     /// The lines around chunks: their sizes, extensions and line ends.
     Framing,
-    /// Lines of trailers, and the empty line after the last.
+    /// Lines of trailers, and the empty line after the last line.
     Trailers,
 }
 
@@ -140,7 +141,7 @@ fn at_most(length: usize, most: u64) -> usize {
     usize::try_from(most).map_or(length, |most| length.min(most))
 }
 
-/// The state of a body in chunks.
+/// The state of reading a body in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunks {
     at: At,

@@ -14,13 +14,13 @@ use request::scheme::Scheme;
 /// The largest head that is accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// The size of the head with the request line and the empty line, in bytes.
+    /// The number of bytes of the head, including the request line and the empty line.
     pub bytes: usize,
     pub fields: usize,
     pub target: usize,
 }
 
-/// A valid head: the first `length` bytes.
+/// A valid head. It consists of the first `length` bytes that were parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub length: usize,
@@ -31,18 +31,18 @@ pub struct Head {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     Nothing,
-    /// This many bytes, at least one.
+    /// A body of this many bytes, at least one.
     Length(u64),
     Chunked,
-    /// The client wants a WebSocket: no byte that follows begins a request.
+    /// No body. The client asks for a WebSocket, so the bytes that follow begin no other request.
     Tunnel,
 }
 
-/// The fault of a head.
+/// The reason why a head is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
     Malformed(&'static str),
-    /// A method that is never forwarded.
+    /// The method is never forwarded.
     Method,
     TargetTooLong,
     TooLarge(&'static str),
@@ -58,7 +58,7 @@ impl HeadError {
         }
     }
 
-    /// The fault as text, for the log. It contains no bytes of the client.
+    /// Returns the reason as text, for the log. The text contains no bytes of the client.
     pub fn detail(self) -> &'static str {
         match self {
             HeadError::Malformed(detail) | HeadError::TooLarge(detail) => detail,
@@ -70,7 +70,8 @@ impl HeadError {
 
 type Result<T> = std::result::Result<T, HeadError>;
 
-/// The length of the longest accepted name of a field: less than the `http` crate accepts, and more than any common field has.
+/// The length of the longest accepted name of a field. The `http` crate would accept longer names, but no common field has a
+/// longer name.
 pub const LONGEST_NAME: usize = 1024;
 /// The most options of `Connection`, in all of its lines together: no honest client has more.
 const MOST_OPTIONS: usize = 9;
@@ -95,7 +96,7 @@ const ESSENTIAL: [&[u8]; 12] = [
 /// A part of the bytes, by the indexes of its begin and end.
 type Span = (usize, usize);
 
-/// The state of parsing one head. Every call gets all bytes since the first one of the head.
+/// Parses one head. Each call of [`HeadParser::parse`] gets all bytes that have arrived since the beginning of the head.
 #[derive(Debug, Default)]
 pub struct HeadParser {
     /// Whether the connection is encrypted.
@@ -133,16 +134,16 @@ enum Upgrade {
 }
 
 impl HeadParser {
-    /// A parser for a request on a connection with this scheme.
+    /// Makes a parser for a request on a connection with this scheme.
     pub fn over(scheme: Scheme) -> HeadParser {
         HeadParser { encrypted: scheme == Scheme::Https, ..HeadParser::default() }
     }
 
-    /// Parses the head as far as its bytes have arrived; `None` if it is not complete yet. `is_extra_method` is called only with
+    /// Parses the head as far as it has arrived. `None` if the head is not complete yet. `is_extra_method` is called only with
     /// a method that is not registered.
     ///
     /// # Errors
-    /// As soon as the bytes cannot become a valid head.
+    /// If the bytes cannot be the beginning of a valid head.
     pub fn parse(
         &mut self,
         bytes: &[u8],

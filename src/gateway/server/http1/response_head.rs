@@ -6,7 +6,7 @@ use pingora::protocols::http::date::get_cached_date;
 use crate::gateway::response::own_response::OwnResponse;
 use crate::gateway::server::request_client::Reuse;
 
-/// Writes the head of a response of the gateway itself.
+/// Writes the head of a response that the gateway itself gives. `reuse` says whether the connection is kept.
 pub(crate) fn write_own(response: &OwnResponse, reuse: Reuse, out: &mut Vec<u8>) {
     status_line(response.status, b"", out);
     out.extend_from_slice(response.fields.as_bytes());
@@ -18,7 +18,7 @@ pub(crate) fn write_own(response: &OwnResponse, reuse: Reuse, out: &mut Vec<u8>)
     out.extend_from_slice(b"\r\n");
 }
 
-/// The value of `Connection`.
+/// Returns the value of `Connection` that announces whether the connection is kept.
 pub(crate) fn connection(reuse: Reuse) -> &'static [u8] {
     match reuse {
         Reuse::Kept => b"keep-alive",
@@ -26,7 +26,7 @@ pub(crate) fn connection(reuse: Reuse) -> &'static [u8] {
     }
 }
 
-/// Writes a status line; a reason that is missing is the usual one.
+/// Writes a status line. If `reason` is empty, the usual phrase of the status is written.
 pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());

@@ -12,17 +12,17 @@ const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|
 /// The bytes of a host name or an IPv4 address (RFC 3986, section 3.2.2).
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");
 
-/// Whether a byte may occur in the value of a field: no control byte but the tab (RFC 9110, section 5.5).
+/// Whether a byte may occur in the value of a field. Control bytes other than the tab may not (RFC 9110, section 5.5).
 pub(crate) fn is_value(byte: u8) -> bool {
     (byte >= 0x20 || byte == b'\t') && byte != 0x7f
 }
 
-/// Whether a byte may occur in a target, in its path and in its query.
+/// Whether a byte may occur in the path or the query of a request target.
 pub(crate) fn is_target(byte: u8) -> bool {
     TARGET.has(byte)
 }
 
-/// Whether these bytes are a host, with or without a port after a colon. A user or an empty host is invalid.
+/// Whether these bytes are a valid host, optionally with a colon and a port. A user name or an empty host is invalid.
 pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     let colon = bytes.iter().rposition(|byte| matches!(byte, b':' | b']')).filter(|at| bytes.get(*at) == Some(&b':'));
     let (host, port) = colon.and_then(|at| around(bytes, at)).unwrap_or((bytes, b""));
@@ -36,8 +36,8 @@ pub(crate) fn is_authority(bytes: &[u8]) -> bool {
     host && port.len() <= 5 && port.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether a server that reads `_` or `.` as `-` would take this name for `Content-Length` or `Transfer-Encoding`. Servers that
-/// make variables of names do so: behind uWSGI, `Content_Length` is a second length.
+/// Whether a server that reads `_` or `.` as `-` would read this name as `Content-Length` or `Transfer-Encoding`. Servers that
+/// turn names into variables do this: for uWSGI, `Content_Length` is a second length.
 pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     let is_like = |framing: &[u8]| {
         let reads_as = |byte: u8, wanted: u8| match wanted {
@@ -49,8 +49,8 @@ pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
     is_like(b"content-length") || is_like(b"transfer-encoding")
 }
 
-/// Parses the value of `Content-Length`. `None` if it contains other bytes than digits, or more digits than every parser can
-/// read.
+/// Parses the value of `Content-Length`. `None` if it contains other bytes than digits, or more than 18 digits, because not
+/// every parser can read more.
 pub(crate) fn content_length(digits: &[u8]) -> Option<u64> {
     let plain = (1..=18).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit);
     plain.then(|| digits.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0')))

@@ -10,7 +10,7 @@ use super::received_body::ReceivedBody;
 use super::streams::StreamGuard;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 
-/// A request on one HTTP/2 stream, whose head is valid, in the form of HTTP/1.1.
+/// A request on one HTTP/2 stream. Its head is valid, and has the form of an HTTP/1.1 head.
 pub(crate) struct Http2Request {
     pub head: Parts,
     /// The length of the body, if the head states it.
@@ -19,20 +19,20 @@ pub(crate) struct Http2Request {
     pub handle: ConnectionHandle,
 }
 
-/// The body and the connection of a request, without its head.
+/// The HTTP/2 stream of one request: the body of the request, and the means to send the response.
 pub(crate) struct ClientStream {
     /// The body; `None` for a request without one.
     pub body: Option<ReceivedBody>,
     pub respond: SendResponse<Bytes>,
-    /// The longest time in which the client neither sends more of its body nor reads more of its response.
+    /// How long the gateway waits for a client that sends no more of the request's body and reads no more of the response.
     pub client_timeout: Duration,
-    /// The largest body, in bytes.
+    /// The largest allowed body of the request, in bytes.
     pub body_bytes: u64,
     pub guard: StreamGuard,
 }
 
-/// Answers HTTP/2 requests.
+/// The application that answers HTTP/2 requests.
 pub(crate) trait Http2Application: Send + Sync + 'static {
-    /// Answers a request.
+    /// Answers a request. The server runs the future in a task of its own.
     fn serve(&self, request: Http2Request) -> impl Future<Output = ()> + Send;
 }

@@ -31,7 +31,7 @@ use crate::gateway::server::request_client::{AnsweredRequest, RequestClient, Res
 use crate::gateway::state::lifecycle::Lifecycle;
 use base::time::Timestamp;
 
-/// A client that has sent a request on a stream.
+/// A client of HTTP/2 that has sent a request on a stream and waits for the response.
 pub(crate) struct Http2Client {
     /// The rest of the body; `None` once it has been read completely.
     body: Option<ReceivedBody>,
@@ -76,7 +76,7 @@ enum Deadline {
 }
 
 impl Http2Client {
-    /// The client of a request, which is cut when the process exits.
+    /// Makes the client of a request. The request ends at once when the process exits.
     pub(crate) fn new(request: ClientStream, lifecycle: &Lifecycle) -> Http2Client {
         let mut cut = ConnectionCut::default();
         cut.begin(|| lifecycle.tunnel());
@@ -100,23 +100,23 @@ impl Http2Client {
         self.body.is_none()
     }
 
-    /// Enforces the timeout of the body from its first byte: the client may wait for `100 Continue`.
+    /// Enforces the timeout of the body only from its first byte, because the client may wait for `100 Continue` before.
     pub(crate) fn expect_body_later(&mut self) {
         self.body_timeout = BodyTimeout::AfterFirstByte;
     }
 
-    /// Enforces the timeout of the body from now on.
+    /// Enforces the timeout of the body from now on. Called when the upstream has asked for the body.
     pub(crate) fn expect_body(&mut self) {
         self.body_timeout = BodyTimeout::Enforced;
     }
 
-    /// Lifts the timeout of the body: the request is being answered, and its client may stop sending.
+    /// Lifts the timeout of the body, because the request is being answered and its client may stop sending.
     pub(crate) fn expect_no_body(&mut self) {
         self.body_timeout = BodyTimeout::Lifted;
         self.body_deadline = None;
     }
 
-    /// Sets the moment by which the request must have ended.
+    /// Sets the time by which the request must have ended. Does nothing if this time has been set before.
     pub(crate) fn set_deadline(&mut self, deadline: Timestamp) {
         if matches!(self.deadline, Deadline::None)
             && let Some(guard) = &self.guard
@@ -126,16 +126,16 @@ impl Http2Client {
         }
     }
 
-    /// Sets the longest time in which the client neither sends nor reads anything.
+    /// Sets how long the gateway waits for a client that neither sends nor reads anything.
     pub(crate) fn set_client_timeout(&mut self, timeout: Duration) {
         self.client_timeout = timeout;
         self.body_deadline = None;
     }
 
-    /// The next part of the body. Not called after its end.
+    /// Reads the next part of the body. Must not be called after the end of the body.
     ///
     /// # Errors
-    /// If the client sends no more of it, or too much.
+    /// If the client sends no more of the body, or too much, if the deadline of the request passes, or if the process exits.
     pub(crate) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<BodyPart, ClientFault>> {
         let Some(body) = &self.body else { return Poll::Ready(Ok(BodyPart::end(Vec::new()))) };
         match poll_part(body, cx) {
@@ -167,18 +167,19 @@ impl Http2Client {
         }
     }
 
-    /// Ready once the upstream has been waited for as long as `timeout`, since [`Http2Client::restart_upstream_wait`].
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`, counted from
+    /// [`Http2Client::restart_upstream_wait`].
     pub(crate) fn poll_upstream_wait(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(guard) = &self.guard else { return Poll::Pending };
         self.upstream_wait.poll(timeout.into(), guard, cx)
     }
 
-    /// Restarts the wait, because the upstream has sent or accepted bytes.
+    /// Restarts the wait for the upstream, because the upstream has sent or accepted bytes.
     pub(crate) fn restart_upstream_wait(&mut self) {
         self.upstream_wait.restart();
     }
 
-    /// Ready once the client has reset the stream.
+    /// Becomes ready when the client has reset the stream.
     pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
         match &mut self.responder {
             Responder::Waiting(respond) => respond.poll_reset(cx).map(|_| ClientFault::Gone),
@@ -187,7 +188,7 @@ impl Http2Client {
         }
     }
 
-    /// Writes an interim response, if no response has been begun.
+    /// Writes an interim response. Does nothing if the response has been begun.
     ///
     /// # Errors
     /// If the client has left.
@@ -196,7 +197,7 @@ impl Http2Client {
         respond.send_informational(head).map_err(|_| ClientFault::Gone)
     }
 
-    /// Begins the response.
+    /// Begins the response by writing its head. `body` says whether a body follows.
     ///
     /// # Errors
     /// If the client has left.
@@ -210,7 +211,8 @@ impl Http2Client {
         Ok(())
     }
 
-    /// Writes a part of the body: ready when nothing of it is left, apart from one buffer. `held` bytes are held beside it.
+    /// Writes a part of the response's body. Ready when all of the part has been sent, except for at most one buffer. `held` is
+    /// the number of other bytes of the response that are in memory.
     ///
     /// # Errors
     /// If the client has left or does not read.
@@ -249,7 +251,7 @@ impl Http2Client {
         })
     }
 
-    /// Resets the stream, which is no end of a response to the client.
+    /// Resets the stream, so that the client does not take the response for a complete one.
     pub(crate) fn reset(&mut self) {
         match &mut self.responder {
             Responder::Waiting(respond) => respond.send_reset(Reason::INTERNAL_ERROR),
@@ -271,7 +273,7 @@ impl Http2Client {
     }
 }
 
-/// The head of a response of the gateway itself.
+/// Makes the head of a response that the gateway itself gives.
 pub(crate) fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Response<()> {
     let mut head = Response::new(());
     *head.status_mut() = StatusCode::from_u16(response.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -16,14 +16,14 @@ use crate::gateway::server::server_state::ServerState;
 use base::time::Micros;
 use decision::refusal::Refusal;
 
-/// The connection of a request.
+/// The connection of a request that is answered early, and the state of its server.
 #[derive(Clone, Copy)]
 pub(super) struct Connection<'c> {
     pub state: &'c ServerState,
     pub handle: &'c ConnectionHandle,
 }
 
-/// Answers a request with an invalid head.
+/// Answers a request whose head is rejected, with the status for this rejection.
 pub(super) fn reject_head(
     connection: Connection<'_>,
     respond: &mut SendResponse<Bytes>,

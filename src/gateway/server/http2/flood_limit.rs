@@ -11,7 +11,7 @@ const MOST_RESETS: u32 = 200;
 /// The frames without content in a period. Pings that measure the connection are some tens in a second.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
-/// Counts the frames of the current period, to detect a flood.
+/// Counts the frames of the current period, to detect a client that floods the gateway with frames.
 #[derive(Debug)]
 pub(super) struct FloodLimit {
     began: Timestamp,
@@ -26,7 +26,7 @@ impl FloodLimit {
         FloodLimit { began: now, resets: 0, opened: 0, idle_frames: 0 }
     }
 
-    /// Whether the client has exceeded a limit.
+    /// Whether the client has exceeded a limit in the current period. Begins a new period if the current one is over.
     pub(super) fn is_exceeded(&mut self, counts: &FrameCounts, now: Timestamp) -> bool {
         let (resets, opened, idle_frames) = (counts.resets(), counts.opened(), counts.idle_frames());
         let reset = resets.wrapping_sub(self.resets);

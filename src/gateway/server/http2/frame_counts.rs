@@ -19,7 +19,7 @@ const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 4;
 
-/// The counts of the frames of a connection, for its loop. Every count wraps around.
+/// The counts of the frames on one connection, which the task of the connection reads. Every count wraps around.
 #[derive(Debug, Default)]
 pub struct FrameCounts {
     /// Whether a block of header fields is incomplete.
@@ -39,7 +39,7 @@ pub struct FrameCounts {
 }
 
 impl FrameCounts {
-    /// The number of the header block that is incomplete; `None` if none is.
+    /// Returns the sequence number of the header block that has begun and is incomplete. `None` if every block is complete.
     pub fn open_block(&self) -> Option<u32> {
         self.in_block.load(Ordering::Relaxed).then(|| self.blocks.load(Ordering::Relaxed))
     }
@@ -64,23 +64,23 @@ impl FrameCounts {
         self.data.load(Ordering::Relaxed)
     }
 
-    /// The number of frames without content.
+    /// The number of frames that carry no part of a message, such as SETTINGS and PING.
     pub fn idle_frames(&self) -> u32 {
         self.idle_frames.load(Ordering::Relaxed)
     }
 
-    /// The number of frames that have begun since [`FrameCounts::begin_turn`].
+    /// The number of frames that have begun since the last call of [`FrameCounts::begin_turn`].
     pub fn of_this_turn(&self) -> u32 {
         self.turn.load(Ordering::Relaxed)
     }
 
-    /// Begins a turn, in which a bounded number of frames is read.
+    /// Begins a turn of the connection's task. In one turn, a bounded number of frames is read.
     pub fn begin_turn(&self) {
         self.turn.store(0, Ordering::Relaxed);
     }
 }
 
-/// Finds the headers of frames in the bytes that a client sends, however the bytes are split.
+/// Counts the frames in the bytes that a client sends. The result does not depend on how the bytes are split.
 #[derive(Debug)]
 pub struct FrameCounter {
     /// The number of missing bytes of the preface.

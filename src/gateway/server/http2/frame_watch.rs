@@ -16,7 +16,7 @@ use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 /// The number of frames that are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
 
-/// The stream of an HTTP/2 connection, whose frames are counted.
+/// The stream of an HTTP/2 connection. Counts the frames that the client sends.
 #[derive(Debug)]
 pub(super) struct FrameWatch {
     inner: Stream,
@@ -29,7 +29,8 @@ pub(super) struct FrameWatch {
 }
 
 impl FrameWatch {
-    /// Makes a stream of `inner`, of which `prefix` has already been read.
+    /// Makes a stream that counts the frames of `inner`, and returns it with the counts. `prefix` are the bytes that have
+    /// already been read from `inner`.
     pub(super) fn new(inner: Stream, prefix: Bytes) -> (FrameWatch, Arc<FrameCounts>) {
         let counter = FrameCounter::default();
         let counts = Arc::clone(counter.counts());

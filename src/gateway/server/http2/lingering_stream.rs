@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// The most bytes that are discarded: what a client with a fast connection sends in that time.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Discards the rest of this body for a while, and holds `guard` for that time.
+/// Reads and discards the rest of a body for a while, so that the client sees the response. Holds `guard` for that time.
 pub(super) fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {

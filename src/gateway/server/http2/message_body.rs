@@ -10,7 +10,7 @@ use super::received_body::ReceivedBody;
 use crate::gateway::server::body_part::{BodyPart, TrailerLines};
 use base::split::split_once;
 
-/// The next part of a body. Must not be called after the end.
+/// Reads the next part of a body. Must not be called after the end of the body.
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.
@@ -40,12 +40,12 @@ fn poll_end(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Result<BodyPart, 
 /// The reason why nothing more is sent on a stream.
 #[derive(Debug)]
 pub(crate) enum SendEnd {
-    /// The peer has reset it, or the connection has failed.
+    /// The peer has reset the stream, or the connection has failed.
     Failed(h2::Error),
     Closed,
 }
 
-/// Sends a part. Ready when the h2 crate has all of it; the crate holds at most a buffer of it.
+/// Sends a part of a body. Ready when the h2 crate has accepted all of the part. The crate holds at most one buffer of it.
 ///
 /// # Errors
 /// If the stream was reset, or its connection failed.

@@ -73,7 +73,7 @@ const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 /// The number of body parts after which unread ones are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
-/// The largest number of bytes of a response that wait in a stream for its client.
+/// The largest number of bytes of a response that wait in a stream until the client reads them.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
 
 /// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
@@ -104,7 +104,8 @@ enum Event {
 }
 
 impl<A: Http2Application> Http2Server<A> {
-    /// Serves the streams of a connection, until it is closed. `prefix` are the bytes of it that have already been read.
+    /// Serves the streams of a connection, until it is closed. `prefix` are the bytes that have already been read from the
+    /// connection.
     pub(crate) async fn serve(
         &self,
         stream: Stream,

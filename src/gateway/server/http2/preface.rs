@@ -16,8 +16,8 @@ use base::time;
 /// How long a connection without any bytes is kept when the process leaves: bytes may be on their way.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// Returns the protocol that the client speaks, with the bytes that were read; `None` if the connection must be closed, because
-/// nothing arrives in time or the client has disconnected.
+/// Detects the protocol that the client speaks, and returns it with the bytes that were read. `None` if the connection must be
+/// closed, because nothing arrives in time or the client has disconnected.
 pub(crate) async fn find_protocol(
     stream: &mut Stream,
     state: &ServerState,

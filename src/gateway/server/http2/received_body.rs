@@ -19,11 +19,12 @@ const SMALL: usize = 8 << 10;
 /// The size of the parts into which small parts are joined.
 const JOINED: usize = 16 << 10;
 
-/// The body of one request, for its reader.
+/// Gives the parts of one message's body to the reader of the body.
 #[derive(Debug)]
 pub(crate) struct ReceivedBody(Arc<Mutex<State>>);
 
-/// The body of one request, for the loop of its connection. The reference is dead once the body has no reader.
+/// A weak reference to the body of a request. With it, the task of the connection takes received data out of the h2 crate. When
+/// the reader of the body has been dropped, the reference leads to no body.
 #[derive(Debug)]
 pub(crate) struct WaitingBody(Weak<Mutex<State>>);
 
@@ -48,7 +49,7 @@ impl ReceivedBody {
         WaitingBody(Arc::downgrade(&self.0))
     }
 
-    /// The next part, after which the client may send as many bytes again; `None` at the end.
+    /// Reads the next part of the body. The client may then send as many bytes again. `None` at the end of the body.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl ReceivedBody {
         Poll::Ready(Some(Ok(part)))
     }
 
-    /// The trailers, after the end of the body.
+    /// Reads the trailers of the message. Called after the end of the body.
     ///
     /// # Errors
     ///
@@ -82,19 +83,19 @@ impl ReceivedBody {
         self.0.lock().stream.poll_trailers(cx)
     }
 
-    /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more arrive. Their flow-control window
-    /// stays used.
+    /// Takes the parts that have arrived out of the h2 crate, and wakes the task when more parts arrive. These parts still
+    /// count in the flow-control window.
     pub(crate) fn poll_take_out(&self, cx: &mut Context<'_>) {
         self.0.lock().take_out(cx);
     }
 
-    /// The number of bytes that are held here.
+    /// Returns the number of bytes that were taken out of the h2 crate and have not been read.
     pub(crate) fn held(&self) -> usize {
         let state = self.0.lock();
         state.small.len() + state.waiting.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// Whether the whole body is known to have been read, without reading further.
+    /// Whether the whole body is already known to have been read. Does not read more to find out.
     pub(crate) fn is_at_end(&self) -> bool {
         let state = self.0.lock();
         state.waiting.is_empty() && state.small.is_empty() && state.stream.is_end_stream()
@@ -107,7 +108,7 @@ impl WaitingBody {
         self.0.strong_count() > 0
     }
 
-    /// Takes the parts that have arrived out of the h2 crate, for the reader.
+    /// Takes the parts that have arrived out of the h2 crate, and keeps them for the reader of the body.
     pub(crate) fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();

@@ -19,11 +19,11 @@ const FIELD_LINE: usize = ": \r\n".len();
 /// The separator of the cookies in one field.
 const COOKIE_SEPARATOR: &str = "; ";
 
-/// Checks a head, whose size is that of the same head in HTTP/1.1, and returns the length of the body if the head states it.
-/// `is_extra_method` is called only with a method that is not registered.
+/// Checks a head and converts it to the form of an HTTP/1.1 head. Returns the length of the body if the head states it. `size`
+/// bounds the head as it would be in HTTP/1.1. `is_extra_method` is called only with a method that is not registered.
 ///
 /// # Errors
-/// When the head is invalid. It is already in the form of HTTP/1.1 then.
+/// If the head is invalid. The head is then not converted.
 pub(super) fn check(
     head: &mut Parts,
     size: &Size,

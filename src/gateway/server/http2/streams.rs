@@ -15,7 +15,7 @@ use base::time::{Clock, Timestamp};
 /// The most timers of one connection that are kept for its next streams. Each has some hundred bytes.
 const MOST_TIMERS: usize = 16;
 
-/// The streams of one connection.
+/// Counts the open streams of one connection, and holds what these streams share.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams(Arc<State>);
 
@@ -56,22 +56,24 @@ impl Streams {
         self.0.open.load(Ordering::Acquire)
     }
 
-    /// The moment at which the last stream ended, or the connection began. Not meaningful while a stream is open.
+    /// Returns the time at which the last stream ended, or at which the connection began if there was no stream. Has no meaning
+    /// while a stream is open.
     pub(crate) fn ended(&self) -> Timestamp {
         Timestamp(self.0.ended.load(Ordering::Relaxed))
     }
 
-    /// Wakes the task when the last stream ends. Called only for the few connections that wait for this.
+    /// Wakes the task when the last stream of the connection ends. Called only for the few connections that wait for this.
     pub(crate) fn wake_at_end(&self, waker: &Waker) {
         *self.0.waker.lock() = Some(waker.clone());
         self.0.is_awaited.store(true, Ordering::Release);
     }
 
-    /// Counts a stream, also for its client, which may have `most` in addition to one for each of its connections. `None`: any
-    /// number.
+    /// Counts a stream, also for its client. `most` is the number of streams that the client may have, in addition to one
+    /// stream for each of its connections. `None` allows any number.
     ///
     /// # Errors
-    /// When its client already has as many as it may. The stream is counted all the same, for its response.
+    /// If the client already has as many streams as allowed. The stream still counts for its connection, because it gets a
+    /// response.
     pub(crate) fn begin(&self, most: Option<usize>) -> (StreamGuard, Result<(), ConnectionLimit>) {
         let state = &*self.0;
         state.open.fetch_add(1, Ordering::AcqRel);
@@ -84,7 +86,7 @@ impl Streams {
     }
 }
 
-/// Counts one stream, until it is dropped.
+/// Counts one stream until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamGuard {
     streams: Streams,
@@ -100,12 +102,13 @@ impl StreamGuard {
         &self.streams.0.clock
     }
 
-    /// The connection's handle for the application.
+    /// Returns the handle of the connection, for the application.
     pub(crate) fn handle(&self) -> &ConnectionHandle {
         &self.streams.0.handle
     }
 
-    /// A timer: one of a stream that has ended, still set, or a new one.
+    /// Lends a timer to the stream: a new timer, or the timer of a stream that has ended, which is still set. The stream gives
+    /// it back by [`StreamGuard::return_timer`].
     pub(crate) fn borrow_timer(&self) -> ReusableTimer {
         self.streams.0.timers.lock().pop().unwrap_or_else(ReusableTimer::coarse)
     }

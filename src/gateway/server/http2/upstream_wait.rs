@@ -19,13 +19,14 @@ pub(super) struct UpstreamWait {
 }
 
 impl UpstreamWait {
-    /// Restarts the wait, because the upstream has sent or accepted something.
+    /// Restarts the wait for the upstream, because the upstream has sent or accepted bytes.
     pub(super) fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
-    /// Ready when the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll after a
+    /// restart.
     pub(super) fn poll(&mut self, timeout: Micros, stream: &StreamGuard, cx: &mut Context<'_>) -> Poll<()> {
         let clock = stream.clock();
         let since = *self.since.get_or_insert_with(|| clock.now());
@@ -34,7 +35,7 @@ impl UpstreamWait {
         self.grace.poll(cx)
     }
 
-    /// Gives the timer back at the end of the stream.
+    /// Gives the borrowed timer back to the connection, at the end of the stream.
     pub(super) fn end(&mut self, stream: &StreamGuard) {
         if let Some(timer) = self.timer.take() {
             stream.return_timer(timer);

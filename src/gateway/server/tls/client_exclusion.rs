@@ -14,9 +14,9 @@ use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 use crate::gateway::server::server_state::ServerState;
 use base::tls::server::Session;
 
-/// Whether the client of one connection is excluded.
+/// Whether the client of one connection is excluded, because the certificates in force no longer admit it.
 pub(crate) enum ClientExclusion {
-    /// Never: the connection is not encrypted.
+    /// The client is never excluded, because the connection is not encrypted.
     Unencrypted,
     Awaited {
         excluded: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -33,7 +33,7 @@ impl ClientExclusion {
         ClientExclusion::Awaited { excluded: Box::pin(excluded), woken: PollOnWake::default() }
     }
 
-    /// Ready once the client is excluded, and from then on.
+    /// Becomes ready when the client is excluded, and then stays ready.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
             ClientExclusion::Unencrypted => return Poll::Pending,

@@ -41,7 +41,7 @@ impl EncryptedStream {
         EncryptedStream { inner, digest, is_truncated: AtomicBool::new(false) }
     }
 
-    /// Sends no `close_notify` at the end: the client then knows that the response was cut off.
+    /// Makes the connection end without `close_notify`, so that the client knows that the response was cut off.
     pub fn end_without_notice(&self) {
         self.is_truncated.store(true, Ordering::Relaxed);
     }

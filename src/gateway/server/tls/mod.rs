@@ -41,7 +41,7 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// The fatal alert `unrecognized_name`, as a record that is not encrypted yet.
 const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-/// Encrypts the connections of one listener, for all threads.
+/// The stage that encrypts the connections of one listener, for all threads.
 #[derive(Debug)]
 pub(crate) struct TlsStage {
     /// The index of the listener in the configuration, which has its certificates.
@@ -67,8 +67,8 @@ impl TlsStage {
         TlsStage { listener, handshakes, throttle: LogThrottle::default() }
     }
 
-    /// Returns the decrypted stream, and what was negotiated; `None` if the connection must be closed. `client` is the client
-    /// for which the connection is counted, if there is one.
+    /// Makes the handshake. Returns the decrypted stream, and what was negotiated. `None` if the connection must be closed.
+    /// `client` is the client for which the connection is counted, if there is one.
     pub(crate) async fn accept(
         &self,
         stream: Stream,

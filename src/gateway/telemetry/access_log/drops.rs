@@ -35,14 +35,15 @@ impl DropCounter {
         DropCounter { counter, events, unreported: Mutex::default(), reporting: AtomicBool::new(false) }
     }
 
-    /// Counts lines that were dropped because of this error. `lines` is 0 if there was nothing to write yet.
+    /// Counts log lines that were dropped because of `error`. `lines` is 0 if the log failed before there was a line to write.
     pub(super) fn add(&self, lines: u64, error: &dyn Display) {
         self.counter.increment(lines);
         let mut unreported = self.unreported.lock();
         unreported.get_or_insert_with(|| DropReport { lines: 0, error: error.to_string() }).lines += lines;
     }
 
-    /// Whether there is something to report and no report is being written. A caller that gets `true` must call `report`.
+    /// Returns whether the caller must call `report` now: lines were dropped since the last report, and no report is being
+    /// written.
     pub(super) fn begin_report(&self) -> bool {
         self.unreported.lock().is_some() && !self.reporting.swap(true, Ordering::AcqRel)
     }

@@ -30,7 +30,7 @@ const MAX_IDLE_BUFFER: usize = 1 << 20;
 /// How long a process that exits waits for unwritten lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The access logs of a process.
+/// The access logs of a process: one writer and one thread for each destination.
 #[derive(Debug)]
 pub(crate) struct AccessLogs {
     dropped: Arc<DropCounter>,
@@ -39,21 +39,21 @@ pub(crate) struct AccessLogs {
 }
 
 impl AccessLogs {
-    /// Makes the access logs. `dropped` counts the lines that are not written.
+    /// Makes the access logs without a writer. `dropped` counts the lines that could not be written.
     pub(crate) fn new(dropped: Counter, events: Arc<Events>) -> AccessLogs {
         AccessLogs { dropped: Arc::new(DropCounter::new(dropped, events)), queues: Mutex::default() }
     }
 
-    /// Opens a destination, to check that lines can be written to it.
+    /// Opens a destination for a moment, to check that log lines can be written to it.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// If the destination cannot be opened.
     pub(crate) fn probe(to: &Destination) -> io::Result<()> {
         sink::open(to).map(drop)
     }
 
-    /// Makes a writer to this destination. If the destination cannot be opened, this is reported, and opening is tried again
-    /// with every line.
+    /// Starts the thread that writes to a destination, and returns its writer. If the destination cannot be opened, this is
+    /// reported, and every write tries to open it again.
     pub(crate) fn start(&self, to: &Destination) -> Writer {
         let queue = Arc::new(Queue::default());
         let (lines, dropped) = (Arc::clone(&queue), Arc::clone(&self.dropped));
@@ -69,17 +69,18 @@ impl AccessLogs {
         Writer { queue, dropped: Arc::clone(&self.dropped) }
     }
 
-    /// Reopens the files at their paths, after a rotation.
+    /// Reopens the log files at their paths. To be called after a rotation of the files.
     pub(crate) fn reopen(&self) {
         self.living().iter().for_each(|queue| queue.reopen());
     }
 
-    /// Waits until all lines are written, but not longer than `FLUSH_TIMEOUT`.
+    /// Waits until all log lines are written, but not longer than `FLUSH_TIMEOUT`.
     pub(crate) fn finish(&self) {
         self.living().iter().for_each(|queue| queue.finish(FLUSH_TIMEOUT));
     }
 
-    /// Reports dropped lines, if there are any, without blocking the caller. To be called about every second.
+    /// Reports the lines that were dropped since the last report. Does not block the caller, who should call this about once
+    /// per second.
     pub(crate) fn report_drops(&self) {
         if self.dropped.begin_report() {
             // Diagnostics may go to the same destination, and block there.
@@ -110,7 +111,7 @@ fn work(queue: &Queue, sink: &mut Sink, dropped: &DropCounter) {
     }
 }
 
-/// The end of a log's queue to which requests write.
+/// The handle with which requests add lines to an access log.
 #[derive(Debug)]
 pub(crate) struct Writer {
     queue: Arc<Queue>,

@@ -32,7 +32,7 @@ struct QueueState {
 }
 
 impl Queue {
-    /// Adds one line, with its line end. Returns `false` if there was no room.
+    /// Adds one line, with its line end. Returns `false` if the queue has no room for the line.
     pub(super) fn add(&self, line: &[u8]) -> bool {
         let mut waiting = self.waiting.lock();
         let before = waiting.lines.len();
@@ -48,8 +48,9 @@ impl Queue {
         true
     }
 
-    /// Waits until there are enough lines to write, and moves all lines into `lines`, which is empty. Returns whether files
-    /// must be reopened first; `None` if no more lines will follow. The lines that were taken before count as written.
+    /// Waits until there are enough lines to write, and moves all of them into `lines`, which must be empty. Returns whether
+    /// the log file must be reopened before the write, or `None` if no more lines will follow. A call means that the lines of
+    /// the previous call have been written.
     pub(super) fn next(&self, lines: &mut Vec<u8>) -> Option<bool> {
         let mut waiting = self.waiting.lock();
         waiting.writing = false;
@@ -69,13 +70,13 @@ impl Queue {
         Some(std::mem::take(&mut waiting.reopen))
     }
 
-    /// Makes the writer reopen files before it writes the next line.
+    /// Makes the writing thread reopen the log file before it writes the next line.
     pub(super) fn reopen(&self) {
         self.waiting.lock().reopen = true;
         self.work.notify_one();
     }
 
-    /// Waits until everything is written, at most for `timeout`.
+    /// Waits until all lines are written, but not longer than `timeout`.
     pub(super) fn finish(&self, timeout: Duration) {
         let mut waiting = self.waiting.lock();
         waiting.finishing = true;
@@ -85,7 +86,7 @@ impl Queue {
         waiting.finishing = false;
     }
 
-    /// Announces that no more lines will follow.
+    /// Closes the queue: the writing thread writes the remaining lines, and then ends.
     pub(super) fn close(&self) {
         self.waiting.lock().closed = true;
         self.work.notify_one();

@@ -10,7 +10,7 @@ use base::time::{Clock, Micros, Timestamp};
 use decision::access_log_line::{Kind, Line, LoggedAttempt, Origin};
 use decision::reason::Reason;
 
-/// The values of a request that has ended, for its log line.
+/// The values that are known when a request has ended, for its line of the access log.
 #[derive(Debug)]
 pub(crate) struct RequestEnd<'a> {
     pub kind: Kind,
@@ -22,29 +22,29 @@ pub(crate) struct RequestEnd<'a> {
     pub origin: Origin,
     pub duration: Micros,
     pub upstream: Option<Micros>,
-    /// The endpoint of the last attempt.
+    /// The endpoint of the last attempt. `None` if the request was not sent to an endpoint.
     pub endpoint: Option<&'a EndpointAddress>,
-    /// The attempts before the last one.
+    /// The failed attempts before the last attempt.
     pub failed_attempts: Vec<LoggedAttempt<'a>>,
     pub request_bytes: usize,
     pub response_bytes: usize,
-    /// The reason why the gateway ended the request early; `None` if it did not.
+    /// The reason why the gateway ended the request early. `None` if the gateway did not do so.
     pub detail: Option<&'static str>,
 }
 
 impl<'a> RequestEnd<'a> {
-    /// The time at which the request head arrived, for a request that has just ended: by the wall clock, as in other logs of
-    /// this machine.
+    /// Returns the time at which the head of this request arrived, by the wall clock. To be called as soon as the request has
+    /// ended.
     pub(crate) fn began(&self, clock: &Clock) -> Timestamp {
         Timestamp(clock.wall().0.saturating_sub(self.duration.0))
     }
 
-    /// The log line of a request whose head could not be read, and about which nothing was decided.
+    /// Returns the log line of a request whose head could not be read, so that no rule decided about it.
     pub(crate) fn headless_line(&self, reason: Option<Reason>, clock: &Clock) -> Line<'a> {
         Line { reason: reason.map(|reason| reason.name().into()), ..self.line(self.began(clock)) }
     }
 
-    /// The log line with the fields that every line has.
+    /// Returns the log line with the fields that every log line has. `began` is the time of the request's arrival.
     pub(crate) fn line(&self, began: Timestamp) -> Line<'a> {
         Line {
             time: began,

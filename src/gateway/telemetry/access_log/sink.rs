@@ -30,17 +30,17 @@ struct TornLine {
     length: u64,
 }
 
-/// The error with the number of lines that were not written.
+/// The error of a write, with the number of lines that were not written.
 #[derive(Debug)]
 pub(super) struct UnwrittenLines {
     pub lines: u64,
     pub error: io::Error,
 }
 
-/// Opens a destination for appending. A file that does not exist is created, readable by its owner and group.
+/// Opens a destination to append lines. A file that does not exist is created, and its owner and group can read it.
 ///
 /// # Errors
-/// It cannot be opened.
+/// If the destination cannot be opened.
 pub(super) fn open(to: &Destination) -> io::Result<File> {
     match to {
         #[expect(clippy::disallowed_methods, reason = "the lines are JSON without hidden characters")]
@@ -60,10 +60,10 @@ impl Sink {
         Sink { to, file: None, torn: None }
     }
 
-    /// Opens the destination again: the file that is now at its path.
+    /// Opens the destination again if the file at its path has been replaced.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// If the destination cannot be opened.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         match (&self.to, &self.file) {
             (Destination::File(path), Some(file)) if is_at(file, path) => Ok(()),
@@ -76,10 +76,10 @@ impl Sink {
         }
     }
 
-    /// Writes whole lines, as many as there is room for.
+    /// Writes as many of these whole lines as the destination accepts.
     ///
     /// # Errors
-    /// Some lines were not written; the error says how many.
+    /// If some lines were not written. The error contains their number.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), UnwrittenLines> {
         let lost = |lines: &[u8], error| UnwrittenLines { lines: count(lines), error };
         if lines.is_empty() {

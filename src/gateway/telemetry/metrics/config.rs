@@ -31,45 +31,46 @@ impl ConfigMetrics {
         }
     }
 
-    /// Records that this configuration is in force.
+    /// Records that a configuration is in force. `hash` is the hash that identifies it in `tollgate_config_info`.
     pub(crate) fn loaded(&self, hash: &str, clock: &Clock) {
         self.in_force(File::Config);
         self.loaded.set(clock.wall().since(Timestamp(0)).seconds());
         hash.clone_into(&mut self.hash.lock());
     }
 
-    /// Counts that a changed file has come into force.
+    /// Counts a successful reload: a changed file has come into force.
     pub(crate) fn reloaded(&self, file: File) {
         self.reloaded.increment(1);
         self.in_force(file);
     }
 
-    /// Counts that a changed file is invalid; the former one stays in force.
+    /// Counts a failed reload: a changed file is invalid, and its former content stays in force.
     pub(crate) fn rejected(&self, file: File) {
         self.rejected.increment(1);
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
-    /// Notes that one of several files of this kind is still invalid, although another one has come into force.
+    /// Records that a file is still invalid, although another file of the same kind has come into force.
     pub(crate) fn remains_invalid(&self, file: File) {
         self.status.set(file, FileState::Invalid);
         self.last_reload.set(0.0);
     }
 
-    /// Notes that the content of the file is in force.
+    /// Records that the present content of a file is in force.
     pub(crate) fn in_force(&self, file: File) {
         self.status.set(file, FileState::InForce);
         self.last_reload.set(if self.status.all_in_force() { 1.0 } else { 0.0 });
     }
 
-    /// Adds `tollgate_config_info` to the rendered metrics, with a single series for the configuration in force.
+    /// Adds `tollgate_config_info` to the metrics that are being rendered. Its only series has the hash of the configuration in
+    /// force.
     pub(crate) fn collect_info(&self) {
         metrics::gauge!("tollgate_config_info", "hash" => self.hash.lock().clone()).set(1.0);
     }
 }
 
-/// Records that a list in a file has come into force, with this number of entries.
+/// Records that a list in a file has come into force. `entries` is the number of its entries.
 pub(crate) fn record_list(file: &str, entries: usize, series: ConfigSeries<'_>, clock: &Clock) {
     let labels = [("file", file)];
     let entries = u32::try_from(entries).unwrap_or(u32::MAX);

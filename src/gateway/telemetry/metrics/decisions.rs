@@ -7,7 +7,8 @@ use crate::gateway::telemetry::labels::DecisionResult;
 use request::door::Door;
 use stores::{Settings, Source};
 
-/// The counters of the decisions for requests that arrive in one way.
+/// The counters of decisions by result, for one value of the label `door`: proxied requests, or one kind of calls from other
+/// proxies.
 #[derive(Debug)]
 pub(crate) struct DoorDecisions {
     allowed: Counter,
@@ -25,7 +26,7 @@ pub(crate) struct DecisionMetrics {
 }
 
 impl DoorDecisions {
-    /// Makes the counters for requests that arrive in this way. Their series exist from now on.
+    /// Makes the counters for one value of the label `door`. From then on, `/metrics` shows their series.
     pub(crate) fn new(door: Door, registry: &Registry) -> DoorDecisions {
         let labels = |result| [("result", result), ("door", door.name())];
         let result = |result| registry.counter("rate_limiter_decisions_total", &labels(result));
@@ -48,22 +49,23 @@ impl DoorDecisions {
     }
 }
 
-/// The counters of descriptors and hits at the door `rls`, in addition to those of decisions.
+/// The counters for calls of the rate limit service: decisions, descriptors and ignored parts of calls.
 #[derive(Debug)]
 pub(crate) struct RateLimitMetrics {
     pub decisions: DoorDecisions,
-    /// Descriptors that have a limit, or that a rule denied.
+    /// The number of descriptors for which a limit was found, or which a rule denied.
     pub limited: Counter,
-    /// Descriptors for which no limit was found.
+    /// The number of descriptors for which no limit was found.
     pub unlimited: Counter,
-    /// Limits that a caller sends with its call, which are ignored.
+    /// The number of limits that callers have sent with their descriptors. The gateway ignores such limits.
     pub ignored_limits: Counter,
-    /// Negative hits, with which a call would give back, and which are ignored.
+    /// The number of descriptors with negative hits, with which a caller wants to give tokens back. The gateway ignores such
+    /// hits.
     pub ignored_refunds: Counter,
 }
 
 impl RateLimitMetrics {
-    /// Makes the counters. Their series exist from now on.
+    /// Makes the counters. From then on, `/metrics` shows their series.
     pub(crate) fn new(registry: &Registry) -> RateLimitMetrics {
         let descriptors = |result| registry.counter("tollgate_descriptors_total", &[("result", result)]);
         let ignored = |part| registry.counter("tollgate_descriptors_ignored_total", &[("part", part)]);
@@ -90,12 +92,13 @@ impl DecisionMetrics {
         }
     }
 
-    /// Counts a decision about a request that is proxied.
+    /// Counts a decision about a request that this gateway proxies.
     pub(crate) fn count(&self, result: DecisionResult) {
         self.proxied.count(result);
     }
 
-    /// The duration of decisions in seconds.
+    /// Returns the histogram of the durations of decisions in seconds. `source` says where the limits were decided: in the
+    /// store, from the cache or without the store.
     pub(crate) fn latency(&self, source: Source) -> &Histogram {
         match source {
             Source::Store => &self.store_latency,

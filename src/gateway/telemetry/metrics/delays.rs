@@ -6,11 +6,11 @@ use super::registry::Registry;
 
 #[derive(Debug)]
 pub(crate) struct DelayMetrics {
-    /// The number of requests that wait at present.
+    /// The number of requests that a limit delays at present.
     pub waiting: Gauge,
-    /// The duration of the waits after which requests were forwarded.
+    /// How long limits delayed the requests that were then forwarded, in seconds.
     pub waited: Histogram,
-    /// The number of requests whose client disconnected during the wait.
+    /// The number of requests whose client disconnected while a limit delayed the request.
     pub left: Counter,
 }
 

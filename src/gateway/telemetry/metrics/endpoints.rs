@@ -10,8 +10,8 @@ use base::time::Timestamp;
 
 const DURATION: &str = "tollgate_endpoint_request_duration_seconds";
 
-/// Adds the series of the endpoints of these upstreams to the current recorder. Returns the text of those metrics for which the
-/// recorder has no type.
+/// Adds the series about the endpoints of these upstreams to the metrics that are being rendered. Returns the text of the
+/// summaries, which the `metrics` crate cannot hold.
 pub(super) fn collect<'u>(upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
     let mut durations = String::new();
     for upstream in upstreams {

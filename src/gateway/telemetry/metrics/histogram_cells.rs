@@ -8,7 +8,7 @@ use metrics::{HistogramFn, Key};
 /// The units of a histogram's sum in one unit of its samples: microseconds in a second.
 const SUM_UNITS: f64 = 1e6;
 
-/// The cells that hold the counts of one histogram.
+/// The numbers of one histogram: how many samples each range of values has, and the sum of all samples.
 #[derive(Debug)]
 pub(super) struct HistogramCells {
     /// The bounds, in ascending order.
@@ -19,7 +19,8 @@ pub(super) struct HistogramCells {
     sum: AtomicU64,
 }
 
-/// The samples of a histogram: its bounds, the number of samples within each bound, and the number of all samples.
+/// The samples of a histogram at one moment. `counts` has the number of samples up to each bound, and then the number of all
+/// samples.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Samples {
     pub bounds: &'static [f64],
@@ -44,7 +45,8 @@ impl HistogramCells {
         Samples { bounds: self.bounds, counts: self.counts.iter().map(&mut cumulative).collect() }
     }
 
-    /// Writes the lines of the histogram. Labels of histograms come from closed lists or are host names, and need no escaping.
+    /// Writes the lines of the histogram in Prometheus' text format. Labels are not escaped, because labels of histograms come
+    /// from closed lists or are host names.
     pub(super) fn write(&self, text: &mut String, name: &str, key: &Key) {
         let samples = self.samples();
         let labels: String = key.labels().map(|label| format!("{}=\"{}\",", label.key(), label.value())).collect();

@@ -12,16 +12,16 @@ use stores::Settings;
 
 use crate::gateway::runtime::response_buffers::BufferMetrics;
 
-/// The counters of faults by HTTP/2 clients that belong to no request.
+/// The counters of faults on HTTP/2 connections that belong to no single request.
 #[derive(Debug)]
 pub(crate) struct Http2Errors {
-    /// Streams with a head that HTTP/2 forbids, or that exceeded the allowed number of streams.
+    /// The number of streams with a forbidden head, or above the allowed number of streams.
     pub stream: Counter,
-    /// Connections that ended because their client violated the protocol.
+    /// The number of connections that ended because their client violated the protocol.
     pub connection: Counter,
-    /// Connections that were closed because of too many frames without requests.
+    /// The number of connections that were closed because of too many frames without requests.
     pub flood: Counter,
-    /// Connections that were closed because a header block was not complete in time.
+    /// The number of connections that were closed because a header block was not complete in time.
     pub header_timeout: Counter,
 }
 
@@ -46,12 +46,13 @@ impl HttpMetrics {
         self.refused.increment(&reason);
     }
 
-    /// The gauge of open connections of a listener with this protocol.
+    /// Returns the gauge of open connections to this listener with this protocol.
     pub(crate) fn connections(&self, listener: &str, protocol: &str) -> Gauge {
         self.registry.gauge("tollgate_http_connections", &[("listener", listener), ("protocol", protocol)])
     }
 
-    /// The counters for a listener with HTTP/2; without such a listener there are no series.
+    /// Makes the HTTP/2 counters of a listener. To be called only for a listener with HTTP/2, because the counters appear in
+    /// `/metrics` from then on.
     pub(crate) fn http2_errors(&self, listener: &str) -> Http2Errors {
         let counter =
             |kind| self.registry.counter("tollgate_http2_errors_total", &[("listener", listener), ("kind", kind)]);
@@ -63,12 +64,12 @@ impl HttpMetrics {
         }
     }
 
-    /// The counter of connections to a listener with `decide` that were closed because their peer may not ask.
+    /// Returns the counter of connections to a `decide` listener that were closed because their peer may not ask for decisions.
     pub(crate) fn decision_connections_closed(&self, listener: &str) -> Counter {
         self.registry.counter("tollgate_decision_connections_closed_total", &[("listener", listener)])
     }
 
-    /// The metrics of bytes held for clients that do not read their responses.
+    /// Makes the metrics of the bytes that are held for clients which do not read their responses.
     pub(crate) fn response_buffers(&self) -> BufferMetrics {
         BufferMetrics {
             bytes: self.registry.gauge("tollgate_response_buffers_bytes", &[]),
@@ -77,12 +78,14 @@ impl HttpMetrics {
         }
     }
 
-    /// The counters for listeners with TLS; without such a listener there are no series.
+    /// Makes the counters of TLS handshakes. To be called only if a listener has TLS, because the counters appear in `/metrics`
+    /// from then on.
     pub(crate) fn handshakes(&self) -> HandshakeMetrics {
         HandshakeMetrics::new(&self.registry)
     }
 
-    /// The counter of connections to a listener that did not begin with a valid PROXY protocol header.
+    /// Returns the counter of connections to this listener that were closed because they did not begin with a valid PROXY
+    /// protocol header. `kind` says why, for example that the header was malformed or late.
     pub(crate) fn proxy_protocol_errors(&self, listener: &str, kind: &str) -> Counter {
         self.registry.counter("tollgate_proxy_protocol_errors_total", &[("listener", listener), ("kind", kind)])
     }

@@ -14,7 +14,7 @@ use rules::rule::{Mode, OnStoreFailure, Otherwise, Policy};
 use rules::rule_set::{CompiledLimit, RuleSet};
 use stores::{Settings, StoreError};
 
-/// The metrics of one limit.
+/// The metrics of one limit, for example how many requests it has allowed and refused.
 #[derive(Debug)]
 pub(crate) struct LimitMetrics {
     pub requests: Counter,
@@ -22,9 +22,10 @@ pub(crate) struct LimitMetrics {
     pub exceeded: Counter,
     pub too_large: Counter,
     pub near_limit: Counter,
-    /// Requests refused by `on_store_failure: deny` while the store was unavailable.
+    /// The number of requests that `on_store_failure: deny` refused while the store was unavailable.
     pub unavailable: Counter,
-    /// The results of reading numbers from credentials; empty for a limit whose numbers are all in the file.
+    /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
+    /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
     /// Decisions without the store; empty for a limit that is never decided without it: a shadow, or one whose buckets are in
     /// this process.
@@ -34,8 +35,8 @@ pub(crate) struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// Makes the metrics of every limit of a rule set, in its order. Series that can ever count exist from now on, at 0; the
-    /// other handles count nothing.
+    /// Makes the metrics of every limit of a rule set, in the order of the limits. Series that may ever count something appear
+    /// in `/metrics` from then on, with the value 0. All other metrics count nothing.
     pub(crate) fn of(rules: &RuleSet, store: &Settings, series: ConfigSeries<'_>) -> Vec<LimitMetrics> {
         let mut limits = rules.limits();
         let denying: HashSet<&str> = limits.iter().filter(|limit| denies(limit)).map(|limit| &*limit.policy).collect();
@@ -61,8 +62,8 @@ impl LimitMetrics {
         metrics
     }
 
-    /// Makes a counter for each policy, in their order, of the requests that none of its rules matched. For a policy that
-    /// denies such requests the counter is not exported.
+    /// Makes one counter for each policy, in the order of the policies, for requests that no rule of the policy matched. The
+    /// counter is not exported if the policy denies such requests.
     pub(crate) fn unmatched(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let unmatched = |policy: &Policy| match policy.otherwise {
             Otherwise::Allow => series.counter("rate_limiter_unmatched_total", &[("policy", &*policy.name)]),
@@ -71,7 +72,8 @@ impl LimitMetrics {
         rules.source().policies.iter().map(unmatched).collect()
     }
 
-    /// Makes a counter for each rule or policy that may deny requests, by [`rules::denier::DenierId`].
+    /// Makes one counter for each rule or policy that may deny requests. A [`rules::denier::DenierId`] is an index of the
+    /// returned list.
     pub(crate) fn denied(rules: &RuleSet, series: ConfigSeries<'_>) -> Vec<Counter> {
         let denied = |denier: &Denier| {
             let [policy, rule] = [("policy", &*denier.policy), ("rule", denier.rule_name())];
@@ -117,7 +119,7 @@ impl LimitMetrics {
         }
     }
 
-    /// The actions that this limit took without the store, since the last call.
+    /// Returns the `on_store_failure` actions that this limit has taken since the previous call of this function.
     pub(crate) fn take_fallback_actions(&self) -> impl Iterator<Item = OnStoreFailure> + use<> {
         let done = match self.done_without_store.load(Ordering::Relaxed) {
             0 => 0,
@@ -126,7 +128,8 @@ impl LimitMetrics {
         OnStoreFailure::ALL.into_iter().filter(move |action| done & bit(*action) != 0)
     }
 
-    /// Counts an action that was taken without the store, with its cause.
+    /// Counts a decision of the limit without the store. `action` is the action that was taken, and `cause` is the error of the
+    /// store.
     pub(crate) fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
         // Written once in a second, not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {

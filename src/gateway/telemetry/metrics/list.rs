@@ -3,7 +3,7 @@
 pub(crate) enum Kind {
     Counter,
     Gauge,
-    /// A histogram with its bounds, in seconds or in requests.
+    /// A histogram with the upper bounds of its ranges, in seconds or in requests.
     Histogram(&'static [f64]),
     /// A summary without quantiles: a sum and a count.
     Summary,

@@ -49,7 +49,7 @@ pub(crate) struct Metrics {
     pub config: ConfigMetrics,
     /// The number of buckets that this process holds.
     pub buckets: Gauge,
-    /// The number of buckets that were evicted although something was spent in them.
+    /// The number of buckets that were evicted although tokens were missing from them.
     pub evicted: Counter,
     pub access_log_dropped: Counter,
     pub admin_connections_closed: Counter,
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics of a process with this store. There are no series for events that cannot happen.
+    /// Makes the metrics of a process with this store. Events that cannot happen with this store have no series.
     pub(crate) fn new(store: &Settings) -> Metrics {
         let registry = Arc::new(Registry::default());
         let process = metrics_process::Collector::default();
@@ -83,7 +83,7 @@ impl Metrics {
         }
     }
 
-    /// The text of `/metrics`, with the states of the endpoints of these upstreams.
+    /// Returns the text of `/metrics`, with the states of the endpoints of `upstreams`.
     pub(crate) fn render<'u>(&self, upstreams: impl Iterator<Item = &'u Upstream>, now: Timestamp) -> String {
         self.registry.render(|| {
             self.process.describe();

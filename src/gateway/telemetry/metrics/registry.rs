@@ -25,14 +25,15 @@ pub(crate) struct Registry {
     series: Mutex<SeriesTable>,
 }
 
-/// Makes the metrics of one configuration. Their series are removed after a reload has removed their rule, policy or issuer.
+/// Makes metrics that belong to one configuration. Their series are removed when a reload has removed the rule, policy or
+/// issuer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConfigSeries<'r> {
     registry: &'r Registry,
     lifetime: Lifetime,
 }
 
-/// The value of a series at present, with its labels.
+/// The present value of one series of a metric, with the labels of the series.
 #[derive(Debug)]
 pub(crate) struct Reading<V> {
     key: Key,
@@ -40,40 +41,42 @@ pub(crate) struct Reading<V> {
 }
 
 impl<V> Reading<V> {
-    /// The value of a label; an empty string if there is no such label.
+    /// Returns the value of a label, or an empty text if the series has no such label.
     pub(crate) fn label(&self, name: &str) -> &str {
         self.key.labels().find(|label| label.key() == name).map_or("", Label::value)
     }
 }
 
 impl Registry {
-    /// The counter with these labels. Its series exists from now on.
+    /// Returns the counter with these labels. Its series appears in `/metrics` from then on.
     pub(crate) fn counter(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.make_counter(Lifetime::Process, name, labels)
     }
 
-    /// The gauge with these labels. Its series exists from now on.
+    /// Returns the gauge with these labels. Its series appears in `/metrics` from then on.
     pub(crate) fn gauge(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.make_gauge(Lifetime::Process, name, labels)
     }
 
-    /// The histogram with these labels. Its series exists from now on. Its bounds are in the list of metrics.
+    /// Returns the histogram with these labels, and with the bounds in the list of metrics. Its series appears in `/metrics`
+    /// from then on.
     pub(crate) fn histogram(&self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.make_histogram(Lifetime::Process, name, labels)
     }
 
-    /// Returns what makes the metrics of the configuration with this number. A later configuration has a higher number.
+    /// Returns a value that makes the metrics of the configuration with this number. Later configurations have higher numbers.
     pub(crate) fn of_config(&self, number: u32) -> ConfigSeries<'_> {
         ConfigSeries { registry: self, lifetime: Lifetime::Config(number) }
     }
 
-    /// Notes that a reload has put the configuration with this number in force. Series that only earlier configurations have
-    /// are shown in two more scrapes, and then forgotten.
+    /// Removes the series that only earlier configurations have, because a reload has put the configuration with this number in
+    /// force. Removed series are still shown for two scrapes.
     pub(crate) fn reloaded(&self, config: u32) {
         self.series.lock().reloaded(config);
     }
 
-    /// Removes the series with this label: counters are shown in two more scrapes, other series are forgotten at once.
+    /// Removes the series in which the label has this value. Counters are still shown for two scrapes. All other series are
+    /// removed at once.
     pub(crate) fn forget(&self, label: &str, value: &str) {
         self.series.lock().forget(|key| key.labels().any(|known| known.key() == label && known.value() == value));
     }
@@ -102,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// All series of a counter.
+    /// Returns the values of all series of a counter.
     pub(crate) fn counters(&self, name: &str) -> Vec<Reading<u64>> {
         self.readings(name, |cells| match cells {
             Cells::Counter(cell) => Some(cell.load(Ordering::Relaxed)),
@@ -110,7 +113,7 @@ impl Registry {
         })
     }
 
-    /// The sum of a counter over all of its series, including forgotten ones.
+    /// Returns the sum of all series of a counter, including series that have been removed.
     pub(crate) fn total(&self, name: &str) -> u64 {
         let series = self.series.lock();
         let counts = series.of(name).map(|(_, cells)| match cells {
@@ -120,7 +123,7 @@ impl Registry {
         counts.sum::<u64>() + series.forgotten(name)
     }
 
-    /// All series of a gauge.
+    /// Returns the values of all series of a gauge.
     pub(crate) fn gauges(&self, name: &str) -> Vec<Reading<f64>> {
         self.readings(name, |cells| match cells {
             Cells::Gauge(cell) => Some(f64::from_bits(cell.load(Ordering::Relaxed))),
@@ -128,7 +131,7 @@ impl Registry {
         })
     }
 
-    /// All series of a histogram.
+    /// Returns the samples of all series of a histogram.
     pub(crate) fn histograms(&self, name: &str) -> Vec<Reading<Samples>> {
         self.readings(name, |cells| match cells {
             Cells::Histogram(cells) => Some(cells.samples()),
@@ -141,8 +144,8 @@ impl Registry {
         series.of(name).filter_map(|(key, cells)| Some(Reading { key: key.clone(), value: value(cells)? })).collect()
     }
 
-    /// All series in Prometheus' text format, and those that `collect` adds through the `metrics` crate or returns as text.
-    /// This counts as a scrape: removed series are forgotten after two scrapes.
+    /// Returns all series in Prometheus' text format. `collect` adds further series: through the `metrics` crate, or as the
+    /// text that it returns. Each call counts as a scrape: removed series are forgotten after two scrapes.
     pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
         // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
         let scraped = self.series.lock().scrape();
@@ -178,22 +181,22 @@ impl Registry {
 }
 
 impl ConfigSeries<'_> {
-    /// The counter with these labels. Its series exists from now on.
+    /// Returns the counter with these labels. Its series appears in `/metrics` from then on.
     pub(crate) fn counter(self, name: &'static str, labels: &[(&'static str, &str)]) -> Counter {
         self.registry.make_counter(self.lifetime, name, labels)
     }
 
-    /// The gauge with these labels. Its series exists from now on.
+    /// Returns the gauge with these labels. Its series appears in `/metrics` from then on.
     pub(crate) fn gauge(self, name: &'static str, labels: &[(&'static str, &str)]) -> Gauge {
         self.registry.make_gauge(self.lifetime, name, labels)
     }
 
-    /// The histogram with these labels. Its series exists from now on.
+    /// Returns the histogram with these labels. Its series appears in `/metrics` from then on.
     pub(crate) fn histogram(self, name: &'static str, labels: &[(&'static str, &str)]) -> Histogram {
         self.registry.make_histogram(self.lifetime, name, labels)
     }
 
-    /// Keeps the existing series of a metric for this configuration, if their label has one of these values.
+    /// Keeps existing series of the metric `name` for this configuration: those whose label `label` has one of these values.
     pub(crate) fn keep(self, name: &str, label: &str, values: &HashSet<&str>) {
         self.registry.series.lock().renew(name, self.lifetime, |key| {
             key.labels().any(|known| known.key() == label && values.contains(known.value()))

@@ -10,12 +10,13 @@ use crate::gateway::telemetry::labels::{METHODS, Origin};
 const CODES: usize = 100;
 const CLASSES: usize = 5;
 
-/// The counters of responses, one for each method, code and origin. Each is made when it is first needed, and found by its
-/// index. The counters of one method, class and origin form one block, because most routes need few blocks.
+/// One counter of responses for each method, status code and origin (gateway or upstream). The 100 counters of codes with the
+/// same first digit form a block. Blocks and counters are made when they are first needed, because most routes need few of
+/// them.
 #[derive(Debug)]
 pub(super) struct ResponseCounts(Vec<OnceLock<Box<[OnceLock<Counter>]>>>);
 
-/// The labels of a counted response.
+/// The labels of the series in which a response is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ResponseLabels {
     pub method: &'static str,
@@ -30,7 +31,8 @@ impl Default for ResponseCounts {
 }
 
 impl ResponseCounts {
-    /// The counter of responses with these labels. `new` makes it when it is first needed.
+    /// Returns the counter of responses with this method, status code and origin. `new` is called to make the counter when it
+    /// is first needed.
     #[allow(clippy::indexing_slicing, reason = "there is one for each of these methods and codes")]
     pub(super) fn counter(
         &self,

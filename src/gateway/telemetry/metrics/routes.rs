@@ -9,10 +9,10 @@ use super::registry::{ConfigSeries, Registry};
 use super::response_counts::ResponseCounts;
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 
-/// The metric of responses, whose series are made when they are first needed.
+/// The name of the metric that counts responses. Its series are made when they are first needed.
 pub(crate) const RESPONSES: &str = "tollgate_http_requests_total";
 
-/// The metrics of one route.
+/// The metrics of the requests of one route: their responses and their durations.
 #[derive(Debug)]
 pub(crate) struct RouteMetrics {
     registry: Arc<Registry>,
@@ -41,7 +41,7 @@ impl RouteMetrics {
         }
     }
 
-    /// The name of the route.
+    /// Returns the name of the route.
     pub(crate) fn route(&self) -> &str {
         &self.route
     }
@@ -56,7 +56,8 @@ impl RouteMetrics {
         counter.increment(1);
     }
 
-    /// The duration of requests in seconds, by the origin of the response.
+    /// Returns the histogram of the durations of requests, in seconds. `origin` says whether the gateway or the upstream made
+    /// the response.
     pub(crate) fn duration(&self, origin: Origin) -> &Histogram {
         match origin {
             Origin::Gateway => &self.duration_gateway,
@@ -65,14 +66,14 @@ impl RouteMetrics {
     }
 }
 
-/// The metrics of one upstream.
+/// The metrics of the requests to one upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamMetrics {
     /// The duration of requests at the upstream, in seconds.
     pub duration: Histogram,
     errors: CountersBy<UpstreamError>,
     retries: CountersBy<UpstreamError>,
-    /// Requests that were not sent again because the budget of retries was used up.
+    /// The number of requests that were not sent again, because too many requests had been retried.
     pub retries_over_budget: Counter,
     pub ejections: Counter,
 }
@@ -98,7 +99,7 @@ impl UpstreamMetrics {
         self.errors.increment(&error);
     }
 
-    /// Counts an attempt that has failed and is followed by another.
+    /// Counts a failed attempt after which the request is sent again.
     pub(crate) fn count_retry(&self, error: UpstreamError) {
         self.retries.increment(&error);
     }

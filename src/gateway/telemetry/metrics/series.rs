@@ -16,7 +16,7 @@ const SCRAPES: u8 = 2;
 /// The number of removed series that wait for scrapes even if the configuration has fewer: so an empty one forgets none at once.
 const WAITING: usize = 200;
 
-/// All series, by the name of their metric and their labels.
+/// All series of the process, by the name of their metric and their labels.
 #[derive(Debug, Default)]
 pub(super) struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
@@ -32,7 +32,8 @@ struct Series {
     lifetime: Lifetime,
 }
 
-/// The cells that hold the value of a series. Handles count into the same cells, and may do so after the series was forgotten.
+/// The memory that holds the value of a series. The handles of metrics share this memory, and may still change it after the
+/// series was removed.
 #[derive(Clone, Debug)]
 pub(super) enum Cells {
     Counter(Arc<AtomicU64>),
@@ -40,13 +41,14 @@ pub(super) enum Cells {
     Histogram(Arc<HistogramCells>),
 }
 
-/// The lifetime of a series.
+/// How long a series stays in `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lifetime {
     Process,
-    /// While the configuration with this number, or a later one that also has the series, is in force.
+    /// The series stays while the configuration with this number is in force, or a later configuration that also has the
+    /// series.
     Config(u32),
-    /// Until a number of scrapes, because the configuration with this number does not have it.
+    /// The series stays for `scrapes` more scrapes. The configuration with the number `by` no longer has this series.
     Removed {
         by: u32,
         scrapes: u8,
@@ -54,7 +56,8 @@ pub(super) enum Lifetime {
 }
 
 impl SeriesTable {
-    /// The cells of a series, which exists from now on. If it was removed but not yet forgotten, its count continues.
+    /// Returns the memory of a series, and adds the series if it does not exist. A series that was removed but not yet
+    /// forgotten continues with its old value.
     pub(super) fn get_or_add(
         &mut self,
         name: &'static str,
@@ -70,7 +73,8 @@ impl SeriesTable {
         &series.cells
     }
 
-    /// Keeps the series of a metric for which `stays` returns true, for this configuration.
+    /// Gives a new lifetime to those series of a metric for which `stays` returns true. Used to keep them for a new
+    /// configuration.
     pub(super) fn renew(&mut self, name: &str, lifetime: Lifetime, stays: impl Fn(&Key) -> bool) {
         for (key, series) in self.by_name.get_mut(name).into_iter().flatten() {
             if series.lifetime != Lifetime::Process && stays(key) {
@@ -79,17 +83,18 @@ impl SeriesTable {
         }
     }
 
-    /// The series of a metric.
+    /// Returns all series of the metric with this name.
     pub(super) fn of(&self, name: &str) -> impl Iterator<Item = (&Key, &Cells)> {
         self.by_name.get(name).into_iter().flatten().map(|(key, series)| (key, &series.cells))
     }
 
-    /// The sum of those series of a counter that were forgotten.
+    /// Returns the sum of the series of a counter that were forgotten.
     pub(super) fn forgotten(&self, name: &str) -> u64 {
         self.forgotten.get(name).copied().unwrap_or_default()
     }
 
-    /// All series, with those of one metric together. Forgets removed series that have been shown often enough.
+    /// Returns all series, grouped by metric. Counts as a scrape: removed series that have been shown often enough are
+    /// forgotten.
     pub(super) fn scrape(&mut self) -> Vec<(&'static str, Key, Cells)> {
         let all = self.by_name.iter().flat_map(|(name, by_labels)| {
             by_labels.iter().map(|(key, series)| (*name, key.clone(), series.cells.clone()))
@@ -105,13 +110,11 @@ impl SeriesTable {
         all
     }
 
-    /// Notes that the configuration with this number has come into force: removes the series that only earlier ones have.
+    /// Removes the series that only earlier configurations have, because the configuration with this number has come into
+    /// force.
     ///
-    /// Of the series that earlier reloads removed and that have not been scraped twice since then, the newest are kept: as many
-    /// as there are in force, or [`WAITING`].
-    ///
-    /// Of the series that earlier reloads removed and that were not scraped twice since, the newest stay: as many as are in
-    /// force, or [`WAITING`].
+    /// Some series that earlier reloads removed may not have been scraped twice since then. The newest of them are kept: at
+    /// most as many as there are series in force, or [`WAITING`] if that is more.
     pub(super) fn reloaded(&mut self, config: u32) {
         self.config = config;
         let (mut in_force, mut removed) = (0, BTreeMap::<u32, usize>::new());
@@ -137,8 +140,8 @@ impl SeriesTable {
         self.retain(|_, _, lifetime| !matches!(lifetime, Lifetime::Removed { by, .. } if *by < oldest));
     }
 
-    /// Removes the series for which `goes` returns true. Counters are kept for two scrapes; other series are forgotten at once,
-    /// because the state that they describe no longer exists.
+    /// Removes the series for which `goes` returns true. Counters are kept for two more scrapes. Other series are forgotten at
+    /// once, because the state that they describe no longer exists.
     pub(super) fn forget(&mut self, goes: impl Fn(&Key) -> bool) {
         let by = self.config;
         let is_removed = |series: &&Series| matches!(series.lifetime, Lifetime::Removed { .. });

@@ -16,7 +16,7 @@ pub(crate) struct StoreMetrics {
     pub up: Gauge,
     pub breaker_open: Gauge,
     pub gateways: Gauge,
-    /// Buckets that were *healed*: their stored value was not a valid state, and was replaced by that of an empty bucket.
+    /// The number of buckets that were *healed*: their stored value was not a valid state, and was replaced by an empty bucket.
     pub healed: Counter,
     errors: CountersBy<StoreError>,
     /// The label of the store.
@@ -25,7 +25,7 @@ pub(crate) struct StoreMetrics {
 }
 
 impl StoreMetrics {
-    /// Makes the metrics. The memory store has neither calls nor a breaker, so their series exist for other stores only.
+    /// Makes the metrics of a store. For the memory store, the metrics of calls and of the circuit breaker are not exported.
     pub(crate) fn new(settings: &Settings, registry: &Arc<Registry>) -> StoreMetrics {
         let store = ("store", settings.name());
         let (up, gateways) =
@@ -59,13 +59,13 @@ impl StoreMetrics {
         }
     }
 
-    /// Sets the gauge for the eviction policy. It exists from the first call on: before that, and if the user may not ask, the
-    /// policy is unknown.
+    /// Sets the gauge that says whether the store may evict buckets. The gauge appears in `/metrics` with the first call. There
+    /// is no call while the policy is unknown, for example because the user may not ask for it.
     pub(crate) fn set_may_evict(&self, may_evict: bool) {
         self.registry.gauge("rate_limiter_store_may_evict", &[]).set(if may_evict { 1.0 } else { 0.0 });
     }
 
-    /// Sets the gauges for the table, which exist from the first measurement on.
+    /// Sets the gauges for the size of the table in PostgreSQL. They appear in `/metrics` with the first measurement.
     pub(crate) fn set_table_size(&self, size: &TableSize) {
         let TableSize { table_bytes, index_bytes, live_rows, dead_rows } = *size;
         for (metric, label, value, number) in [
@@ -78,8 +78,8 @@ impl StoreMetrics {
         }
     }
 
-    /// Counts an error. If the store has several servers, the error is counted for the whole store and, with its address, for
-    /// the server.
+    /// Counts an error of the store. If the store has several servers, the error is counted twice: for the whole store, and for
+    /// the server with its address.
     pub(crate) fn count_error(&self, Fault { error, node, .. }: &Fault) {
         self.errors.increment(error);
         if let Some(node) = node {
@@ -88,7 +88,7 @@ impl StoreMetrics {
         }
     }
 
-    /// Sets whether every thread is connected to this server, of a store with several.
+    /// Sets the gauge that says whether every thread is connected to the server `node`. Used for a store with several servers.
     pub(crate) fn set_node_up(&self, node: &str, up: f64) {
         self.registry.gauge("rate_limiter_store_up", &[("node", node)]).set(up);
         // It exists from now on.
@@ -99,13 +99,13 @@ impl StoreMetrics {
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).set(open);
     }
 
-    /// Removes the series of a server that no longer has buckets. Its counters are kept for two scrapes.
+    /// Removes the series of a server that no longer has buckets. Its counters are still shown for two scrapes.
     pub(crate) fn forget_node(&self, node: &str) {
         self.registry.forget("node", node);
     }
 }
 
-/// Converts a number to the value of a gauge; above 2^53 it is rounded.
+/// Converts a number to the value of a gauge. Numbers above 2^53 are rounded.
 pub(crate) fn whole_number(number: u64) -> f64 {
     let [high, low] =
         [number >> 32, number & u64::from(u32::MAX)].map(|half| u32::try_from(half).map_or(0.0, f64::from));

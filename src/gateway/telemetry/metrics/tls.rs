@@ -8,7 +8,7 @@ use crate::gateway::telemetry::labels::HandshakeResult;
 use base::time::Timestamp;
 use config::Listener;
 
-/// The counters of handshakes on all listeners.
+/// The counters of TLS handshakes with clients, by result. All listeners share them.
 #[derive(Debug)]
 pub(crate) struct HandshakeMetrics(CountersBy<HandshakeResult>);
 
@@ -24,7 +24,7 @@ impl HandshakeMetrics {
     }
 }
 
-/// Records when the certificates in force expire, by their files.
+/// Records when the certificates of these listeners expire. Each certificate file has its own series.
 pub(crate) fn record_expiry(listeners: &[Listener], series: ConfigSeries<'_>) {
     for tls in listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
         for (file, not_after) in tls.in_force().expiries() {

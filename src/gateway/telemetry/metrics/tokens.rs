@@ -23,7 +23,8 @@ impl TokenMetrics {
         self.verifications.increment(&result);
     }
 
-    /// The gauge for the time at which the keys of an issuer were last fetched, in seconds since the Unix epoch; 0 if never.
+    /// Returns the gauge for the time at which the keys of an issuer were last fetched, in seconds since the Unix epoch. Its
+    /// value is 0 if the keys were never fetched.
     pub(crate) fn keys_fetched(issuer: &str, series: ConfigSeries<'_>) -> Gauge {
         series.gauge("tollgate_jwks_last_success_timestamp_seconds", &[("issuer", issuer)])
     }

@@ -12,15 +12,15 @@ use base::time::{Clock, Timestamp};
 use config::Config;
 use stores::{Caller, Event};
 
-/// The settings of traces: none, in a build without traces.
+/// The settings of traces. They are empty in a build without traces.
 #[derive(Debug)]
 pub(crate) struct TraceSettings;
 
 impl TraceSettings {
-    /// Warns if the environment names a collector, because nothing will be sent to it.
+    /// Logs a warning if the environment names a collector, because this build sends nothing to it.
     ///
     /// # Errors
-    /// Never.
+    /// This function never fails in a build without traces.
     pub(crate) fn read() -> Result<TraceSettings, Vec<String>> {
         let set = |name: &&&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if let Some(variable) = ENDPOINTS.iter().find(set) {
@@ -38,7 +38,7 @@ impl Tracer {
     /// Makes a tracer that traces nothing.
     ///
     /// # Errors
-    /// Never.
+    /// This function never fails in a build without traces.
     pub(crate) fn start(_: TraceSettings, _: &Config, _: &Metrics, _: &Clock) -> Result<Tracer, String> {
         Ok(Tracer)
     }

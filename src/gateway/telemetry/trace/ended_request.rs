@@ -7,28 +7,28 @@ use std::net::SocketAddr;
 use crate::gateway::telemetry::labels::UpstreamError;
 use decision::access_log_line::Line;
 
-/// What spans say about a request that has ended.
+/// The values of a request that has ended, from which its spans are made.
 #[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Debug)]
 pub(crate) struct EndedRequest<'r> {
     pub line: Line<'r>,
     /// The scheme of the connection: `http` or `https`.
     pub scheme: &'static str,
-    /// The local address of the connection.
+    /// The local address of the connection. `None` if it is not known.
     pub server: Option<SocketAddr>,
-    /// The call to the upstream. `None`: the request was not forwarded.
+    /// The call to the upstream. `None` if the request was not forwarded.
     pub upstream: Option<UpstreamCall<'r>>,
 }
 
-/// The call to the upstream, for a request that was forwarded.
+/// The last call to the upstream, for a request that was forwarded.
 #[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "only spans read it"))]
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamCall<'r> {
-    /// The host: a name, an address, or the path of a socket.
+    /// The host that was called: a name, an address, or the path of a socket.
     pub host: Cow<'r, str>,
-    /// The port; `None` for a Unix domain socket.
+    /// The port. `None` for a Unix domain socket.
     pub port: Option<u16>,
-    /// The status of the upstream's response, if it was forwarded.
+    /// The status of the upstream's response. `None` if no response was forwarded to the client.
     pub status: Option<u16>,
     pub error: Option<UpstreamError>,
 }

@@ -1,4 +1,5 @@
 //! Names the variables with the address of the collector. An operator who sets either of them expects traces.
 
-/// The variables that name the collector: for traces only, and for all signals.
+/// The environment variables that contain the collector's address. The first is for traces only, and the second for all
+/// signals.
 pub(super) const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];

@@ -10,7 +10,7 @@ pub(super) struct Variables<'v> {
     wrong: Vec<String>,
 }
 
-/// An environment variable that is set.
+/// An environment variable that is set, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Variable {
     pub name: &'static str,
@@ -22,7 +22,7 @@ impl Variables<'_> {
         Variables { read, wrong: Vec::new() }
     }
 
-    /// The first of these variables that is set. An empty variable counts as not set, as OpenTelemetry specifies.
+    /// Returns the first of these variables that is set. An empty variable counts as not set, as OpenTelemetry specifies.
     pub(super) fn first(&mut self, names: &[&'static str]) -> Option<Variable> {
         let set = |name: &'static str| Some((name, (self.read)(name).filter(|value| !value.is_empty())?));
         let (name, value) = names.iter().copied().find_map(set)?;
@@ -35,7 +35,8 @@ impl Variables<'_> {
         }
     }
 
-    /// Converts a variable with `read`. `must` describes a valid value.
+    /// Uses `read` to convert the value of the first of these variables that is set. `must` describes a valid value, for the
+    /// message about an invalid one. Returns `None` if no variable is set, or if the value is invalid.
     pub(super) fn read<T>(
         &mut self,
         names: &[&'static str],
@@ -52,7 +53,7 @@ impl Variables<'_> {
         }
     }
 
-    /// Reads a number within bounds; `otherwise` if the variable is not set.
+    /// Reads a number within `bounds`. Returns `otherwise` if no variable is set, or if the value is invalid.
     pub(super) fn number<N>(&mut self, names: &[&'static str], bounds: RangeInclusive<N>, otherwise: N) -> N
     where
         N: FromStr + PartialOrd + std::fmt::Display,
@@ -62,7 +63,7 @@ impl Variables<'_> {
         self.read(names, &must, read).map_or(otherwise, |(_, number)| number)
     }
 
-    /// Reads a duration, which the variable has in milliseconds.
+    /// Reads a duration in milliseconds within `bounds`. Returns `otherwise` if no variable is set, or if the value is invalid.
     pub(super) fn duration(
         &mut self,
         names: &[&'static str],
@@ -78,15 +79,15 @@ impl Variables<'_> {
         self.wrong.push(format!("{}: {must}, is `{}`", found.name, found.text));
     }
 
-    /// Reports an invalid value without showing it, because it may contain a password.
+    /// Reports a variable with an invalid value, but does not show the value, because it may contain a password.
     pub(super) fn add_secret(&mut self, found: &Variable, must: &str) {
         self.wrong.push(format!("{}: {must}", found.name));
     }
 
-    /// Returns `value`, unless a variable was invalid.
+    /// Ends the reading of variables. Returns `value` if all variables were valid.
     ///
     /// # Errors
-    /// Some variables were invalid; there is a line for each.
+    /// If variables were invalid. The error has one line for each of them.
     pub(super) fn done<T>(self, value: T) -> Result<T, Vec<String>> {
         if self.wrong.is_empty() { Ok(value) } else { Err(self.wrong) }
     }

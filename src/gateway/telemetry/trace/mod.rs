@@ -45,5 +45,5 @@ pub(crate) use settings::TraceSettings;
 #[cfg(feature = "opentelemetry")]
 pub(crate) use tracer::Tracer;
 
-/// The longest time for which a process that exits waits until its last spans are sent.
+/// The maximum time that an exiting process waits until its last spans are sent.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);

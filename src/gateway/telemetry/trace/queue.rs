@@ -22,7 +22,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Makes a queue. The exporter decrements `waiting` when spans leave the queue.
+    /// Makes the queue of spans for an exporter. The exporter decrements `waiting` when spans leave the queue. `full` counts
+    /// the spans that are dropped because the queue is full.
     pub(super) fn new(settings: &Settings, exporter: Exporter, waiting: Arc<AtomicUsize>, full: Counter) -> Queue {
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(settings.queue)
@@ -41,18 +42,18 @@ impl Queue {
         self.processor.on_end(span);
     }
 
-    /// The number of spans in the queue.
+    /// Returns the number of spans in the queue.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Acquire)
     }
 
-    /// Sends the queued spans, and blocks until they are sent or sending has failed.
+    /// Sends the queued spans. Blocks until the spans are sent or sending has failed.
     pub(super) fn flush(&self) {
         // The exporter has counted and logged a failure.
         let _ = self.processor.force_flush();
     }
 
-    /// Sends the queued spans and accepts no more. Returns whether they were sent within `timeout`.
+    /// Sends the queued spans, and closes the queue. Returns whether the spans were sent within `timeout`.
     pub(super) fn finish(&self, timeout: Duration) -> bool {
         self.processor.shutdown_with_timeout(timeout).is_ok()
     }

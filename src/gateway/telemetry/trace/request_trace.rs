@@ -10,7 +10,7 @@ use super::traceparent;
 use stores::Caller;
 use stores::span_links::SpanLink;
 
-/// The trace of one request; it contains `None` if the request is not traced.
+/// The trace of one request, with the ids of its spans. Contains `None` if the request is not traced.
 #[derive(Debug)]
 pub(crate) struct RequestTrace(Option<Box<SpanIds>>);
 
@@ -27,12 +27,13 @@ impl RequestTrace {
         self.0.is_some()
     }
 
-    /// The ids of the request's spans; `None` if the request is not traced.
+    /// Returns the ids of the request's spans. `None` if the request is not traced.
     pub(crate) fn span_ids(&self) -> Option<&SpanIds> {
         self.0.as_deref()
     }
 
-    /// Returns the caller with a link by which the span of a store call can refer to the decision about this request.
+    /// Adds a link to `caller`, so that the span of a store call can refer to the decision about this request. An untraced
+    /// request adds no link.
     pub(crate) fn link(&self, caller: Option<Arc<dyn Caller>>) -> Option<Arc<dyn Caller>> {
         match &self.0 {
             None => caller,
@@ -43,7 +44,7 @@ impl RequestTrace {
         }
     }
 
-    /// Notes that an attempt has failed and another one follows, which has its own span.
+    /// Gives a new span id to the next attempt, because the previous attempt to send the request has failed.
     pub(crate) fn next_attempt(&mut self) {
         if let Some(ids) = &mut self.0 {
             let failed = std::mem::replace(&mut ids.upstream, random_span());
@@ -51,7 +52,7 @@ impl RequestTrace {
         }
     }
 
-    /// Sets the trace context in the fields of the request to the upstream.
+    /// Writes the trace context into the header fields of the request to the upstream.
     pub(crate) fn inject(&self, headers: &mut HeaderMap) {
         if let Some(ids) = &self.0 {
             traceparent::write(headers, ids.trace, ids.upstream, ids.parent);

@@ -14,22 +14,23 @@ use opentelemetry_sdk::trace::{Sampler, SamplingDecision, ShouldSample};
 use super::traceparent::{Parent, SampledFlag};
 use base::time::Timestamp;
 
-/// The reason for which a request with a caller's trace context is traced or not.
+/// What decides whether a request with a caller's trace context is traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Basis {
-    /// The caller's sampled flag.
+    /// The sampled flag in the caller's trace context decides.
     Caller,
-    /// The ratio, as for a request without a caller.
+    /// The gateway's ratio decides, as for a request without a trace context.
     Own,
 }
 
-/// The settings from the environment.
+/// The settings that choose which requests are traced, read from the environment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SamplingSettings {
     pub basis: Basis,
-    /// The share of requests without a caller's trace context that are traced, from 0 to 1.
+    /// The share of requests that are traced, from 0 to 1. It applies to requests without a caller's trace context, and with
+    /// [`Basis::Own`] to all requests.
     pub ratio: f64,
-    /// The largest number of traces per second that may begin with an id from outside.
+    /// The maximum number of traces per second that may begin with a trace id from a client.
     pub from_clients: u32,
 }
 
@@ -41,7 +42,7 @@ pub(super) struct Sampling {
     from_outside: AtomicU64,
 }
 
-/// The first ids of a trace that this gateway begins or continues.
+/// The id of a trace that this gateway begins or continues, and the id of the caller's span if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TraceStart {
     pub trace: u128,
@@ -57,7 +58,8 @@ impl Sampling {
         Sampling { settings, own: Sampler::TraceIdRatioBased(settings.ratio), from_outside: AtomicU64::new(0) }
     }
 
-    /// Decides whether to trace a request. `declined` counts the requests that were not traced because there were too many.
+    /// Decides whether to trace a request with these header fields. `declined` counts the requests that were not traced because
+    /// clients asked for too many traces.
     pub(super) fn begin(&self, headers: &HeaderMap, now: Timestamp, declined: &Counter) -> Option<TraceStart> {
         let Some(parent) = Parent::of(headers) else {
             let trace = random();
@@ -100,7 +102,7 @@ fn random() -> u128 {
     fastrand::u128(..).max(1)
 }
 
-/// A random id for a span.
+/// Returns a random id for a span, which is never 0.
 pub(super) fn random_span() -> u64 {
     fastrand::u64(..).max(1)
 }

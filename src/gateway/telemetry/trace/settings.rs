@@ -21,30 +21,30 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_secs(5);
 const TIMES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// The settings of traces, and the collector to which spans are sent.
+/// The settings for traces and for the collector to which spans are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Settings {
     pub endpoint: String,
     pub timeout: Duration,
-    /// The file of the certificate authorities for the collector. `None`: the authorities of the operating system.
+    /// The file with the certificate authorities for the collector. If `None`, the authorities of the operating system apply.
     pub authorities: Option<PathBuf>,
     pub sampling: SamplingSettings,
     pub queue: usize,
     pub batch: usize,
     pub delay: Duration,
-    /// The default name of the service. `None`: an environment variable sets it.
+    /// The name of the service in spans. `None` if an environment variable sets the name.
     pub service: Option<&'static str>,
 }
 
-/// The settings of traces; they contain `None` if the environment names no collector.
+/// The settings for traces. Contains `None` if requests are not traced, for example because the environment names no collector.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TraceSettings(pub Option<Settings>);
 
 impl TraceSettings {
-    /// Reads the environment.
+    /// Reads the settings for traces from environment variables.
     ///
     /// # Errors
-    /// Names every variable that is invalid.
+    /// Returns one line for each invalid variable.
     pub(crate) fn read() -> Result<TraceSettings, Vec<String>> {
         read(&|name| std::env::var_os(name)).map(TraceSettings)
     }

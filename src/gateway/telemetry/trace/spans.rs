@@ -16,14 +16,14 @@ use ledger::cost::Cost;
 use ledger::outcome::Verdict;
 use stores::span_links::SpanLink;
 
-/// Makes the spans of one request.
+/// Makes the spans of one request, from the span ids and the values of the request.
 #[derive(Debug)]
 pub(super) struct RequestSpans<'r> {
     pub ids: &'r SpanIds,
     pub request: &'r EndedRequest<'r>,
 }
 
-/// The values for the span of one attempt.
+/// The values for the span of one failed attempt to send the request to the upstream.
 pub(super) struct Attempt<'r> {
     /// The number of the attempt, counted from 0.
     number: usize,
@@ -149,7 +149,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    /// The span of a delay, which begins at the decision.
+    /// Returns the span of the delay by a limit, which begins at the decision.
     pub(super) fn delay(&self, scope: InstrumentationScope) -> SpanData {
         let mut attributes = Attributes::default();
         self.add_limit(&mut attributes);
@@ -168,7 +168,7 @@ impl RequestSpans<'_> {
         )
     }
 
-    /// The attempts before the last one, in their order.
+    /// Returns the failed attempts before the last attempt, in their order.
     pub(super) fn failed_attempts(&self) -> Vec<Attempt<'_>> {
         let (mut from, mut attempts) = (self.forwarded(), Vec::new());
         let failed = self.request.line.failed_attempts.iter().zip(&self.ids.failed_attempts);

@@ -22,7 +22,7 @@ use stores::{CallReport, Endpoint, Settings};
 /// The most links of a span: the default of the SDK.
 const LINKS: usize = 128;
 
-/// The server to which calls are made, for the attributes of spans.
+/// The store's server, as the spans of store calls name it.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// The address; `None` until it is known.
@@ -61,12 +61,12 @@ impl Server {
         Some(Server { address: Arc::new(Mutex::new(address)), database, system })
     }
 
-    /// Sets the server for the spans of later calls.
+    /// Sets the server's address for the spans of later calls.
     pub(super) fn set_address(&self, address: &HostPort) {
         *self.address.lock() = Some(address.clone());
     }
 
-    /// The span of a call that has just ended and that served at least one traced decision.
+    /// Returns the span of a store call that has just ended. The call must have served at least one traced decision.
     pub(super) fn span(&self, called: &CallReport, ended: Timestamp, scope: InstrumentationScope) -> SpanData {
         let first = called.span_links.decisions.first().copied().unwrap_or(SpanLink { trace: 0, span: 0 });
         let mut attributes = vec![

@@ -9,7 +9,7 @@ use std::ops::Range;
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// The span of the program that sent a request.
+/// The span of the program that sent a request, as read from `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parent {
     pub trace: u128,
@@ -17,7 +17,7 @@ pub(super) struct Parent {
     pub sampling: SampledFlag,
 }
 
-/// Whether the program that sent a request records its part of the trace.
+/// Whether the program that sent a request records its own part of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampledFlag {
     Yes,
@@ -25,7 +25,7 @@ pub(super) enum SampledFlag {
 }
 
 impl Parent {
-    /// The parent in the request's `traceparent` field. `None` if the field is missing or invalid.
+    /// Reads the caller's span from the field `traceparent`. Returns `None` if the field is missing, repeated or invalid.
     pub(super) fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;
@@ -66,8 +66,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u128> {
     })
 }
 
-/// Writes our span into the fields, as the parent of the next one, in a trace that is recorded. `known` is our own parent:
-/// without one, `tracestate` belongs to no known trace and is removed.
+/// Writes the trace and this gateway's span into the header fields, as the parent of the upstream's span. `known` is the
+/// caller's span. If it is `None`, the field `tracestate` belongs to no known trace and is removed.
 pub(super) fn write(headers: &mut HeaderMap, trace: u128, span: u64, known: Option<u64>) {
     let Ok(value) = HeaderValue::try_from(format!("00-{trace:032x}-{span:016x}-01")) else { return };
     headers.insert(TRACEPARENT, value);

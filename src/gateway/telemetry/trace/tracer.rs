@@ -22,7 +22,7 @@ use base::time::{Clock, Timestamp};
 use config::Config;
 use stores::Event;
 
-/// The tracer of a process; it contains `None` if no collector is configured.
+/// The tracer of a process, which makes and sends spans. Contains `None` if requests are not traced.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracer(Option<Arc<TracerInner>>);
 
@@ -38,10 +38,10 @@ struct TracerInner {
 }
 
 impl Tracer {
-    /// Starts to send spans, if the environment names a collector.
+    /// Starts the tracer. It traces nothing if the environment names no collector.
     ///
     /// # Errors
-    /// When the certificates for the collector cannot be read or used.
+    /// If the certificates for the collector cannot be read or used.
     pub(crate) fn start(
         wanted: TraceSettings,
         config: &Config,
@@ -68,14 +68,14 @@ impl Tracer {
         }))))
     }
 
-    /// Decides whether to trace a request that arrived at this moment.
+    /// Decides whether to trace a request with these header fields, which arrived at the time `at`.
     pub(crate) fn begin(&self, headers: &HeaderMap, at: Timestamp) -> RequestTrace {
         let Some(inner) = &self.0 else { return RequestTrace::NONE };
         let beginning = inner.sampling.begin(headers, at, &inner.declined);
         beginning.map_or(RequestTrace::NONE, RequestTrace::new)
     }
 
-    /// Sends the spans of a request. `request` is called only if the request is traced.
+    /// Sends the spans of a request that has ended. `request` is called only if the request is traced.
     pub(crate) fn end<'r>(&self, trace: &RequestTrace, request: impl FnOnce() -> EndedRequest<'r>) {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
@@ -96,7 +96,7 @@ impl Tracer {
         self.add(|scope| spans.request(scope));
     }
 
-    /// Sends the span of a store call that served a traced request, and notes a new address of the store.
+    /// Sends the span of a store call if the call served a traced request. Also records the new address of a store.
     pub(crate) fn store_event(&self, event: &Event) {
         let Some(server) = self.0.as_ref().and_then(|inner| inner.server.as_ref()) else { return };
         match event {
@@ -115,14 +115,14 @@ impl Tracer {
         }
     }
 
-    /// Starts to send the spans in the queue, without waiting, because the process will exit soon.
+    /// Starts to send the spans in the queue, because the process will exit soon. Does not wait for the result.
     pub(crate) fn flush_soon(&self) {
         if let Some(inner) = self.0.clone() {
             tokio::task::spawn_blocking(move || inner.queue.flush());
         }
     }
 
-    /// Sends the spans in the queue, and waits for at most `timeout`. To be called last.
+    /// Sends the spans in the queue, and waits at most `timeout` for the result. No span can be sent after this call.
     pub(crate) async fn finish(&self, timeout: Duration) {
         let Some(inner) = self.0.clone() else { return };
         let spans = inner.queue.waiting();

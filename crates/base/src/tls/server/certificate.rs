@@ -20,12 +20,12 @@ use crate::tls::{pem, timestamp};
 pub(crate) struct ServerCertificate {
     pub(super) key: Arc<CertifiedKey>,
     pub names: CertificateNames,
-    /// The words that follow “the certificate” in a report.
+    /// A description of the certificate. In a report, it follows the words “the certificate”.
     pub title: String,
     pub validity: Validity,
 }
 
-/// The first and the last moment of a certificate's validity.
+/// The first and the last moment at which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
     pub not_before: Timestamp,
@@ -33,7 +33,8 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// The message for a certificate with this title that is not valid at this moment; `None` if it is valid.
+    /// Returns the message that the certificate with this title is not valid at the moment `now`. `None` if the certificate is
+    /// valid.
     pub fn problem(self, title: &str, now: Timestamp) -> Option<String> {
         match self {
             Validity { not_after, .. } if not_after < now => Some(self.has_expired(title)),
@@ -44,17 +45,17 @@ impl Validity {
         }
     }
 
-    /// The message that the certificate with this title has expired.
+    /// Returns the message that the certificate with this title has expired.
     pub fn has_expired(self, title: &str) -> String {
         format!("has expired: the certificate {title} was valid until {}", format_seconds(self.not_after))
     }
 }
 
 impl ServerCertificate {
-    /// Reads the PEM of a certificate with its chain, and of its key.
+    /// Reads a certificate with its chain, and its private key, both in PEM.
     ///
     /// # Errors
-    /// Says which of the two files cannot be used, and why.
+    /// If one of the two files cannot be used. The error names the file and the reason.
     pub(super) fn read(
         certificate: &[u8],
         key: &[u8],
@@ -70,7 +71,7 @@ impl ServerCertificate {
     }
 }
 
-/// The certificates of a file, with the title and validity of the first one.
+/// The certificates of a file, with the names, title and validity of the first certificate.
 pub(super) struct ReadChain {
     chain: Vec<CertificateDer<'static>>,
     names: CertificateNames,
@@ -78,10 +79,10 @@ pub(super) struct ReadChain {
     validity: Validity,
 }
 
-/// Reads the certificates of a file.
+/// Reads the certificates of a PEM file, and the names, title and validity of the first certificate.
 ///
 /// # Errors
-/// Says why the file has no certificates that can be used.
+/// If the file has no certificate that can be used. The error says why.
 pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     let unusable = |what: &str| Unusable::because(FileKey::CertFile, what);
     let chain = pem::certificates(file).map_err(|what| unusable(&what))?;
@@ -95,7 +96,8 @@ pub(super) fn read_chain(file: &[u8]) -> Result<ReadChain, Unusable> {
     Ok(ReadChain { chain, names, title, validity })
 }
 
-/// SHA-256 of the contents of files. A missing file and an empty file have different hashes.
+/// Returns a SHA-256 hash of the contents of several files. `None` is a missing file, whose hash differs from the hash of an
+/// empty file.
 pub(super) fn content_hash<'c>(contents: impl IntoIterator<Item = Option<&'c [u8]>>) -> [u8; 32] {
     let mut hash = Sha256::new();
     for content in contents {

@@ -27,7 +27,7 @@ use crate::tls::identity::without_final_dot;
 use crate::tls::names::parent;
 use crate::tls::{certificate_file, pem, timestamp};
 
-/// The certificates of a listener that came into force together.
+/// The certificates that one listener presents to clients. All of them have come into force together.
 #[derive(Debug)]
 pub struct Certificates {
     /// The entries in the order of the file, without those whose certificate or key is unknown.
@@ -40,7 +40,7 @@ pub struct Certificates {
     content: [u8; 32],
 }
 
-/// One certificate, with the TLS settings of the connections for which it is chosen.
+/// One certificate of a listener, with the TLS settings for connections that use this certificate.
 #[derive(Debug)]
 pub struct Entry {
     /// Its index in the file.
@@ -59,11 +59,11 @@ pub struct Entry {
 }
 
 impl Certificates {
-    /// Reads every file. Clients can resume the sessions of `before`, unless clients are now verified in another way: a resumed
-    /// session is not verified again.
+    /// Reads every file with `read`. `before` are the former certificates: clients can resume sessions that began under them,
+    /// unless clients are now verified in another way. The client of a resumed session is not verified again.
     ///
     /// # Errors
-    /// Returns every file that cannot be used.
+    /// Returns one error for each file that cannot be used.
     pub(super) fn read<'s>(
         settings: &'s Settings,
         read: impl Fn(&'s NamedFile) -> io::Result<Cow<'s, [u8]>>,
@@ -108,7 +108,8 @@ impl Certificates {
         self.content == other.content
     }
 
-    /// The certificates that `before` does not have and that are not valid at this moment.
+    /// Returns an error for each certificate that is not valid at the moment `now`, except for certificates that `before` also
+    /// has.
     pub(super) fn invalid_beside(&self, before: &Certificates, now: Timestamp) -> Vec<FileError> {
         let is_known =
             |entry: &Entry| before.entries.iter().any(|known| known.certificate.key.cert == entry.certificate.key.cert);
@@ -119,7 +120,8 @@ impl Certificates {
         invalid.collect()
     }
 
-    /// The entry for the name that a client asks for (SNI). `None`: the connection must be closed.
+    /// Returns the entry for the name that a client asks for (SNI), or for a client that asks for no name. `None` if there is
+    /// no entry for the client: the connection must be closed.
     pub fn choose(&self, server_name: Option<&str>) -> Option<&Arc<Entry>> {
         let named = server_name.and_then(|name| self.named(&without_final_dot(name).to_ascii_lowercase()));
         match self.unknown_names {
@@ -128,13 +130,13 @@ impl Certificates {
         }
     }
 
-    /// The entry with a certificate for this name, which must be in lower case.
+    /// Returns the entry whose certificate is for this name. `name` must be in lower case.
     pub(super) fn named(&self, name: &str) -> Option<&Arc<Entry>> {
         let index = self.exact.get(name).or_else(|| self.wildcard.get(parent(name)?))?;
         self.entries.get(*index)
     }
 
-    /// Whether there is no entry, because no private key is known.
+    /// Whether there is no entry. An entry is missing if its certificate or its private key is unknown.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -152,12 +154,12 @@ impl Certificates {
         self.entries.iter().any(|entry| entry.client_auth != ClientAuth::Off)
     }
 
-    /// The title and validity of each certificate, with the index of its entry in the file.
+    /// Returns, for each certificate, the index of its entry in the configuration, its title and its validity.
     pub fn validities(&self) -> impl Iterator<Item = (usize, &str, Validity)> {
         self.entries.iter().map(|entry| (entry.index, &*entry.certificate.title, entry.validity()))
     }
 
-    /// The moment at which each certificate expires, with its file.
+    /// Returns, for each certificate, the path of its file and the moment at which the certificate expires.
     pub fn expiries(&self) -> impl Iterator<Item = (&Path, Timestamp)> {
         self.entries.iter().filter_map(|entry| Some((entry.cert_file.as_deref()?, entry.validity().not_after)))
     }
@@ -203,7 +205,8 @@ impl Entry {
         Ok(Some(Entry { index, cert_file, certificate, config, out_of_date, client_auth, authority, verifier }))
     }
 
-    /// The TLS settings for a handshake at this moment.
+    /// Returns the TLS settings for a handshake at the moment `now`. Once a revocation list is out of date, these are settings
+    /// under which no session can be resumed.
     pub fn config(&self, now: Timestamp) -> Arc<ServerConfig> {
         match &self.out_of_date {
             Some((since, config)) if *since <= now => Arc::clone(config),
@@ -224,7 +227,7 @@ impl Entry {
         self.certificate.names.cover(host)
     }
 
-    /// Whether a connection with this entry has authenticated its client as strictly as `other` requires.
+    /// Whether a client that connected with this entry was authenticated as strictly as `other` requires.
     pub(super) fn authenticates_for(&self, other: &Entry) -> bool {
         other.client_auth == ClientAuth::Off
             || (self.client_auth >= other.client_auth && self.authority == other.authority)
@@ -237,7 +240,8 @@ impl Entry {
         self.client_auth == other.client_auth && self.authority == other.authority
     }
 
-    /// Whether a handshake with a client that presents this chain would succeed.
+    /// Whether this entry accepts a client that presents the chain `shown`. An empty chain means that the client has no
+    /// certificate.
     pub(super) fn admits(&self, shown: &[CertificateDer<'_>], now: Timestamp) -> bool {
         let Some(verifier) = &self.verifier else { return true };
         let Some((own, others)) = shown.split_first() else { return self.client_auth != ClientAuth::Required };

@@ -25,10 +25,10 @@ pub use certificate::Validity;
 pub use certificates::{Certificates, Entry};
 pub use session::Session;
 
-/// The settings of `tls` for one listener.
+/// The settings under the key `tls` of one listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The entries of `certificates`, in the order of the file.
+    /// The entries of the list `certificates`, in the order of the configuration.
     pub certificates: Vec<CertificateSettings>,
     pub min_version: MinVersion,
     /// The protocols that are offered to clients (ALPN), the preferred one first.
@@ -36,16 +36,17 @@ pub struct Settings {
     pub unknown_names: UnknownNames,
 }
 
-/// One entry of `certificates`.
+/// One entry of the list `certificates`: the files of a certificate, and how its clients are authenticated.
 #[derive(Clone, Debug)]
 pub struct CertificateSettings {
-    /// PEM: the certificate with its chain. `None` if the file was only examined and the certificate is not known.
+    /// The PEM file with the certificate and its chain. `None` if the configuration is only examined and the certificate is
+    /// unknown.
     pub cert_file: Option<NamedFile>,
-    /// PEM: the private key. `None` if the file was only examined and the key cannot be read.
+    /// The PEM file with the private key. `None` if the configuration is only examined and the key cannot be read.
     pub key_file: Option<NamedFile>,
-    /// PEM: the authorities that verify the certificates of clients.
+    /// The PEM file with the authorities that verify the certificates of clients.
     pub client_ca_file: Option<NamedFile>,
-    /// PEM: the revocation lists for the certificates of clients.
+    /// The PEM file with the revocation lists for the certificates of clients.
     pub client_crl_file: Option<NamedFile>,
     pub client_auth: ClientAuth,
 }
@@ -53,9 +54,9 @@ pub struct CertificateSettings {
 /// Whether clients must present a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientAuth {
-    /// They are not asked for one.
+    /// Clients are not asked for a certificate.
     Off,
-    /// One that is shown must verify.
+    /// A client may present a certificate. If it does, the certificate must be valid.
     Optional,
     Required,
 }
@@ -66,16 +67,16 @@ pub enum MinVersion {
     Tls13,
 }
 
-/// The treatment of a client that asks for no name, or for a name without a certificate.
+/// What happens to a client that asks for no name, or for a name for which there is no certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownNames {
-    /// It gets the first certificate.
+    /// The client gets the first certificate.
     First,
-    /// The connection is closed, and a request for another host than the certificate covers is refused.
+    /// The connection is closed. On other connections, a request for a host that the certificate does not cover is refused.
     Closed,
 }
 
-/// A key of `certificates` that names a file.
+/// A key in an entry of `certificates` that names a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKey {
     CertFile,
@@ -116,7 +117,7 @@ pub struct FileError {
     pub what: String,
 }
 
-/// The TLS server of one listener: its certificates are replaced when their files change.
+/// The TLS server of one listener. Its certificates are replaced when their files change.
 pub struct Server {
     settings: Settings,
     in_force: ArcSwap<Certificates>,
@@ -136,15 +137,15 @@ impl Server {
     /// Makes a server from the content that the files had when the configuration was loaded.
     ///
     /// # Errors
-    /// Returns every file that cannot be used.
+    /// Returns one error for each file that cannot be used.
     pub fn new(settings: Settings) -> Result<Server, Vec<FileError>> {
         let certificates = Certificates::read(&settings, |file| Ok(Cow::Borrowed(file.loaded())), None)?;
         Ok(Server { settings, in_force: ArcSwap::from_pointee(certificates), is_of_before: AtomicBool::new(false) })
     }
 
-    /// Returns this server as the successor of `before`. Clients can resume the sessions of `before`, as far as both
-    /// authenticate clients in the same way. If a new certificate is not valid at this moment, the certificates of `before`
-    /// stay in force until the files are read again and are valid.
+    /// Returns this server as the successor of `before`. Clients can resume sessions that began with `before`, if both servers
+    /// authenticate clients in the same way. If a new certificate is not valid at the moment `now`, the certificates of
+    /// `before` stay in force until the files are read again and their certificates are valid.
     #[must_use]
     pub fn replacing(&self, before: &Server, now: Timestamp) -> Server {
         let (settings, known) = (self.settings.clone(), before.in_force.load());
@@ -155,8 +156,8 @@ impl Server {
         Server { settings, in_force: ArcSwap::new(certificates), is_of_before: AtomicBool::new(!is_valid) }
     }
 
-    /// Whether the certificates of the former settings are still in force, because those of the present settings were not
-    /// valid.
+    /// Whether the certificates of the former settings are still in force, because the certificates of the present settings
+    /// were not valid.
     pub fn keeps_former(&self) -> bool {
         self.is_of_before.load(Ordering::Acquire)
     }
@@ -169,7 +170,7 @@ impl Server {
         self.in_force.load_full()
     }
 
-    /// All files of the settings, each with the index of its entry and its key.
+    /// Returns all files that the settings name, each with the index of its entry in `certificates` and with its key.
     pub fn files(&self) -> impl Iterator<Item = (usize, FileKey, &NamedFile)> {
         self.settings.certificates.iter().enumerate().flat_map(|(entry, certificate)| {
             let files = [
@@ -182,7 +183,8 @@ impl Server {
         })
     }
 
-    /// Whether both servers have the same settings, with the same files.
+    /// Whether both servers have the same settings and name the same files. The protocols and the content of the files are not
+    /// compared.
     pub fn is_set_alike(&self, other: &Server) -> bool {
         let options = |server: &Server| {
             let auth: Vec<_> = server.settings.certificates.iter().map(|one| one.client_auth).collect();
@@ -194,11 +196,11 @@ impl Server {
         options(self) == options(other) && paths(self) == paths(other)
     }
 
-    /// Reads the files again, and brings their certificates into force if they have changed. May block.
+    /// Reads the files again. If their content has changed, the new certificates come into force. May block.
     ///
     /// # Errors
-    /// Returns every file that cannot be used, or that has a new certificate which is not valid at this moment. The certificates
-    /// in force stay.
+    /// Returns one error for each file that cannot be used, or whose new certificate is not valid at the moment `now`. The
+    /// former certificates then stay in force.
     pub fn reread(&self, now: Timestamp) -> Result<RereadResult, Vec<FileError>> {
         let before = self.in_force.load();
         let certificates = Certificates::read(&self.settings, NamedFile::read, Some(&before))?;
@@ -215,7 +217,7 @@ impl Server {
         Ok(RereadResult::Changed)
     }
 
-    /// The error as a text for a log, with the path of the file.
+    /// Returns the error as a text for a log, with the path of the file.
     pub fn describe(&self, error: &FileError) -> String {
         let named = self.files().find(|(entry, key, _)| *entry == error.entry && *key == error.key);
         let path = named.map_or(Path::new(""), |(_, _, file)| file.path());

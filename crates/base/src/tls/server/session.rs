@@ -11,7 +11,7 @@ use crate::time::Timestamp;
 use crate::tls::client_certificate::ClientCertificate;
 use crate::tls::identity::{TlsIdentity, without_final_dot};
 
-/// The result of a TLS handshake with a client.
+/// The result of a TLS handshake with a client. Used to decide which requests the client may send on the connection.
 #[derive(Debug)]
 pub struct Session {
     /// The certificates that were in force when the session was negotiated.
@@ -34,8 +34,8 @@ enum Hosts {
 }
 
 impl Session {
-    /// Makes the session of a client that asked for this name, for which this entry was chosen, and which has presented this
-    /// chain, its own certificate first.
+    /// Makes the session of a client. `entry` was chosen from `certificates`, and `server_name` is the name that the client
+    /// asked for. `shown` is the chain that the client has presented, its own certificate first.
     pub fn new(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
@@ -47,7 +47,8 @@ impl Session {
         Session { shown, ..Session::with_certificate(certificates, entry, server_name, certificate) }
     }
 
-    /// Makes the session of a client whose certificate has been parsed already.
+    /// Makes the session of a client whose certificate has been parsed already. `certificate` is `None` if the client did not
+    /// present a certificate.
     pub fn with_certificate(
         certificates: Arc<Certificates>,
         entry: Arc<Entry>,
@@ -62,8 +63,8 @@ impl Session {
         Session { certificates, entry, identity, hosts, shown: Vec::new(), admitted_by }
     }
 
-    /// Whether the certificates that are in force now would accept this client. They may have other authorities or revocation
-    /// lists than before, or require a certificate for the first time.
+    /// Whether a new handshake of this client would succeed with the certificates `in_force`. Since the session began, the
+    /// authorities or revocation lists may have changed, or a certificate may have become required.
     pub fn is_admitted_by(&self, in_force: &Arc<Certificates>, now: Timestamp) -> bool {
         if Arc::ptr_eq(&*self.admitted_by.load(), in_force) {
             return true;
@@ -80,9 +81,9 @@ impl Session {
         &self.identity
     }
 
-    /// Whether a request for this host, given without a port, may be sent on the connection. It may not if the entry of that
-    /// host authenticates clients more strictly, or if unknown names are rejected and this certificate is not valid for the
-    /// host.
+    /// Whether the client may send a request for this host on the connection. `host` has no port. Returns `false` if the entry
+    /// for the host authenticates clients more strictly, or if unknown names are rejected and this connection's certificate is
+    /// not valid for the host.
     pub fn serves(&self, host: &[u8]) -> bool {
         if self.hosts == Hosts::Any || self.identity.server_name.as_ref().is_some_and(|name| name.as_bytes() == host) {
             return true;

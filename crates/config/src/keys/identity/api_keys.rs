@@ -14,7 +14,7 @@ use identity::api_key_file;
 use identity::api_keys::{ApiKeySet, ApiKeys, OnInvalid};
 use request::attribute::{Attribute, AttributeError};
 
-/// The path in gateway.yaml of the file with API keys.
+/// The key in gateway.yaml that names the file with the API keys. Used to recognise problems and lists of that file.
 pub const FILE: &str = "api_keys.file";
 
 const ON_INVALID: [(&str, OnInvalid); 2] = [("reject", OnInvalid::Reject), ("anonymous", OnInvalid::Anonymous)];

@@ -49,8 +49,8 @@ pub(crate) static KEYS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "maxProperties": 1}),
 };
 
-/// Reads the keys from their only source. A single key must be suitable for all of `algorithms`; a set must have a key for at
-/// least one of them.
+/// Reads the keys that verify tokens of this issuer. The mapping must name exactly one source of keys. A single key must be
+/// suitable for all of `algorithms`. A set must have a key for at least one of `algorithms`.
 pub(crate) fn keys(
     field: &Field<'_>,
     issuer: String,

@@ -16,47 +16,47 @@ use base::time::Micros;
 use base::tls::server::{ClientAuth, Server};
 use request::door::Door;
 
-/// The settings of a listener that decides for other proxies.
+/// The settings of a listener that decides for other proxies, and proxies nothing itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decide {
-    /// The ways in which other proxies may ask, at least one.
+    /// The kinds of calls by which other proxies may ask for decisions. There is at least one.
     pub doors: Vec<Door>,
-    /// The peers that may ask. `None`: every peer with a verified certificate.
+    /// The networks of the peers that may ask for decisions. `None`: every peer with a verified certificate may ask.
     pub clients: Option<Vec<IpNet>>,
     pub original_request: OriginalRequest,
     pub refuse_with: RefuseWith,
-    /// The longest wait of a decision for the store. `None`: the timeout of the store.
+    /// The longest time that a decision waits for the store. `None`: the timeout of the store applies.
     pub answer_within: Option<Micros>,
 }
 
-/// The fields of a request to `/decide` that describe the original request: whose names they have.
+/// Where a call of `/decide` has the method, URL and client of the original request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OriginalRequest {
-    /// In `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` and `-For`.
+    /// In the fields `X-Forwarded-Method`, `X-Forwarded-Proto`, `X-Forwarded-Host`, `X-Forwarded-Uri` and `X-Forwarded-For`.
     XForwarded,
-    /// In `X-Original-Method` and `X-Original-URL`, with `X-Forwarded-For`.
+    /// In the fields `X-Original-Method`, `X-Original-URL` and `X-Forwarded-For`.
     XOriginal,
-    /// It is the request itself, with its path behind `/decide`, and `X-Forwarded-For`.
+    /// In the call itself: its path after `/decide` is the original path. `X-Forwarded-For` has the client.
     Path,
 }
 
-/// The status of a refusal on `/decide`.
+/// The status with which `/decide` answers if the original request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefuseWith {
-    /// The status of the decision.
+    /// The status that the decision has, such as 429.
     Decided,
-    /// 401 if the decision has it, else 403. `X-Tollgate-Status` has the status of the decision.
+    /// 401 if the decision has the status 401, otherwise 403. The field `X-Tollgate-Status` has the status of the decision.
     Forbidden,
 }
 
 impl Decide {
-    /// Whether a client of this listener uses gRPC.
+    /// Whether other proxies ask this listener by gRPC, which needs HTTP/2.
     pub fn needs_http2(&self) -> bool {
         self.doors.iter().any(|door| matches!(door, Door::ExtAuthz | Door::Rls))
     }
 
-    /// Whether a peer with this address may connect. Without `clients` every peer may, and [`Decide::admits_call`] checks its
-    /// certificate.
+    /// Whether a peer with this address may connect. If `clients` is `None`, every peer may connect, and
+    /// [`Decide::admits_call`] then requires a verified certificate.
     pub fn admits(&self, peer: IpAddr) -> bool {
         self.clients.is_none() || self.names(peer)
     }
@@ -67,8 +67,8 @@ impl Decide {
         self.clients.iter().flatten().any(|network| network.contains(&peer))
     }
 
-    /// Whether a peer with this address may ask. This is checked for each call: a connection and the certificates in force may
-    /// be older than these settings.
+    /// Whether a peer with this address may ask for a decision. This is checked for each call, because the settings may have
+    /// changed since the peer connected.
     pub fn admits_call(&self, peer: IpAddr, has_verified_certificate: bool) -> bool {
         self.admits(peer) && (self.clients.is_some() || has_verified_certificate)
     }
@@ -126,7 +126,7 @@ pub(crate) const ANSWER_WITHIN: Key = Key::depends(
 /// The keys that have no meaning without `decide`.
 const COMPANIONS: [&str; 4] = ["clients", "original_request", "refuse_with", "answer_within"];
 
-/// The constraints on these keys in the schema.
+/// Returns the constraints that the schema puts on the keys of a listener with `decide`, each with the name of its key.
 pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     let required = Shape::Words(&["required"]).schema();
     let shows = json!({"required": ["client_auth"], "properties": {"client_auth": required}});
@@ -144,8 +144,9 @@ pub(crate) fn constraints() -> impl Iterator<Item = (&'static str, Value)> {
     companions.chain([("decide", decide)])
 }
 
-/// Reads the keys of a listener that decides for other proxies, with its TLS settings and the senders of PROXY headers that it
-/// trusts. `None` after a problem has been reported, `Some(None)` for a listener that proxies.
+/// Reads the keys of a listener that belong to `decide`. `tls` and `header_senders` are settings of the same listener, used to
+/// reject a listener that any peer could ask. Returns `Some(None)` for a listener that proxies, and `None` after reporting a
+/// problem.
 pub(crate) fn decide(
     section: &Section<'_>,
     tls: Option<Option<&Server>>,

@@ -19,8 +19,8 @@ pub(crate) const LISTENER_PROTOCOLS: Key = Key::depends(
     "What is spoken, the preferred one first. `h2c`: HTTP/2 without TLS.",
 );
 
-/// The constraints on `protocols` and `tls` in the schema. They leave out a name that refers to the environment, because it is
-/// known only when the file is read.
+/// Returns the constraint that the schema puts on `protocols` and `tls`. The schema does not check a protocol that refers to
+/// the environment, because its name is known only when the file is read.
 pub(crate) fn constraints() -> Value {
     let without = |name: &str| json!({"properties": {"protocols": {"not": {"contains": {"const": name}}}}});
     json!({
@@ -30,7 +30,7 @@ pub(crate) fn constraints() -> Value {
     })
 }
 
-/// Reads the protocols of a listener.
+/// Reads the `protocols` of a listener. Without the key, the protocols depend on `tls`. `None` after reporting a problem.
 pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtocol>> {
     let has_tls = section.has("tls");
     match section.get("protocols") {
@@ -40,7 +40,8 @@ pub(crate) fn listener_protocols(section: &Section<'_>) -> Option<Vec<HttpProtoc
     }
 }
 
-/// The protocols of a listener that needs HTTP/2 for gRPC. `None` after reporting that HTTP/2 is not among them.
+/// Makes sure that a listener for gRPC offers HTTP/2, and returns its protocols. Without the key `protocols`, HTTP/2 is added.
+/// `None` after reporting that the `protocols` in the file lack HTTP/2.
 pub(crate) fn with_http2(section: &Section<'_>, protocols: Vec<HttpProtocol>) -> Option<Vec<HttpProtocol>> {
     if protocols.iter().any(|protocol| *protocol != HttpProtocol::Http1) {
         return Some(protocols);

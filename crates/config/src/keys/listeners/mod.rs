@@ -32,25 +32,26 @@ use base::tls::server::Server;
 use request::door::Door;
 use request::request::ONLY_LISTENER;
 
-/// An address on which requests arrive.
+/// A listener: an address at which the gateway accepts connections, with its settings.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// The name in the file, or else `http`, or the address if there are several listeners.
+    /// The name of the listener in the file. The default is `http`, or the address if there are several listeners.
     pub name: String,
     pub address: EndpointAddress,
-    /// The permissions of the file of a Unix domain socket. `None`: the permissions that the umask leaves.
+    /// The permissions of the file of a Unix domain socket. `None`: the umask of the process decides.
     pub socket_mode: Option<SocketMode>,
     pub proxy_protocol: HeaderSenders,
-    /// `None`: connections are not encrypted.
+    /// The TLS settings and certificates. `None`: connections are not encrypted.
     pub tls: Option<Arc<Server>>,
-    /// The versions of HTTP that are offered to clients, the preferred one first; at least one.
+    /// The versions of HTTP that the listener offers to clients. There is at least one. The preferred version is the first.
     pub protocols: Vec<HttpProtocol>,
-    /// `None`: requests are proxied.
+    /// The settings for deciding for other proxies. `None`: the listener proxies requests.
     pub decide: Option<Decide>,
 }
 
 impl Listener {
-    /// The ways in which other proxies ask this listener; empty for a listener that proxies.
+    /// Returns the kinds of calls by which other proxies may ask this listener for decisions. Empty for a listener that
+    /// proxies.
     pub fn doors(&self) -> &[Door] {
         self.decide.as_ref().map_or(&[], |decide| &decide.doors)
     }
@@ -69,7 +70,7 @@ impl Listener {
         }
     }
 
-    /// Whether the key `listen` can describe this listener.
+    /// Whether the short key `listen` can describe this listener, so that an entry of `listeners` is not needed.
     pub fn is_plain(&self) -> bool {
         let plain = Listener::plain(self.address.clone());
         let is_open = self.tls.is_none() && self.decide.is_none();
@@ -77,7 +78,8 @@ impl Listener {
         is_accepted_alike && is_open && self.protocols == plain.protocols
     }
 
-    /// Whether a reload can replace `before` by this listener: only the certificates and the settings of `decide` differ.
+    /// Whether a reload can replace `before` by this listener without a restart. Only the certificates and the settings of
+    /// `decide` may differ.
     pub fn is_reload_of(&self, before: &Listener) -> bool {
         self.name == before.name
             && self.address == before.address
@@ -88,10 +90,10 @@ impl Listener {
             && self.doors() == before.doors()
     }
 
-    /// The settings of this listener that can replace those of `before` without a restart. If the certificates have the same
-    /// files, those of `before` are kept, because changes of the files are followed anyway. If they have other files, the new
-    /// certificates take effect if they are valid now; otherwise the former certificates and `clients` are kept until the next
-    /// reload.
+    /// Returns `before` with the settings of this listener that take effect without a restart. If both name the same
+    /// certificate files, the certificates of `before` stay, because the gateway follows changes of these files anyway. New
+    /// certificate files take effect if the certificates are valid at `now`. Otherwise the former certificates and `clients`
+    /// stay until the next reload.
     #[must_use]
     pub fn as_reload_of(&self, before: &Listener, now: Timestamp) -> Listener {
         let tls = match (&self.tls, &before.tls) {
@@ -111,14 +113,14 @@ impl Listener {
     }
 }
 
-/// The peers whose connections must begin with a PROXY protocol header.
+/// The peers whose connections to a listener must begin with a PROXY protocol header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderSenders {
-    /// No connection begins with a header.
+    /// No peer: connections have no PROXY protocol header.
     Nobody,
-    /// Every peer. Each can claim any client address.
+    /// Every peer. Each peer can claim any client address.
     Anyone,
-    /// The connections of other peers are closed.
+    /// The peers in these networks. The listener closes connections of other peers.
     Networks(Vec<IpNet>),
 }
 
@@ -166,7 +168,7 @@ pub(crate) static LISTENER: Mapping = Mapping {
     },
 };
 
-/// Reads the listeners of a file, and notes their addresses.
+/// Reads the listeners of a file, from `listen` or `listeners`, and adds their addresses to `addresses`.
 pub(crate) fn listeners(
     file: &Section<'_>,
     environment: Environment<'_>,

@@ -9,7 +9,7 @@ use crate::language::shape::Shape;
 use crate::language::value_kind::{ReadField, ValueKind};
 use base::endpoint_address::EndpointAddress;
 
-/// The permissions of a socket's file, which decide who may connect: a process needs the permission to write.
+/// The permissions of a Unix domain socket's file. A process needs the permission to write to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketMode {
     User,
@@ -40,13 +40,14 @@ pub(crate) const SOCKET_MODE_KEY: Key = Key::depends(
     "With `unix:PATH`: who may connect. `600`: the gateway's own user, `660`: its group as well, `666`: everyone.",
 );
 
-/// The constraint on the key in the schema: the address of the listener must be a path.
+/// Returns the key `socket_mode`, and the constraint that the schema puts on it: the address of the listener must be a path.
 pub(crate) fn constraints() -> (&'static str, Value) {
     let path = json!({"anyOf": [{"pattern": format!("^{UNIX}")}, {"$ref": "#/definitions/reference"}]});
     ("socket_mode", json!({"properties": {"address": path}}))
 }
 
-/// Reads the key of a listener with this address. `None` after a problem has been reported.
+/// Reads `socket_mode` of a listener with this address. Returns `Some(None)` if the key is missing, and `None` after reporting
+/// a problem.
 pub(crate) fn socket_mode(section: &Section<'_>, address: Option<&EndpointAddress>) -> Option<Option<SocketMode>> {
     let mode = section.optional("socket_mode", |field| SOCKET_MODE.read(field));
     let has_path = section.is_unknown("address") || address.is_none_or(|address| address.inet().is_none());

@@ -3,21 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-/// The prefix before the path of a Unix domain socket.
+/// The prefix that marks an address as the path of a Unix domain socket.
 pub(crate) const UNIX: &str = "unix:";
 
 /// The message for an invalid path of a Unix domain socket.
 pub(crate) const SOCKET_SHAPE: &str =
     "be a socket like unix:/run/api.sock: an absolute path of at most 107 letters, digits and any of _./@:+,=~-";
 
-/// The pattern of the path of a Unix domain socket, with its prefix.
+/// The regular expression for the path of a Unix domain socket, with the prefix `unix:`.
 pub(crate) const SOCKET_PATTERN: &str = "^unix:/[A-Za-z0-9_./@:+,=~-]{1,106}$";
 
 /// The longest path in bytes, by the size of the kernel's structure.
 const LONGEST_PATH: usize = 107;
 
-/// Parses the path of a Unix domain socket. `None` if it is not as [`SOCKET_SHAPE`] says. The path becomes a label of metrics,
-/// so it may not contain a character that is escaped there.
+/// Parses the path of a Unix domain socket, without the prefix. `None` if the path breaks a rule in [`SOCKET_SHAPE`]. The path
+/// becomes a label of metrics, so it may not contain characters that labels escape.
 pub(crate) fn socket_path(path: &str) -> Option<Arc<Path>> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./@:+,=~-".contains(&byte);
     let is_path = path.len() > 1 && path.len() <= LONGEST_PATH && path.starts_with('/') && path.bytes().all(is_plain);

@@ -4,7 +4,7 @@ use crate::language::reader::Field;
 use base::endpoint_address::EndpointAddress;
 use base::position::Position;
 
-/// The addresses of the listeners that have been read so far.
+/// The addresses of the listeners that have been read so far. Used to find two listeners with the same address.
 #[derive(Debug, Default)]
 pub(crate) struct TakenAddresses(Vec<TakenAddress>);
 
@@ -18,7 +18,7 @@ struct TakenAddress {
 }
 
 impl TakenAddresses {
-    /// Adds the address that a value names. `None` after reporting that another listener already has it.
+    /// Adds the address that the value `field` names. `None` after reporting that another listener already has the address.
     pub(crate) fn take(&mut self, field: &Field<'_>, address: &EndpointAddress) -> Option<()> {
         let first = self.0.iter().find(|taken| share(&taken.address, address));
         if let Some(TakenAddress { address: known, path, position }) = first {
@@ -35,7 +35,7 @@ impl TakenAddresses {
         Some(())
     }
 
-    /// Adds the default address of a key that is missing.
+    /// Adds the address that is the default of a missing key.
     pub(crate) fn take_default(&mut self, key: &str, address: &EndpointAddress) {
         self.0.push(TakenAddress { address: address.clone(), path: key.to_owned(), position: None });
     }

@@ -4,7 +4,7 @@ use http::header::{HeaderName, HeaderValue};
 
 use crate::language::reader::Field;
 
-/// The kind of message that a field is in: a request or a response.
+/// The kind of message whose header fields the file changes: a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     Request,
@@ -28,11 +28,11 @@ const OF_THE_CONNECTION: [&str; 9] = [
 const OF_THE_GATEWAY: [&str; 5] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix", "x-request-id"];
 
-/// The value that stands for an unknown one when the file is only examined.
+/// The value that replaces an unknown field value while the file is only examined.
 pub(crate) const UNKNOWN_VALUE: HeaderValue = HeaderValue::from_static("unknown");
 
-/// Reads the name of a field that the file may set in such messages, or remove from them. `None` after reporting at `field`
-/// that it may not.
+/// Checks that `name` is a field that the file may set or remove in this kind of message, and returns the name. `None` after
+/// reporting at `field` why the file may not change the field.
 pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Option<HeaderName> {
     let Ok(known) = HeaderName::from_bytes(name.as_bytes()) else {
         field.wrong(format_args!("`{}` is not a header name", name.escape_debug()), None);
@@ -54,7 +54,7 @@ pub(crate) fn header_name(field: &Field<'_>, name: &str, message: Message) -> Op
     None
 }
 
-/// Reads the fixed value of a field.
+/// Reads the fixed value of a header field.
 pub(crate) fn header_value(field: &Field<'_>) -> Option<HeaderValue> {
     if field.is_unknown() {
         return Some(UNKNOWN_VALUE);

@@ -80,18 +80,18 @@ pub(crate) static ROUTE: Mapping = Mapping {
     },
 };
 
-/// Reads the routes of a file, which refer to other keys.
+/// Reads the routes of a file. The fields of this reader are settings of other keys, to which routes refer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteReader<'f> {
     pub ipv6_prefix: u8,
-    /// The names of the upstreams, in the order of the file. `None` if routes cannot name upstreams.
+    /// The names of the upstreams, in the order of the file. `None`: routes of this file cannot name upstreams.
     pub upstreams: Option<&'f [&'f str]>,
     pub attributes: AttributeReader<'f>,
     pub environment: Environment<'f>,
 }
 
 impl RouteReader<'_> {
-    /// Reads the routes of a file.
+    /// Reads the list of routes. `None` after reporting a problem.
     pub(crate) fn routes(&self, field: &Field<'_>) -> Option<Vec<Route>> {
         let members = field.list_of_mappings()?;
         if members.is_empty() {

@@ -31,15 +31,16 @@ const PREFIX: ValueKind<ParseText<String>> = ValueKind::new(
     },
 );
 
-/// The way in which a path is rewritten.
+/// A change of the path: the prefix that is replaced, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PathRewrite {
     pub replacement: PrefixReplacement,
-    /// The prefix that is removed; `None` if it is replaced instead.
+    /// The prefix that the gateway removes. `None`: the gateway replaces the prefix by another one.
     pub stripped: Option<String>,
 }
 
-/// Reads both keys of a route with these conditions. `None` after a problem, also if the conditions have one.
+/// Reads `strip_prefix` and `replace_prefix` of a route. `conditions` are the conditions of the route, and `None` if they are
+/// invalid. Returns `Some(None)` if both keys are missing, and `None` after a problem.
 pub(crate) fn path_rewrite(section: &Section<'_>, conditions: Option<&[Condition]>) -> Option<Option<PathRewrite>> {
     let strip = section.optional("strip_prefix", |field| strip_prefix(&field, conditions));
     let replace = section.optional("replace_prefix", |field| replace_prefix(&field, conditions));

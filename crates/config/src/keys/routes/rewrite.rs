@@ -29,7 +29,7 @@ pub(crate) static REWRITE: Mapping = Mapping {
     constraints: || json!({"minProperties": 1, "not": {"required": ["strip_prefix", "replace_prefix"]}}),
 };
 
-/// Reads `rewrite` of a route with these conditions.
+/// Reads `rewrite` of a route. `conditions` are the conditions of the route, and `None` if they are invalid.
 pub(crate) fn rewrite(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Rewrite> {
     let section = field.clone().section(&REWRITE)?;
     let path = path_rewrite(&section, conditions);

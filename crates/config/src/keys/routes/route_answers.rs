@@ -83,7 +83,7 @@ const HOST: ValueKind<ParseText<String>> = ValueKind::new(
 pub(crate) const HEADERS: ValueKind<ReadField<Vec<(HeaderName, HeaderValue)>>> =
     ValueKind::new("mapping of texts", Shape::Map { of: &SCALAR, least: 0, empty: "" }, headers);
 
-/// Reads `redirect` of a route with these conditions.
+/// Reads `redirect` of a route. `conditions` are the conditions of the route, and `None` if they are invalid.
 pub(crate) fn redirect(field: Field<'_>, conditions: Option<&[Condition]>) -> Option<Redirect> {
     let section = field.section(&REDIRECT)?;
     let code = section.value("code", |field| CODE.read(field));

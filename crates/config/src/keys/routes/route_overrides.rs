@@ -52,7 +52,7 @@ pub(crate) const BODY_BYTES_OF_ROUTE: Key = Key::optional(
     "Size of a request body, if smaller than in `limits`. Beyond: 413.",
 );
 
-/// Reads the keys of a route that override settings. `None` after a problem.
+/// Reads the keys of a route that replace settings of its upstream or of `limits`. `None` after reporting a problem.
 pub(crate) fn overrides(section: &Section<'_>) -> Option<Overrides> {
     let timeouts = section.optional("timeouts", timeouts);
     let retries = section.optional("retries", retries);

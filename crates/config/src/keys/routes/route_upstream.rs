@@ -45,7 +45,8 @@ pub(crate) const SPLIT_BY: Key = Key::optional(
     "The attribute that chooses among several upstreams. Without it: random.",
 );
 
-/// Reads `upstream` and `upstreams` of a route. `None` after a problem.
+/// Reads the upstreams of a route, and `split_by`. `upstreams` are the names that the file declares. `None` after reporting a
+/// problem.
 pub(crate) fn upstreams_of_route(
     section: &Section<'_>,
     field: &Field<'_>,

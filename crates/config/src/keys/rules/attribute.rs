@@ -7,15 +7,16 @@ use base::tls::server::ClientAuth;
 use request::attribute::{Attribute, AttributeError, MAX_PATH_SEGMENT, SPELLINGS, WORDS_SPELLING};
 use request::door::Door;
 
-/// Reads attributes, in a file that verifies these kinds of credentials.
+/// Reads the names of attributes. The fields of this reader say which kinds of credentials the file verifies, because only
+/// their attributes may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttributeReader<'k> {
-    /// Whether the file has `jwt`.
+    /// Whether the file has `jwt`, so that attributes may come from tokens.
     pub jwt: bool,
-    /// Whether the file has `api_keys`.
+    /// Whether the file has `api_keys`, so that attributes may come from API keys.
     pub api_keys: bool,
     pub tls: TlsAttributes,
-    /// The columns of the key file other than id and plan. `None` if the key file is invalid.
+    /// The columns of the file with the API keys, without the columns for id and plan. `None` if that file is invalid.
     pub columns: Option<&'k [String]>,
 }
 
@@ -33,12 +34,12 @@ fn other_name(text: &str) -> Option<String> {
     })
 }
 
-/// The attributes of TLS that the file's listeners supply.
+/// The TLS attributes, such as `tls:sni`, that the file's listeners can supply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlsAttributes {
-    /// No listener has `tls`.
+    /// The listeners supply no TLS attribute, because none has `tls`.
     Missing,
-    /// No listener asks clients for certificates.
+    /// The listeners supply only the server name, because none asks clients for certificates.
     ServerName,
     All,
 }
@@ -59,7 +60,8 @@ impl TlsAttributes {
 }
 
 impl AttributeReader<'_> {
-    /// The attribute with this name. `None` after reporting at `field` that it does not exist.
+    /// Returns the attribute with the name `text`. `None` after reporting at `field` that the file cannot use such an
+    /// attribute.
     pub(crate) fn attribute(&self, field: &Field<'_>, text: &str) -> Option<Attribute> {
         let why = match Attribute::parse(text) {
             Ok(attribute) => return self.verified(field, attribute),

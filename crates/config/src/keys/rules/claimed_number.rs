@@ -43,20 +43,20 @@ pub(crate) static CLAIMED: Mapping = Mapping {
     constraints: || json!({}),
 };
 
-/// A number of a limit, which may come from credentials.
+/// A rate, burst or other value of a limit. Either the file gives the value, or credentials supply it for each request.
 #[derive(Clone, Debug)]
 pub(crate) struct Number<'t> {
-    /// The number in the file, or the default of a number that comes from credentials.
+    /// The value in the file. If credentials supply the value: the default in the file.
     pub amount: Cost,
-    /// The value at which problems of the number are reported.
+    /// The place in the file at which problems of the value are reported.
     pub field: Field<'t>,
-    /// The largest number that a request can have.
+    /// The largest value that a request can have.
     pub largest: Cost,
     pub largest_field: Field<'t>,
     pub claimed: Option<ClaimedNumber>,
 }
 
-/// Reads the numbers of limits.
+/// Reads rates, bursts and other values of limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NumberReader<'k> {
     /// `None` for numbers that cannot come from credentials.
@@ -64,17 +64,17 @@ pub(crate) struct NumberReader<'k> {
 }
 
 impl<'k> NumberReader<'k> {
-    /// A reader for a limit whose numbers may come from credentials.
+    /// Makes a reader for a limit whose values may come from credentials.
     pub(crate) fn new(attributes: AttributeReader<'k>) -> NumberReader<'k> {
         NumberReader { attributes: Some(attributes) }
     }
 
-    /// A reader for numbers that must be in the file, such as those of an override.
+    /// Makes a reader for values that the file itself must give, such as those of an override.
     pub(crate) fn in_file() -> NumberReader<'static> {
         NumberReader { attributes: None }
     }
 
-    /// Reads a number of at most `largest` whole tokens.
+    /// Reads a value of this kind, of at most `largest` whole tokens. `None` after reporting a problem.
     pub(crate) fn number<'t>(self, kind: NumberKind, largest: u64, field: Field<'t>) -> Option<Number<'t>> {
         if let Some(attributes) = self.attributes.filter(|_| field.is_map()) {
             return claimed(kind, largest, field, attributes);

@@ -44,14 +44,15 @@ pub(crate) const MAX_COST: Key = Key::optional(
     "A larger requested cost is lowered to this.",
 );
 
-/// The highest cost that a request can pay, and the key that sets it.
+/// The highest cost that a request can pay, and the name of the setting that bounds the cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ceiling {
     pub cost: Cost,
     pub name: &'static str,
 }
 
-/// Reads the cost of a request. Without a `ceiling` costs are not compared with it, because the key that sets it is invalid.
+/// Reads the cost of a request. `ceiling` is the highest cost that a full bucket can pay. `None` for `ceiling`: the limit is
+/// invalid, so costs are not compared with it.
 pub(crate) fn price(section: &Section<'_>, ceiling: Option<Ceiling>) -> Option<Price> {
     let source = section.value("cost_source", |field| SOURCE.read(field));
     let fixed = section.value("fixed_cost", |field| cost(&field, ceiling));

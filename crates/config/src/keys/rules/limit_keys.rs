@@ -11,7 +11,7 @@ use rules::rule::{Fold, KeyPart, LimitKey};
 
 type ReadLimitKeys = fn(Field<'_>, AttributeReader<'_>) -> Option<Vec<LimitKey>>;
 
-/// The shape of a limit key: one attribute, or several with `|` between them, of which the first that the request has is used.
+/// The shape of a limit key: one attribute, or several with `|` between them. The first attribute that a request has is used.
 pub(crate) const LIMIT_KEY: Shape = Shape::Defined(&Definition {
     name: "limit_key",
     shape: Shape::text(
@@ -39,7 +39,7 @@ fn limit_keys(field: Field<'_>, attributes: AttributeReader<'_>) -> Option<Vec<L
     Some(keys)
 }
 
-/// Reads one limit key, such as `jwt:sub|ip:address` or `lower(query:username)`.
+/// Reads one limit key, such as `jwt:sub|ip:address` or `lower(query:username)`. `None` after reporting a problem.
 pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> Option<LimitKey> {
     let written = field.text()?;
     let part = |text: &str| {
@@ -67,7 +67,8 @@ pub(crate) fn limit_key(field: &Field<'_>, attributes: AttributeReader<'_>) -> O
     Some(LimitKey { text, alternatives })
 }
 
-/// Splits `lower(query:username)` into the name of the attribute and the folding of its value.
+/// Splits a part of a limit key, such as `lower(query:username)`, into the name of the attribute and the case folding of its
+/// value.
 pub(crate) fn fold(text: &str) -> (&str, Fold) {
     match text.strip_prefix("lower(").and_then(|text| text.strip_suffix(')')) {
         Some(inner) => (inner.trim(), Fold::Lower),

@@ -31,7 +31,7 @@ pub(crate) static LIST_FILE: Mapping = Mapping {
     constraints: || json!({}),
 };
 
-/// The type of a list in a file: a path, or a mapping with the path.
+/// The type of a key that names a file with a list. The value is a path, or a mapping that has the path.
 pub(crate) const LIST: Type = Type::OwnOr { text: "path, or mapping", shape: value_types::PATH, mapping: &LIST_FILE };
 
 pub(crate) fn in_file(
@@ -104,17 +104,17 @@ fn list_file(
     Some(list)
 }
 
-/// A list in a file, as gateway.yaml names it.
+/// The file of a list, as gateway.yaml names it.
 #[derive(Debug)]
 pub(crate) struct NamedList<'t> {
-    /// The path of the list's file.
+    /// The value in gateway.yaml that is the path of the list's file.
     pub name: Field<'t>,
-    /// The part of the list, in per cent, that a change of the file may remove. `None`: the value is invalid, which was
+    /// How many per cent of the list a change of the file may remove at once. `None` if the value is invalid, which has been
     /// reported.
     pub max_shrink: Option<u8>,
 }
 
-/// Reads a path, or a mapping with a path.
+/// Reads a value that names a file with a list: a path, or a mapping that has the path. `None` after reporting a problem.
 pub(crate) fn named_list<'t>(field: &Field<'t>) -> Option<NamedList<'t>> {
     if !field.is_map() {
         return Some(NamedList { name: field.clone(), max_shrink: Some(50) });

@@ -7,7 +7,8 @@ use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
 use rules::rule::{LimitKey, Price};
 
-/// The meters of a file that have been read so far.
+/// The meters that limits have named so far, while the rules of a file are read. Limits with the same meter share their
+/// buckets.
 #[derive(Debug, Default)]
 pub(crate) struct Meters {
     first: HashMap<String, MeteredLimit>,
@@ -25,13 +26,14 @@ struct MeteredLimit {
     settings: BucketSettings,
 }
 
-/// The settings that all limits of one meter share.
+/// The settings of a limit that must be the same for all limits of one meter. A setting is `None` if it is invalid, which has
+/// been reported.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketSettings {
-    /// The limit keys as they are printed; sorted, because their order does not matter.
+    /// The limit keys as text, sorted, because their order does not matter.
     pub keys: Option<Vec<String>>,
     pub algorithm: Option<Algorithm>,
-    /// The source of the cost, which must be the same for all limits of a meter. The cost itself may differ.
+    /// The cost of a request. Its source must be the same for all limits of a meter, but the amount may differ.
     pub price: Option<Price>,
 }
 
@@ -79,7 +81,8 @@ impl Meters {
         self.rules += 1;
     }
 
-    /// Reads the `meter` of a limit with these settings; `section` has the key.
+    /// Reads the `meter` of a limit that has these settings. `section` is the mapping with the key. Returns `Some(None)`
+    /// without a meter, and `None` after reporting a problem.
     pub(crate) fn meter(&mut self, section: &Section<'_>, settings: BucketSettings) -> Option<Option<String>> {
         section.optional("meter", |field| self.join(&field, settings))
     }

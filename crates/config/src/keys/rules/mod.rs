@@ -166,15 +166,15 @@ fn rule_constraints() -> Value {
     constraints
 }
 
-/// The settings outside of rules that affect rules.
+/// The settings outside of `rules` that affect how every rule is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleDefaults<'k> {
     pub conditions: ConditionReader<'k>,
-    /// The value for a rule that does not set its own.
+    /// The value of `on_store_failure` for a rule that does not set its own.
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Reads the rules of a file, and remembers the names that are in use.
+/// Reads the rules of all policies of a file, and remembers the names of rules and limits that are in use.
 #[derive(Debug)]
 pub(crate) struct RuleReader<'k> {
     pub defaults: RuleDefaults<'k>,
@@ -183,7 +183,7 @@ pub(crate) struct RuleReader<'k> {
     meters: Meters,
 }
 
-/// Reads the mode of a policy or rule.
+/// Reads the `mode` of a policy or rule: enforced, or only counted.
 pub(crate) fn mode(section: &Section<'_>) -> Option<Mode> {
     section.choice("mode", &MODES)
 }
@@ -193,7 +193,7 @@ impl<'k> RuleReader<'k> {
         RuleReader { defaults, names: HashSet::new(), meters: Meters::default() }
     }
 
-    /// Reads the rules of a policy with this mode.
+    /// Reads the rules of one policy. `of_policy` is the mode of this policy.
     pub(crate) fn rules(&mut self, field: Field<'_>, of_policy: Mode) -> Option<Vec<Rule>> {
         self.meters.begin_policy();
         all(field.list_of_mappings()?, |member| self.rule(member, of_policy))

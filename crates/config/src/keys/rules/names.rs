@@ -6,8 +6,8 @@ use crate::language::reader::{Field, Section};
 use crate::language::shape::matches;
 use crate::language::value_types::{NAME_MUST, NAME_PATTERN};
 
-/// Checks a name, which may be the key of `field`: metrics and logs must be able to show it unchanged. `None` after reporting a
-/// problem at `field`.
+/// Checks that metrics and logs can show a name unchanged. The name is the value of `field`, or its key. `None` after reporting
+/// at `field` that the name is invalid.
 pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     let valid = matches(NAME_PATTERN, name);
     if !valid {
@@ -16,12 +16,13 @@ pub(crate) fn checked<'n>(field: &Field<'_>, name: &'n str) -> Option<&'n str> {
     valid.then_some(name)
 }
 
-/// Reads the `name` of a policy or rule, and adds it to `taken`. `None` after reporting a name that is already there.
+/// Reads the `name` of a policy or rule, and adds the name to `taken`. `None` after reporting that the name is missing, invalid
+/// or already in `taken`.
 pub(crate) fn unique(section: &Section<'_>, taken: &mut HashSet<String>) -> Option<String> {
     unique_name(&section.need("name")?, taken)
 }
 
-/// Reads a name, and adds it to `taken`. `None` after reporting a name that is already there.
+/// Reads a name, and adds the name to `taken`. `None` after reporting that the name is invalid or already in `taken`.
 pub(crate) fn unique_name(field: &Field<'_>, taken: &mut HashSet<String>) -> Option<String> {
     let name = checked(field, field.written()?)?;
     if !taken.insert(name.to_owned()) {

@@ -23,31 +23,31 @@ use rules::rule::{Fold, KeyPart, LimitKey, Override, OverrideNumbers};
 /// The most problems of a file that are reported.
 const MOST_FAULTS: usize = 20;
 
-/// Reads the overrides of a rule.
+/// Reads the overrides of a rule: other rates and sizes for some values of its limit keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverrideReader<'k> {
-    /// The limit keys of the rule. `None`: they are invalid, which was reported.
+    /// The limit keys of the rule. `None` if they are invalid, which has been reported.
     pub keys: Option<&'k [LimitKey]>,
-    /// The number of bits of an IPv6 address that identify one client.
+    /// The number of bits at the start of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
-    /// The files that gateway.yaml names, such as the file of overrides.
+    /// Gives access to the files that gateway.yaml names, such as the file of overrides.
     pub environment: Environment<'k>,
 }
 
-/// A limit whose numbers are overridden.
+/// A limit of a rule that has overrides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverriddenLimit<'t, 'n> {
-    /// The name of the limit; empty for the only limit of a rule.
+    /// The name of the limit. Empty if the rule has only one limit.
     pub name: &'t str,
     pub numbers: OtherNumbers<'n>,
-    /// The entries of the limit's mapping in the file.
+    /// The entries of the limit's mapping, as the file has them.
     pub written: &'t [Entry],
 }
 
-/// The numbers that one override sets, each with the index of the limit.
+/// The rates and sizes that one override sets. Each is paired with the index of its limit.
 pub(crate) type NumbersByLimit = SmallVec<[(usize, OverrideNumbers); 1]>;
 
-/// Reads the numbers of one override. `None` after reporting a problem.
+/// Reads the rates and sizes of one override. `None` after reporting a problem.
 pub(crate) type ReadNumbers<'r> = &'r dyn Fn(Field<'_>) -> Option<NumbersByLimit>;
 
 /// The value that an override is for, of the attribute with this index among the limit keys.
@@ -81,14 +81,14 @@ impl Overrides {
 }
 
 impl OverrideReader<'_> {
-    /// Reads the overrides of a rule with one limit.
+    /// Reads the overrides of a rule that has one limit. `None` after reporting a problem.
     pub(crate) fn overrides(&self, rule: &Section<'_>, limit: OverriddenLimit<'_, '_>) -> Option<Vec<Override>> {
         let read = |field: Field<'_>| Some(smallvec![(0, limit.numbers.read_override(field)?)]);
         self.all(rule, &[limit], &read)?.pop()
     }
 
-    /// Reads the overrides of a rule with several limits, which overrides name. Returns those of each limit, in the order of
-    /// the limits.
+    /// Reads the overrides of a rule that has several limits. Each override names the limits that it changes. Returns one list
+    /// of overrides for each limit, in the order of `limits`.
     pub(crate) fn of_several(
         &self,
         rule: &Section<'_>,

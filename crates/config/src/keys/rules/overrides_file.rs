@@ -24,14 +24,14 @@ const VALUE: &str = "value";
 const RATES: [&str; 3] = ["rps", "tokens_per_second", "rate"];
 const START: Position = Position { line: 1, column: 1 };
 
-/// A file of overrides, and its reader.
+/// A file of overrides, with what is needed to read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'s> {
     pub file: &'s str,
     pub content: &'s [u8],
     pub limits: &'s [OverriddenLimit<'s, 's>],
     pub read: ReadNumbers<'s>,
-    /// The report about the file.
+    /// The report that collects the problems of this file.
     pub report: &'s Report,
 }
 
@@ -40,7 +40,7 @@ type TakeEntry<'e> = &'e mut dyn FnMut(&str, Position, Option<NumbersByLimit>) -
 
 impl Source<'_> {
     /// Passes every override of the file to `take`, until `take` breaks. Invalid lines are reported and left out. Returns the
-    /// number of overrides; `None` after reporting that the file as a whole is invalid.
+    /// number of overrides. `None` after reporting that the file as a whole is invalid.
     pub(crate) fn each(self, take: TakeEntry<'_>) -> Option<usize> {
         if self.file.to_ascii_lowercase().ends_with(".csv") { self.lines(take) } else { self.mapping(take) }
     }

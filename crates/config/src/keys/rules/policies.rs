@@ -37,7 +37,7 @@ fn policy_constraints() -> Value {
     })
 }
 
-/// Reads the policies of a file.
+/// Reads the policies of a file. The key `rules` is short for one policy. `None` after reporting a problem.
 pub(crate) fn policies(file: &Section<'_>, defaults: RuleDefaults<'_>) -> Option<Vec<Policy>> {
     let mut rules = RuleReader::new(defaults);
     match (file.get("rules"), file.get("policies")) {

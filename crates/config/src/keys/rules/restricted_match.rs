@@ -7,18 +7,18 @@ use crate::language::reader::Field;
 use request::attribute::Attribute;
 use rules::rule::Condition;
 
-/// Reads conditions that may use only some attributes.
+/// Reads conditions in a place where only some attributes may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Restriction<'e> {
-    /// The number of bits of an IPv6 address that identify one client.
+    /// The number of bits at the start of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
     pub tls: TlsAttributes,
     pub environment: Environment<'e>,
 }
 
 impl Restriction<'_> {
-    /// Reads conditions. `why_not` returns the reason why an attribute may not be used, if there is one; `None` after reporting
-    /// that reason.
+    /// Reads conditions. `why_not` returns the reason why an attribute may not be used here, and `None` for an attribute that
+    /// may be used. The result is `None` after reporting such a reason or another problem.
     pub(crate) fn conditions(
         self,
         field: &Field<'_>,
@@ -41,7 +41,7 @@ impl Restriction<'_> {
     }
 }
 
-/// Whether the attribute comes from a token, an API key or a certificate.
+/// Whether the attribute comes from credentials: a token, an API key or a certificate.
 pub(crate) fn is_of_credentials(attribute: &Attribute) -> bool {
     matches!(
         attribute,

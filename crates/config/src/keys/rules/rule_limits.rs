@@ -10,7 +10,7 @@ use crate::language::reader::{Field, Section};
 use ledger::algorithm::Algorithm;
 use rules::rule::{Expose, Limit, LimitKey, OnStoreFailure, Price, RefusalStatus};
 
-/// The settings that all limits of a rule share.
+/// The settings of a rule that apply to all of its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedSettings<'k> {
     pub numbers: NumberReader<'k>,
@@ -19,7 +19,7 @@ pub(crate) struct SharedSettings<'k> {
     pub on_store_failure: OnStoreFailure,
 }
 
-/// Reads the limits of a rule that charges.
+/// Reads the limits of a rule that charges requests. Each limit gets its overrides. `None` after reporting a problem.
 pub(crate) fn rule_limits(
     rule: &Section<'_>,
     shared: SharedSettings<'_>,

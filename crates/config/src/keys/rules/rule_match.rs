@@ -69,23 +69,24 @@ pub(crate) static OPERATORS: Mapping = Mapping {
     constraints: || json!({"minProperties": 1}),
 };
 
-/// Reads conditions. Values are normalised as those of requests are, so that equal values are equal byte by byte.
+/// Reads conditions. Values in the file are normalised in the same way as values of requests, so that equal values have equal
+/// bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConditionReader<'k> {
     pub attributes: AttributeReader<'k>,
-    /// The number of bits of an IPv6 address that identify one client.
+    /// The number of bits at the start of an IPv6 address that identify one client.
     pub ipv6_prefix: u8,
-    /// The files that gateway.yaml names, such as lists.
+    /// Gives access to the files that gateway.yaml names, such as the files of lists.
     pub environment: Environment<'k>,
 }
 
 impl ConditionReader<'_> {
-    /// Reads the `match` of a policy or rule. Without it there are no conditions.
+    /// Reads the `match` of a policy or rule. Returns no conditions if the key is missing. `None` after reporting a problem.
     pub(crate) fn matches(&self, section: &Section<'_>) -> Option<Vec<Condition>> {
         section.get("match").map_or(Some(Vec::new()), |field| self.conditions(&field))
     }
 
-    /// Reads a mapping from attributes to expectations.
+    /// Reads a mapping in which each key is an attribute, and its value the expectation. `None` after reporting a problem.
     pub(crate) fn conditions(&self, field: &Field<'_>) -> Option<Vec<Condition>> {
         let read = |(name, position, field): (&str, Position, Field<'_>)| {
             let attribute = self.attributes.attribute(&field.clone().at(position), name);

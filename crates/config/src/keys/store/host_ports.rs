@@ -5,7 +5,7 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::host_port::HostPort;
 
-/// The kind of value of a host with a port. `must` is the message for an invalid value, which `report` reports.
+/// Declares the kind of value for a host with a port. `must` is the message for an invalid value, and `report` reports it.
 pub(crate) const fn host_port(
     must: &'static str,
     report: fn(&Field<'_>, &str),
@@ -15,12 +15,13 @@ pub(crate) const fn host_port(
     ValueKind::reporting("`HOST:PORT`", Shape::Text(Text::new(Scalars::Text, patterns, must)), parse, report)
 }
 
-/// Reads a list of hosts. An unknown host is replaced by one to which any password may be sent.
+/// Reads a list of hosts, each with a port. An unknown host is replaced by `localhost`, so that no lint warns of a password
+/// that is sent to the host without TLS.
 pub(crate) fn host_ports(field: &Field<'_>, kind: ValueKind<ParseText<HostPort>>) -> Option<Vec<HostPort>> {
     all(field.list()?, |member| member.known_or("localhost", |field| kind.read(field)))
 }
 
-/// Reports an invalid host with a port. `no_database` is the hint for a value that has a database, as a URL has.
+/// Reports an invalid host with a port. `no_database` is the hint if the value names a database, as a URL can.
 pub(crate) fn wrong_host_port(field: &Field<'_>, must: &str, no_database: &str) {
     let text = field.text_if_any().unwrap_or_default();
     let (_, after_scheme) = text.split_once("://").unwrap_or(("", text));

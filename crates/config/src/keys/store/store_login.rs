@@ -16,7 +16,7 @@ pub(crate) const PASSWORD: Key = Key::optional("password", TEXT, "The password; 
 pub(crate) const PASSWORD_FILE: Key =
     Key::optional("password_file", PATH, "A file that holds the password, read for every connection.");
 
-/// The `dependencies` of both password keys in the schema.
+/// Returns the constraint of the schema that a store has `password` or `password_file`, but not both.
 pub(crate) fn one_password() -> Value {
     json!({"password": {"properties": {"password_file": false}}})
 }
@@ -26,8 +26,8 @@ pub(crate) fn wrong_url(field: &Field<'_>, must: &str) {
     field.wrong(format_args!("must {must}; the value is not shown: it may hold a password"), None);
 }
 
-/// Reads the password: in gateway.yaml, in a separate file, or in the URL. An empty one counts as missing. `None` after
-/// reporting a problem.
+/// Reads the password of a store: from gateway.yaml, from a separate file, or from `in_url`, the password in the URL. Returns
+/// `Some(None)` if there is no password or an empty one. `None` after reporting a problem.
 pub(crate) fn password(
     section: &Section<'_>,
     environment: Environment<'_>,
@@ -48,8 +48,8 @@ pub(crate) fn password(
     Some(password.filter(|password| *password != SecretSource::Inline(Secret::new(""))))
 }
 
-/// Reads `tls` for servers that are known only at the time of connecting. `Some(None)` without the key; `None` after reporting
-/// a problem.
+/// Reads `tls` of a store whose servers become known only when the gateway connects. Returns `Some(None)` if the store has no
+/// TLS, and `None` after reporting a problem.
 pub(crate) fn tls_of_any_host(section: &Section<'_>, environment: Environment<'_>) -> Option<Option<Arc<Client>>> {
     match section.optional("tls", |field| client_tls(field, environment))?.flatten() {
         Some(tls) => tls.client_of_any_host(section).map(|client| Some(Arc::new(client))),

@@ -6,13 +6,13 @@ use crate::language::reader::Field;
 use crate::language::shape::{Definition, Shape};
 use request::attribute::Attribute;
 
-/// The way in which the endpoint of a request is chosen.
+/// The way in which an upstream chooses the endpoint for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Balance {
     RoundRobin,
-    /// Of two that are drawn, the one with fewer requests under way.
+    /// Picks two endpoints at random, and chooses the one with fewer requests under way.
     LeastRequests,
-    /// Requests with the same value go to the same one.
+    /// Chooses the same endpoint for all requests that have the same value of this attribute.
     Hash(Attribute),
 }
 

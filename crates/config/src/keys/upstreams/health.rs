@@ -11,35 +11,35 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::time::Micros;
 
-/// The settings for the health checks of an upstream's endpoints.
+/// The settings of the health checks that an upstream makes at its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     pub check: HealthCheck,
     pub interval: Micros,
     pub timeout: Micros,
-    /// The number of failed checks in a row after which an endpoint is down.
+    /// The number of checks that must fail in a row before an endpoint counts as down.
     pub fall: u32,
-    /// The number of passed checks in a row after which an endpoint is up again.
+    /// The number of checks that must pass in a row before an endpoint counts as up again.
     pub rise: u32,
-    /// The `Host` field of the checks. `None`: the host in the URL of the endpoint.
+    /// The `Host` field of the check requests. `None`: the host in the URL of the endpoint.
     pub host: Option<String>,
-    /// The port to check. `None`: the port of the endpoint.
+    /// The port that is checked. `None`: the port of the endpoint.
     pub port: Option<u16>,
 }
 
-/// The kind of a health check.
+/// The kind of request that a health check sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthCheck {
     Http {
-        /// The target of the requests.
+        /// The request target of the check requests, such as `/healthz`.
         path: String,
         expect: ExpectedStatus,
     },
-    /// By the health protocol of gRPC.
+    /// A call of the gRPC health protocol, for this service.
     Grpc { service: String },
 }
 
-/// The statuses that a healthy endpoint may answer.
+/// A range of status codes. An endpoint is healthy if it answers a check with one of these codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedStatus(RangeInclusive<u16>);
 

@@ -27,12 +27,12 @@ use base::tls::client::Client;
 
 const PROTOCOLS: [(&str, Protocol); 3] = [("http/1.1", Protocol::Http1), ("h2", Protocol::H2), ("h2c", Protocol::H2c)];
 
-/// The settings for sending a request again after a failure.
+/// The settings for retries: when a request fails, the gateway may send the request again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// The largest number of attempts after the first one.
+    /// The largest number of retries of one request.
     pub max: u32,
-    /// The largest share of repeated requests among all requests, in percent.
+    /// The largest share of retries among all requests, in per cent.
     pub budget: u8,
 }
 
@@ -40,13 +40,13 @@ impl Retries {
     pub const DEFAULT: Retries = Retries { max: 1, budget: 20 };
 }
 
-/// The settings for taking an endpoint out of use for a while.
+/// The settings for ejection: after failures, an endpoint gets no requests for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// The number of failures in a row after which an endpoint is ejected.
+    /// The number of failures in a row that eject an endpoint.
     pub consecutive: u32,
     pub duration: Micros,
-    /// The largest share of ejected endpoints in an upstream, in percent.
+    /// The largest share of an upstream's endpoints that may be ejected at the same time, in per cent.
     pub max_share: u8,
 }
 
@@ -178,7 +178,8 @@ pub(crate) static UPSTREAM_ENTRY: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads `upstreams`, in the order of the file. `defaults` are the timeouts of an upstream that sets none.
+/// Reads `upstreams`, in the order of the file. `defaults` are the timeouts of an upstream without own timeouts. `None` after
+/// reporting a problem.
 pub(crate) fn upstreams(
     field: &Field<'_>,
     defaults: UpstreamTimeouts,

@@ -13,30 +13,30 @@ use crate::language::shape::{Scalars, Shape, Text};
 use crate::language::value_kind::{ParseText, ValueKind};
 use base::tls::client::Client;
 
-/// An upstream: the servers to which requests are sent, and how.
+/// An upstream: the servers to which requests are sent, and the settings for sending requests to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     pub name: String,
-    /// The servers of the upstream, at least one.
+    /// The servers of the upstream. There is at least one.
     pub endpoints: Vec<Endpoint>,
     pub protocol: Protocol,
-    /// The TLS client; `None` if no endpoint has TLS.
+    /// The TLS client for the endpoints. `None` if no endpoint has TLS.
     pub tls: Option<Arc<Client>>,
     pub balance: Balance,
     pub timeouts: UpstreamTimeouts,
     pub retries: Retries,
-    /// `None`: no endpoint is ejected.
+    /// The settings for ejecting endpoints after failures. `None`: no endpoint is ejected.
     pub ejection: Option<Ejection>,
-    /// `None`: no endpoint is checked.
+    /// The settings of health checks. `None`: endpoints are not checked.
     pub health: Option<Health>,
-    /// If fewer than this many percent of the endpoints are available, requests are sent to all of them.
+    /// A percentage. If a smaller share of the endpoints is available, requests are sent to all endpoints.
     pub panic_below: u8,
-    /// The largest number of requests under way at one endpoint. `None`: any number.
+    /// The largest number of requests under way at one endpoint. `None`: the number is not bounded.
     pub max_connections: Option<u32>,
 }
 
 impl Upstream {
-    /// The upstream that the key `upstream` of the file declares, in place of `upstreams`.
+    /// Makes the upstream that the key `upstream` declares with one URL. Its other settings have their defaults.
     pub fn of_one_name(
         name: &str,
         endpoint: Endpoint,
@@ -59,19 +59,20 @@ impl Upstream {
     }
 }
 
-/// A server that answers requests.
+/// A server of an upstream, to which the gateway sends requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub scheme: Scheme,
-    /// The name, or the address (IPv6 without brackets). `localhost` for a socket; its port is the default port of the scheme.
+    /// The name or IP address of the server. An IPv6 address has no brackets. For a Unix domain socket, the host is `localhost`
+    /// and the port is the default port of the scheme.
     pub host: String,
     pub port: u16,
-    /// The path of a Unix domain socket.
+    /// The path of the Unix domain socket. `None`: the gateway connects to `host` and `port`.
     pub socket: Option<Arc<Path>>,
     pub weight: u32,
 }
 
-/// Whether the connections to a server are encrypted.
+/// The scheme of a URL. It says whether connections to the server are encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     Http,
@@ -87,13 +88,13 @@ impl Scheme {
     }
 }
 
-/// The version of HTTP that is spoken to the servers of an upstream.
+/// The version of HTTP that the gateway speaks to the servers of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/2 without TLS and without an upgrade (prior knowledge).
+    /// HTTP/2 without TLS, begun without an upgrade from HTTP/1.1 (prior knowledge).
     H2c,
 }
 

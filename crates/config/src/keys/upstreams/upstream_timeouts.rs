@@ -10,17 +10,17 @@ use base::time::Micros;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     pub connect: Micros,
-    /// The longest pause between bytes that are read.
+    /// The longest pause while the gateway reads a response from the upstream.
     pub read: Micros,
-    /// The longest pause between bytes that are written.
+    /// The longest pause while the gateway writes a request to the upstream.
     pub write: Micros,
-    /// The time after which an unused connection in the pool is closed.
+    /// The time after which the gateway closes an unused connection to the upstream.
     pub idle: Micros,
-    /// The longest duration of a whole request. `None`: only the other timeouts bound it.
+    /// The longest duration of a whole request. `None`: only the other timeouts apply.
     pub total: Option<Micros>,
 }
 
-/// The kind of value of `total`: the longest duration of a whole request; `None` for `none`.
+/// The kind of value of `total`, the longest duration of a whole request. The value `none` is read as `None`.
 pub(crate) const TOTAL: ValueKind<ReadField<Option<Micros>>> = ValueKind::new(
     "`none` or duration above 0",
     Shape::either(&[Shape::Words(&["none"]), value_types::POSITIVE_DURATION]),

@@ -21,7 +21,7 @@ use crate::language::remarks::ListSize;
 use crate::language::tree::{self, Entry, Kind, Node, Style, Value};
 use base::position::Position;
 
-/// One value of the file, with its path.
+/// A value of the file, with its path and the report that collects its problems.
 #[derive(Clone, Debug)]
 pub(crate) struct Field<'t> {
     node: &'t Node,
@@ -49,7 +49,7 @@ impl<'t> Field<'t> {
         Field { node, position: node.position, path, report, disclosure: Disclosure::Shown }
     }
 
-    /// The position at which problems of the value are reported.
+    /// Returns the position at which problems of the value are reported.
     pub(crate) fn position(&self) -> Position {
         self.position
     }
@@ -62,22 +62,22 @@ impl<'t> Field<'t> {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Null)
     }
 
-    /// Makes problems of the value be reported at `position`, such as the position of its key.
+    /// Returns the field with another position for its problems, such as the position of its key.
     pub(crate) fn at(self, position: Position) -> Field<'t> {
         Field { position, ..self }
     }
 
-    /// Makes problems not show the value, because it may be a secret.
+    /// Returns the field with its value hidden: messages about problems do not show the value, because it may be a secret.
     pub(crate) fn hidden(self) -> Field<'t> {
         Field { disclosure: Disclosure::Hidden, ..self }
     }
 
-    /// Reports what the value must be and what it is, as in "must be text, is 7".
+    /// Reports what the value must be, and what it is, as in "must be text, is 7".
     pub(crate) fn must(&self, hold: impl fmt::Display) {
         self.must_hinting(hold, None);
     }
 
-    /// Reports what the value must be and what it is, with a hint.
+    /// Reports what the value must be, and what it is, together with a hint.
     pub(crate) fn must_hinting(&self, hold: impl fmt::Display, hint: Option<String>) {
         match (&self.node.value, self.disclosure) {
             (Value::Scalar(_), Disclosure::Hidden) => {
@@ -87,7 +87,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reports a problem of the value, unless a problem with its reference to the environment was reported.
+    /// Reports a problem of the value. Does nothing if the value has a reference to the environment that cannot be resolved,
+    /// because that problem has already been reported. If the value is unknown, reports that it must be known.
     pub(crate) fn wrong(&self, what: impl fmt::Display, hint: Option<String>) {
         match self.style() {
             Some(Style::Unresolved) => return,
@@ -98,23 +99,24 @@ impl<'t> Field<'t> {
         self.report.add_with_hint(self.position, &self.path, what.to_string(), hint);
     }
 
-    /// Whether the configuration is only examined and the value is not known.
+    /// Whether the value is unknown here. This happens only if the configuration is examined.
     pub(crate) fn is_unknown(&self) -> bool {
         self.style() == Some(Style::Unknown)
     }
 
-    /// Records that the value is unknown, if that is allowed. Returns whether it is allowed.
+    /// Records that the value is unknown, unless the purpose of the reading needs the value. Returns whether the value may be
+    /// unknown.
     pub(crate) fn allows_unknown(&self, what: String) -> bool {
         self.report.allows_unknown(self.position, &self.path, what)
     }
 
-    /// Records that the value is hidden from this check, but known to the gateway: a secret of its service. Returns whether
-    /// this is such a check.
+    /// Records that the value is a secret that only the running gateway can read, if the file is checked before a start.
+    /// Returns whether the file is checked for this purpose.
     pub(crate) fn allows_hidden(&self, what: String) -> bool {
         self.report.allows_hidden(self.position, &self.path, what)
     }
 
-    /// Reads the value; if it is unknown, reads the text `stand_in` in its place.
+    /// Reads the value with `read`. If the value is unknown, the text `stand_in` is read in its place.
     pub(crate) fn known_or<T>(&self, stand_in: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if self.is_unknown() { read_text(stand_in, read) } else { read(self.clone()) }
     }
@@ -124,28 +126,29 @@ impl<'t> Field<'t> {
         self.report.note_secret_file(path);
     }
 
-    /// Records the length of the list in the file that this value names.
+    /// Records the length of a list that was read from the file `file`, which this value names.
     pub(crate) fn note_list(&self, file: &str, entries: usize, max_shrink: u8) {
         let (file, path, position) = (file.to_owned(), self.path.clone(), self.position);
         self.report.note_list(ListSize { file, position, path, entries, max_shrink });
     }
 
-    /// Reports a problem in the file that this value names.
+    /// Reports a problem in a file that this value names.
     pub(crate) fn elsewhere(&self, file: &str, position: Option<Position>, what: String) {
         self.report.add_elsewhere(file, position, what);
     }
 
-    /// Reports at most `most` problems of the file that this value names.
+    /// Reports the problems of a file that this value names, but at most `most` of them.
     pub(crate) fn adopt(&self, file: &str, most: usize, of_file: Report) {
         self.report.adopt(file, most, of_file);
     }
 
-    /// Returns the list of a file. The file is read once, even if several values name it.
+    /// Returns the list in the file that this value names. The file is read only once, even if several values name it. `None`
+    /// if the list has a problem.
     pub(crate) fn list_once(&self, key: ListKey, read: impl FnOnce() -> Option<ReadList>) -> Option<ReadList> {
         self.report.list_once(key, read)
     }
 
-    /// The entries of a mapping. Empty for other values.
+    /// Returns the entries of a mapping. Empty if the value is not a mapping.
     pub(crate) fn entries(&self) -> &'t [Entry] {
         match &self.node.value {
             Value::Map(entries) => entries,
@@ -153,7 +156,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The value as a mapping with these keys. `None` after reporting that it is not a mapping.
+    /// Returns the value as a mapping that may have the keys of `mapping`. `None` after reporting that the value is not a
+    /// mapping.
     pub(crate) fn section(self, mapping: &'static Mapping) -> Option<Section<'t>> {
         match &self.node.value {
             Value::Map(entries) => {
@@ -167,7 +171,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The pairs of a mapping whose keys the operator chooses, each key with its position.
+    /// Returns the keys of a mapping with their positions and values. The operator chooses the keys. `None` after reporting
+    /// that the value is not a mapping.
     pub(crate) fn pairs(&self) -> Option<Vec<(&'t str, Position, Field<'t>)>> {
         let Value::Map(entries) = &self.node.value else {
             self.must("be a mapping");
@@ -180,7 +185,7 @@ impl<'t> Field<'t> {
         Some(entries.iter().map(pair).collect())
     }
 
-    /// The members of a list of mappings. `None` after reporting that it is something else.
+    /// Returns the members of a list of mappings. `None` after reporting that the value is something else.
     pub(crate) fn list_of_mappings(&self) -> Option<Vec<Field<'t>>> {
         if matches!(self.node.value, Value::Scalar(_)) {
             self.must("be a list");
@@ -189,7 +194,7 @@ impl<'t> Field<'t> {
         self.list()
     }
 
-    /// The members of a list. `None` after reporting that the value is not a list.
+    /// Returns the members of a list. `None` after reporting that the value is not a list.
     pub(crate) fn list(&self) -> Option<Vec<Field<'t>>> {
         let Value::List(list) = &self.node.value else {
             let single = self.scalar().filter(|scalar| scalar.kind() != Kind::Null && !scalar.text.contains(','));
@@ -200,7 +205,7 @@ impl<'t> Field<'t> {
         Some(self.members_of(list))
     }
 
-    /// The members of a list; `None` if the value is not a list.
+    /// Returns the members of a list. `None`, without a report, if the value is not a list.
     pub(crate) fn members_if_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(list) => Some(self.members_of(list)),
@@ -214,13 +219,13 @@ impl<'t> Field<'t> {
         list.iter().enumerate().map(member).collect()
     }
 
-    /// The values of a mapping; `None` if the value is not a mapping.
+    /// Returns the values of a mapping. `None`, without a report, if the value is not a mapping.
     pub(crate) fn values_if_map(&self) -> Option<Vec<Field<'t>>> {
         let value = |entry: &'t Entry| Field::new(&entry.value, join(&self.path, &entry.key), self.report);
         self.is_map().then(|| self.entries().iter().map(value).collect())
     }
 
-    /// The members of a list, or a single value as the only member.
+    /// Returns the members of a list, or the value itself as the only member if it is not a list.
     pub(crate) fn one_or_list(&self) -> Option<Vec<Field<'t>>> {
         match &self.node.value {
             Value::List(_) => self.list(),
@@ -228,14 +233,14 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Whether this is a list of mappings, at least one, none of which has this key.
+    /// Whether the value is a list of mappings without this key. The list must have at least one member.
     pub(crate) fn is_list_without(&self, key: &str) -> bool {
         let lacks =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().all(|entry| entry.key != key));
         matches!(&self.node.value, Value::List(members) if !members.is_empty() && members.iter().all(lacks))
     }
 
-    /// Whether this is a list of mappings, all of which have this key.
+    /// Whether the value is a list of mappings that all have this key. The list must have at least one member.
     pub(crate) fn is_list_with(&self, key: &str) -> bool {
         let has =
             |node: &Node| matches!(&node.value, Value::Map(entries) if entries.iter().any(|entry| entry.key == key));
@@ -246,7 +251,7 @@ impl<'t> Field<'t> {
         matches!(self.node.value, Value::List(_))
     }
 
-    /// Whether the value is written in the same way as another value.
+    /// Whether this value and `other` have the same content and types.
     pub(crate) fn is_like(&self, other: &Field<'_>) -> bool {
         match (&self.node.value, &other.node.value) {
             (Value::Scalar(one), Value::Scalar(other)) => one.text == other.text && one.kind() == other.kind(),
@@ -258,7 +263,7 @@ impl<'t> Field<'t> {
         matches!(self.node.value, Value::Map(_))
     }
 
-    /// Whether this is an empty mapping or an empty list.
+    /// Whether the value is an empty mapping or an empty list.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.node.value {
             Value::Map(map) => map.is_empty(),
@@ -275,7 +280,8 @@ fn read_text<T>(text: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option
     read(Field::root(&node, &report))
 }
 
-/// Reads every member, even after an invalid one. `None` if any was invalid.
+/// Reads every member with `read`, even after an invalid member, so that all problems are reported. `None` if any member was
+/// invalid.
 pub(crate) fn all<'t, T>(members: Vec<Field<'t>>, read: impl FnMut(Field<'t>) -> Option<T>) -> Option<Vec<T>> {
     let read: Vec<Option<T>> = members.into_iter().map(read).collect();
     read.into_iter().collect()

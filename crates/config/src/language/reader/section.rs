@@ -12,7 +12,7 @@ use crate::language::tree::Entry;
 use base::position::Position;
 use base::time::Micros;
 
-/// A mapping with the declaration of its keys.
+/// A mapping of the file, with the declarations of the keys that it may have.
 #[derive(Debug)]
 pub(crate) struct Section<'t> {
     pub(super) position: Position,
@@ -23,14 +23,14 @@ pub(crate) struct Section<'t> {
 }
 
 impl<'t> Section<'t> {
-    /// The value of a key; `None` if the key is missing.
+    /// Returns the value of a key. `None` if the key is missing.
     pub(crate) fn get(&self, name: &str) -> Option<Field<'t>> {
         debug_assert!(self.mapping.key(name).is_some(), "`{name}` is not declared: {:?}", self.mapping.names());
         let entry = self.entries.iter().find(|entry| entry.key == name)?;
         Some(Field::new(&entry.value, join(&self.path, name), self.report))
     }
 
-    /// The value of a required key. `None` after reporting that the key is missing.
+    /// Returns the value of a required key. `None` after reporting that the key is missing.
     pub(crate) fn need(&self, name: &str) -> Option<Field<'t>> {
         let field = self.get(name);
         if field.is_none() {
@@ -39,7 +39,8 @@ impl<'t> Section<'t> {
         field
     }
 
-    /// Reads a key that may be missing: `Some(None)` if it is missing, or if its value is unknown.
+    /// Reads a key that may be missing. Returns `Some(None)` if the key is missing or its value is unknown. `None` if the value
+    /// is invalid.
     pub(crate) fn optional<T>(&self, name: &str, read: impl FnOnce(Field<'t>) -> Option<T>) -> Option<Option<T>> {
         match self.get(name) {
             Some(field) if !field.is_unknown() => read(field).map(Some),
@@ -47,12 +48,12 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// Whether a key has a value that is unknown.
+    /// Whether a key is present, but its value is unknown because the configuration is only examined.
     pub(crate) fn is_unknown(&self, name: &str) -> bool {
         self.get(name).is_some_and(|field| field.is_unknown())
     }
 
-    /// Reads a key that has a default. If the key is missing, the declared default is read in the same way.
+    /// Reads a key that has a default. If the key is missing or its value is unknown, the declared default is read.
     pub(crate) fn value<T>(&self, name: &str, read: impl FnOnce(Field<'_>) -> Option<T>) -> Option<T> {
         if let Some(field) = self.get(name).filter(|field| !field.is_unknown()) {
             return read(field);
@@ -61,18 +62,19 @@ impl<'t> Section<'t> {
         read_text(default, read)
     }
 
-    /// Reads a whole number within the declared bounds.
+    /// Reads a key whose value is a whole number within the declared bounds. `None` after reporting a problem.
     pub(crate) fn whole(&self, name: &str) -> Option<u64> {
         let Some(Key { kind: Type::Whole { least, most }, .. }) = self.mapping.key(name) else { return None };
         self.value(name, |field| field.whole(*least..=*most))
     }
 
-    /// Reads a whole number within the declared bounds, as a length or a number of things in memory.
+    /// Reads a key whose value is a whole number within the declared bounds, and returns it as a `usize`. `None` after
+    /// reporting a problem.
     pub(crate) fn count(&self, name: &str) -> Option<usize> {
         usize::try_from(self.whole(name)?).ok()
     }
 
-    /// Reads a number of bytes within the declared bounds.
+    /// Reads a key whose value is a number of bytes within the declared bounds. `None` after reporting a problem.
     pub(crate) fn size(&self, name: &str) -> Option<usize> {
         let Some(Key { kind: Type::Size { least, most }, .. }) = self.mapping.key(name) else { return None };
         let found = self.value(name, |field| {
@@ -101,24 +103,26 @@ impl<'t> Section<'t> {
         self.entries.iter().any(|entry| entry.key == name)
     }
 
-    /// Whether the mapping has no other key than this one.
+    /// Whether the mapping has no key other than this one.
     pub(crate) fn has_only(&self, name: &str) -> bool {
         self.entries.iter().all(|entry| entry.key == name)
     }
 
-    /// Reports a missing key, at the start of the mapping.
+    /// Reports a problem of a key, at the start of the mapping. Used for problems such as a missing key.
     pub(crate) fn wrong(&self, name: &str, what: impl fmt::Display) {
         self.report.add(self.position, join(&self.path, name), what.to_string());
     }
 
-    /// Reports a key that must not be there, or that needs another key, at its position. Does nothing if the key is missing.
+    /// Reports, at the position of the key, that a key must not be there or needs another key. Does nothing if the key is
+    /// missing.
     pub(crate) fn unwanted(&self, name: &str, what: impl fmt::Display) {
         if let Some(entry) = self.entries.iter().find(|entry| entry.key == name) {
             self.report.add(entry.key_position, join(&self.path, name), what.to_string());
         }
     }
 
-    /// Reports the keys that are not declared. Called last, so that these problems follow others at the same position.
+    /// Reports the keys of the file that are not declared. This is called last, so that these problems follow other problems at
+    /// the same position.
     pub(crate) fn close(self) {
         let names = self.mapping.names();
         for entry in self.entries.iter().filter(|entry| !names.contains(&&*entry.key)) {

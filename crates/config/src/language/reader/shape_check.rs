@@ -3,17 +3,17 @@
 use super::Field;
 use crate::language::shape::{Duration, List, Scalars, Shape, Text};
 
-/// Reports a value that does not have its shape. The text is the message: "be a duration like 5m".
+/// Reports a text that does not match its pattern. The second parameter is the message, such as "be a duration like 5m".
 pub(crate) type ReportMismatch = fn(&Field<'_>, &str);
 
 impl Field<'_> {
-    /// Checks a single value, or the number of members of a list or mapping. The members are checked when they are read. `None`
-    /// after reporting a problem.
+    /// Checks that the value has this shape. Of a list or mapping, only the number of members is checked here: the members are
+    /// checked when they are read. `None` after reporting a problem.
     pub(crate) fn check(&self, shape: &Shape) -> Option<()> {
         self.check_reporting(shape, |field, must| field.must(must))
     }
 
-    /// Checks the value as [`Field::check`] does, but reports a text that does not match its pattern with `report`.
+    /// Checks the value as [`Field::check`] does, but uses `report` for a text that does not match its pattern.
     pub(crate) fn check_reporting(&self, shape: &Shape, report: ReportMismatch) -> Option<()> {
         match shape {
             Shape::Defined(definition) => self.check_reporting(&definition.shape, report),

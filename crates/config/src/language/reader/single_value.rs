@@ -16,7 +16,8 @@ use base::time::Micros;
 use ledger::cost::{Cost, ExtraDecimals};
 
 impl<'t> Field<'t> {
-    /// The text of a scalar of any type except null, as it is written.
+    /// Returns the text of a single value of any type except null, as written in the file. `None` after reporting another
+    /// value.
     pub(crate) fn written(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if scalar.kind() != Kind::Null => Some(&scalar.text),
@@ -27,7 +28,8 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The value as text. Numbers and booleans are rejected, because the intended text of `1.10` is not clear.
+    /// Returns the value as text. Numbers and booleans are rejected, because the intended text of `1.10` is not clear. `None`
+    /// after reporting such a value.
     pub(crate) fn text(&self) -> Option<&'t str> {
         match self.scalar() {
             Some(scalar) if matches!(scalar.kind(), Kind::Text | Kind::Reference) => Some(&scalar.text),
@@ -38,27 +40,27 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Whether this is text that is not empty, and not a number or a boolean.
+    /// Whether the value is text or a reference to an environment variable. Numbers, booleans and null are not text.
     pub(crate) fn is_text(&self) -> bool {
         self.scalar().is_some_and(|scalar| matches!(scalar.kind(), Kind::Text | Kind::Reference))
     }
 
-    /// Whether this is a number without quotes.
+    /// Whether the value is a number without quotes.
     pub(crate) fn is_number(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() == Kind::Number)
     }
 
-    /// Whether this is a single value of any type except null.
+    /// Whether the value is a single value of any type except null.
     pub(crate) fn is_single(&self) -> bool {
         self.scalar().is_some_and(|scalar| scalar.kind() != Kind::Null)
     }
 
-    /// The text of a single value; `None` for any other value.
+    /// Returns the text of a single value. `None`, without a report, if the value is a list, a mapping or unknown.
     pub(crate) fn text_if_any(&self) -> Option<&'t str> {
         self.scalar().map(|scalar| &*scalar.text)
     }
 
-    /// The hint for a number in quotes, or for a rate where a number is required.
+    /// Returns a hint for a value that should be a number but is a number in quotes, or a rate. `None` for other values.
     pub(crate) fn hint_for_number(&self) -> Option<String> {
         let scalar =
             self.scalar().filter(|scalar| scalar.kind() == Kind::Text && self.disclosure == Disclosure::Shown)?;
@@ -74,12 +76,12 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Whether this is a single value with this text.
+    /// Whether the value is a single value with this text.
     pub(crate) fn is_written(&self, text: &str) -> bool {
         self.scalar().is_some_and(|scalar| scalar.text == text)
     }
 
-    /// The value as a scalar, unless it is unknown.
+    /// Returns the value as a scalar. `None` if the value is a list, a mapping or unknown.
     pub(crate) fn scalar(&self) -> Option<&'t Scalar> {
         match &self.node.value {
             Value::Scalar(scalar) => (scalar.style != Style::Unknown).then_some(scalar),
@@ -94,7 +96,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The value as `true` or `false`.
+    /// Reads the value as `true` or `false`. `None` after reporting another value.
     pub(crate) fn boolean(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
@@ -105,7 +107,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// The value as `true` or `false`, for a key that may also be a mapping.
+    /// Reads the value as `true` or `false`, for a key that may also be a mapping. `None` after reporting another value.
     pub(crate) fn switch(&self) -> Option<bool> {
         let truth = self.truth();
         if truth.is_none() {
@@ -114,7 +116,7 @@ impl<'t> Field<'t> {
         truth
     }
 
-    /// The value as `true` or `false`; `None`, without a report, if it is neither.
+    /// Reads the value as `true` or `false`. `None`, without a report, for any other value.
     pub(crate) fn truth(&self) -> Option<bool> {
         let scalar = self.scalar().filter(|scalar| matches!(scalar.kind(), Kind::Boolean | Kind::Reference));
         match scalar.map(|scalar| &*scalar.text) {
@@ -124,7 +126,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// The value as a whole number within `bounds`.
+    /// Reads the value as a whole number within `bounds`. `None` after reporting another value.
     pub(crate) fn whole(&self, bounds: RangeInclusive<u64>) -> Option<u64> {
         let number = self.whole_if_within(&bounds);
         if number.is_none() {
@@ -144,13 +146,14 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// The value as a whole number within `bounds`; `None`, without a report, for any other value.
+    /// Reads the value as a whole number within `bounds`. `None`, without a report, for any other value.
     pub(crate) fn whole_if_within(&self, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let digits = self.number().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
         digits.and_then(|text| text.parse().ok()).filter(|number| bounds.contains(number))
     }
 
-    /// The value as a number above zero with at most three decimals, read from its digits and never through a float.
+    /// Reads the value as a number above zero with at most three decimals. The number is read from its digits, so that it is
+    /// exact. `None` after reporting another value.
     pub(crate) fn cost(&self) -> Option<Cost> {
         self.check(&AMOUNT)?;
         let number = self.number().and_then(|text| Cost::parse(text.as_bytes(), ExtraDecimals::Refuse));
@@ -161,13 +164,13 @@ impl<'t> Field<'t> {
         number
     }
 
-    /// The text of the value, which must be a number.
+    /// Returns the text of a value that is a number. `None`, without a report, for any other value.
     pub(crate) fn number(&self) -> Option<&'t str> {
         let scalar = self.scalar()?;
         matches!(scalar.kind(), Kind::Number | Kind::Reference).then_some(&*scalar.text)
     }
 
-    /// The value as a duration: `250ms`, `20s`, `5m`, `1h`, `1d`.
+    /// Reads the value as a duration, such as `250ms`, `20s`, `5m`, `1h` or `1d`. `None` after reporting another value.
     pub(crate) fn duration(&self) -> Option<Micros> {
         let duration = self.text_of(&DURATION).and_then(duration::parse);
         if duration.is_none() {
@@ -176,7 +179,7 @@ impl<'t> Field<'t> {
         duration
     }
 
-    /// The value as a duration above zero.
+    /// Reads the value as a duration above zero. `None` after reporting another value.
     pub(crate) fn positive_duration(&self) -> Option<Micros> {
         let duration = self.duration()?;
         if duration == Micros(0) {
@@ -186,7 +189,7 @@ impl<'t> Field<'t> {
         Some(duration)
     }
 
-    /// The value as an IP address with a port.
+    /// Reads the value as an IP address with a port. `None` after reporting another value.
     pub(crate) fn socket_address(&self) -> Option<SocketAddr> {
         let address = self.text_of(&SOCKET_ADDRESS).and_then(|text| text.parse().ok());
         if address.is_none() {
@@ -195,7 +198,8 @@ impl<'t> Field<'t> {
         address
     }
 
-    /// The value as a network like `10.0.0.0/8`; a single address is a network with one address.
+    /// Reads the value as a network, such as `10.0.0.0/8`. An IP address alone is a network with one address. `None` after
+    /// reporting another value.
     pub(crate) fn network(&self) -> Option<IpNet> {
         let network = self.text_of(&NETWORK).and_then(network::parse);
         match network {
@@ -210,13 +214,13 @@ impl<'t> Field<'t> {
         network
     }
 
-    /// The choice with this name. `None` after reporting that the name is unknown.
+    /// Returns the choice whose name is the value. `None` after reporting that no choice has this name.
     pub(crate) fn choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
         choices.get(self.word(&names)?).map(|(_, choice)| *choice)
     }
 
-    /// The index of the value among these words.
+    /// Returns the index of the value among these words. `None` after reporting another value.
     pub(crate) fn word(&self, words: &[&str]) -> Option<usize> {
         let text = self.text_if_any();
         let found = words.iter().position(|word| Some(*word) == text);
@@ -232,7 +236,7 @@ impl<'t> Field<'t> {
         self.text_if_any().filter(|_| self.has_shape(shape))
     }
 
-    /// The choice whose name is similar to the value.
+    /// Returns the choice whose name is the most similar to the value. `None`, without a report, if no name is similar enough.
     pub(crate) fn similar_choice<T: Copy>(&self, choices: &[(&'static str, T)]) -> Option<T> {
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
         let similar = nearest_name(&self.scalar()?.text, &names)?;

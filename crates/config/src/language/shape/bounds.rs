@@ -23,44 +23,44 @@ pub(crate) const POSITIVE_DURATION: Shape = Shape::Defined(&Definition {
     )),
 });
 
-/// A whole number within bounds.
+/// The shape of a whole number within bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Whole {
     pub least: u64,
-    /// The largest number; `u64::MAX` is no bound.
+    /// The largest number. `u64::MAX` means that no number is too large.
     pub most: u64,
-    /// Numbers within the bounds that are rejected.
+    /// Numbers that are rejected although they are within the bounds.
     pub except: &'static [u64],
-    /// The reason for the rejection: "must not be 502, which …".
+    /// The reason why the numbers in `except` are rejected, as in "must not be 502, which …".
     pub why: &'static str,
 }
 
-/// A number with decimals.
+/// The shape of a number that may have decimals.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
     pub least: Least,
     pub most: Option<u64>,
-    /// The largest number of digits after the decimal point.
+    /// The largest number of digits that may follow the decimal point.
     pub decimals: usize,
 }
 
-/// The lower bound of a number.
+/// The lower bound of a number with decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Least {
     Zero,
     AboveZero,
 }
 
-/// A duration within bounds.
+/// The shape of a duration within bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Duration {
-    /// The message for a value that is no duration: "be a duration like 5m".
+    /// The message for a text that is not a duration, such as "be a duration like 5m".
     pub must: &'static str,
     pub least: DurationBound,
     pub most: DurationBound,
 }
 
-/// A bound on a duration, and the message for a value that exceeds it.
+/// A lower or upper bound of a duration, with the message for a duration outside of it.
 #[derive(Clone, Copy, Debug)]
 pub struct DurationBound {
     pub at: Micros,
@@ -104,23 +104,24 @@ impl Decimal {
 }
 
 impl Duration {
-    /// Durations up to `most`; `must` is the message for a longer one.
+    /// Makes the shape of durations up to `most`. `must` is the message for a longer duration.
     pub const fn at_most(most: Micros, must: &'static str) -> Duration {
         let least = DurationBound { at: Micros(0), must: DURATION_MUST };
         Duration { must: DURATION_MUST, least, most: DurationBound { at: most, must } }
     }
 
-    /// Durations from `least` to `most`; `must` is the message for any other value.
+    /// Makes the shape of durations from `least` to `most`. `must` is the message for any other value.
     pub const fn within(least: Micros, most: Micros, must: &'static str) -> Duration {
         Duration { must, least: DurationBound { at: least, must }, most: DurationBound { at: most, must } }
     }
 
-    /// The schema's definition, a pattern. It leaves out the bounds, because a pattern cannot compare durations.
+    /// Returns the shape that the schema uses: a pattern without the bounds, because a pattern cannot compare durations.
     pub(super) const fn definition(self) -> Shape {
         if self.least.at.0 > 0 { POSITIVE_DURATION } else { DURATION }
     }
 
-    /// The message for a text that is not such a duration. `None` if it is one.
+    /// Returns the message for a value that is not such a duration. `text` is the text of the value, and `None` if the value
+    /// has no text. The result is `None` if the duration is valid.
     pub fn mismatch(self, text: Option<&str>) -> Option<&'static str> {
         match text.and_then(duration::parse) {
             None => Some(self.must),

@@ -12,84 +12,85 @@ pub(crate) use text::{Exception, Scalars, Text, matches};
 
 use crate::language::suggest::listed;
 
-/// The values that a key accepts.
+/// The shape of the values that a key accepts. The schema and the checks of the reader are made from the shape.
 #[derive(Clone, Copy, Debug)]
 pub enum Shape {
-    /// A shape that several keys share. The schema has it once, under its name.
+    /// A shape that several keys share. The schema defines it once, under its name.
     Defined(&'static Definition),
-    /// Any single value, as it is written.
+    /// Any single value except null. The text is taken as written.
     Scalar,
     Boolean,
-    /// One of these words.
+    /// A single value that must be one of these words.
     Words(&'static [&'static str]),
-    /// One of these numbers, with or without quotes.
+    /// A number that must be one of these. In the file, the number may have quotes or not.
     Numerals(&'static [&'static str]),
     Whole(Whole),
     Decimal(Decimal),
     Text(Text),
-    /// Text of at least one character, and the message for an empty one.
+    /// Text of at least one character. `must` is the message for any other value.
     NonEmptyText {
         must: &'static str,
     },
     Duration(Duration),
-    /// A value of another shape, with a message for what its reader checks beyond that shape.
+    /// The shape `of`. `must` is the message of a reader that checks more than this shape.
     WithMessage {
         must: &'static str,
         of: &'static Shape,
     },
-    /// One of these: single values, or one kind of single value and a mapping.
+    /// One of several shapes: kinds of single values, or one kind of single value and a mapping.
     Either {
         of: &'static [Shape],
-        /// The message, as in [`Shape::must`]. `None`: it is made of the messages of the alternatives.
+        /// The message for any other value, as in [`Shape::must`]. `None`: the message joins the messages of the alternatives.
         must: Option<&'static str>,
     },
     List(List),
-    /// A list, or its only member without brackets.
+    /// A list, or a single value that is read as a list with one member.
     OneOrList(List),
-    /// A mapping from names to values, at least so many.
+    /// A mapping from names to values of the shape `of`. The mapping has at least `least` entries.
     Map {
         of: &'static Shape,
         least: usize,
-        /// The message for a mapping with fewer: "have at least one condition".
+        /// The message for a mapping with too few entries, such as "have at least one condition".
         empty: &'static str,
     },
-    /// A mapping from attributes, at least so many. [`crate::keys`] defines its schema under `definition`.
+    /// A mapping from attributes to conditions. The mapping has at least `least` entries. [`crate::keys`] defines its schema
+    /// under the name `definition`.
     Conditions {
         definition: &'static str,
         least: usize,
-        /// The message for a mapping with fewer: "have at least one condition".
+        /// The message for a mapping with too few entries, such as "have at least one condition".
         empty: &'static str,
     },
 }
 
-/// A shape with a name in the schema's definitions.
+/// A shape that has a name among the schema's definitions, so that several keys can refer to it.
 #[derive(Debug)]
 pub struct Definition {
     pub name: &'static str,
     pub shape: Shape,
 }
 
-/// The shape of a list. Its members are checked when they are read.
+/// The shape of a list. The members of the list are checked when they are read.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     pub of: &'static Shape,
     pub least: usize,
-    /// The message for a list that is too short: "have at least one origin".
+    /// The message for a list that is too short, such as "have at least one origin".
     pub empty: &'static str,
     pub most: usize,
-    /// The word for the members, in the message for a list that is too long.
+    /// The word for the members, used in the message for a list that is too long.
     pub members: &'static str,
-    /// Whether a member may occur only once.
+    /// Whether the list may contain each member only once.
     pub unique: bool,
 }
 
 impl List {
-    /// A list of any length.
+    /// Makes the shape of a list of any length. `of` is the shape of the members.
     pub const fn of(of: &'static Shape) -> List {
         List { of, least: 0, empty: "", most: usize::MAX, members: "", unique: false }
     }
 
-    /// A list with at least one member. `empty` is the message for an empty list.
+    /// Makes the shape of a list with at least one member. `empty` is the message for an empty list.
     pub const fn non_empty(of: &'static Shape, empty: &'static str) -> List {
         List { least: 1, empty, ..List::of(of) }
     }
@@ -104,12 +105,13 @@ impl Shape {
         Shape::Either { of, must: None }
     }
 
-    /// Text, not a number, that matches one of these patterns.
+    /// Makes the shape of a text that matches one of these patterns. A number without quotes is not a text.
     pub const fn text(patterns: &'static [&'static str], must: &'static str) -> Shape {
         Shape::Text(Text::new(Scalars::Text, patterns, must))
     }
 
-    /// The message for a value that does not have this shape, without the "must" before it: "be a whole number from 1 to 7".
+    /// Returns the message for a value that does not have this shape, without the "must" at its start, such as "be a whole
+    /// number from 1 to 7".
     pub fn must(&self) -> String {
         match self {
             Shape::Defined(definition) => definition.shape.must(),
@@ -130,7 +132,8 @@ impl Shape {
         }
     }
 
-    /// The message for a list or a mapping where a single value is required, if it differs from [`Shape::must`].
+    /// Returns the message for a list or a mapping where this shape requires a single value. `None` if the message is
+    /// [`Shape::must`].
     pub fn must_be_single(&self) -> Option<&'static str> {
         match self {
             Shape::Defined(definition) => definition.shape.must_be_single(),

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{Decimal, Definition, Exception, Least, List, Scalars, Shape, Text, Whole};
 
 impl Shape {
-    /// The schema of values with this shape. It also accepts a reference to the environment.
+    /// Returns the JSON Schema of values with this shape. If needed, the schema also accepts a reference to an environment
+    /// variable.
     pub fn schema(&self) -> Value {
         let mut alternatives = self.alternatives();
         if self.needs_reference() {
@@ -17,7 +18,8 @@ impl Shape {
         }
     }
 
-    /// The definitions that the schema refers to, each after those that its own shape refers to.
+    /// Returns the definitions to which the schema of this shape refers. A definition follows the definitions to which its own
+    /// shape refers.
     pub fn definitions(&self) -> Vec<&'static Definition> {
         match self {
             Shape::WithMessage { of, .. } => of.definitions(),

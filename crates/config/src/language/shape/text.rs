@@ -5,34 +5,35 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 
-/// A single value that matches a pattern.
+/// The shape of a single value whose text matches a pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Text {
     pub scalars: Scalars,
-    /// Regular expressions with the same meaning in ECMAScript, for the schema, and in Rust. One of them must match.
+    /// Regular expressions. The text must match one of them. Each has the same meaning in Rust and in ECMAScript, which the
+    /// schema uses.
     pub patterns: &'static [&'static str],
-    /// Texts that match a pattern but are rejected.
+    /// The texts that are rejected although they match a pattern.
     pub except: Option<Exception>,
-    /// The message for any other value: "be a duration like 5m". Editors show it too, from the schema.
+    /// The message for any other value, such as "be a duration like 5m". Editors take this message from the schema.
     pub must: &'static str,
 }
 
-/// Texts that match a pattern but are rejected.
+/// A pattern of texts that are rejected although they match a pattern of the [`Text`].
 #[derive(Clone, Copy, Debug)]
 pub struct Exception {
     pub pattern: &'static str,
-    /// The message for such a text, in the form of [`Text::must`].
+    /// The message for a text that is rejected for this reason, written in the same way as [`Text::must`].
     pub must: &'static str,
 }
 
-/// The types of single values that can be a [`Text`].
+/// The types of single values that the shape [`Text`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scalars {
-    /// Text alone. What text a number means, such as `1.10`, would be a guess.
+    /// Text only. Numbers are rejected, because the intended text of a number such as `1.10` is not clear.
     Text,
-    /// Any single value that is not a number, as it is written.
+    /// Any single value except a number. The text is taken as written.
     Spelling,
-    /// Any single value, as it is written, also a number.
+    /// Any single value, also a number. The text is taken as written.
     Written,
 }
 
@@ -41,20 +42,20 @@ impl Text {
         Text { scalars, patterns, except: None, must }
     }
 
-    /// Whether a text matches a pattern and is not an exception.
+    /// Whether a text matches one of the patterns and is not an exception.
     pub fn accepts(&self, text: &str) -> bool {
         let is_excepted = self.except.is_some_and(|except| matches(except.pattern, text));
         !is_excepted && self.patterns.iter().any(|pattern| matches(pattern, text))
     }
 
-    /// The message for a text that [`Text::accepts`] rejects, if it matches and is an exception.
+    /// Returns the message for a text that matches a pattern and is still rejected as an exception. `None` for any other text.
     pub fn exception(&self, text: &str) -> Option<&'static str> {
         let except = self.except.filter(|except| matches(except.pattern, text))?;
         self.patterns.iter().any(|pattern| matches(pattern, text)).then_some(except.must)
     }
 }
 
-/// Whether a text matches a pattern. Each pattern is compiled once.
+/// Whether a text matches this regular expression. Each pattern is compiled only once.
 pub(crate) fn matches(pattern: &'static str, text: &str) -> bool {
     static COMPILED: LazyLock<Mutex<HashMap<&str, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let regex = {

@@ -25,23 +25,25 @@ use owner_entries::OwnerEntries;
 
 pub const NAME: &str = "concurrency";
 
-/// The reason of a refusal by a limit all of whose slots are held.
+/// The reason of a refusal by a limit whose slots are all held.
 pub const EXCEEDED: &str = "concurrency_exceeded";
 
-/// The unit of the quota, RateLimit-Policy's `qu`. It has no window, so there is no `w`.
+/// The unit of the quota, which is `qu` in the header `RateLimit-Policy`. A concurrency limit has no window, so the header has
+/// no `w`.
 pub const QUOTA_UNIT: &str = "concurrent-requests";
 
-/// The wait of a refusal: when a slot becomes free is not known.
+/// The time after which a refused client should try again. This is a fixed time, because it is not known when a slot becomes
+/// free.
 pub const WAIT: Micros = Micros(1_000_000);
 
-/// The largest limit.
+/// The largest limit, in slots.
 pub const MAX_LIMIT: u64 = 1_000_000_000;
 
-/// The Lua twin, in the form of [`TWINS`](super::TWINS). It has one more function: `say` accepts a word of the owner with these eight
-/// bytes, and returns whether it did; of a bucket that is asked it is called before `most`.
+/// The Lua twin, in the form of [`TWINS`](super::TWINS). The twin has one more function: `say` accepts a word from the owner
+/// with the given eight bytes, and returns whether the word was accepted. If a bucket is asked, `say` is called before `most`.
 pub const TWIN: &str = include_str!("concurrency.lua");
 
-/// The numbers of one limit.
+/// The settings of one concurrency limit: its number of slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     limit: Cost,
@@ -52,48 +54,51 @@ pub struct Concurrency {
 pub struct Holder {
     pub owner: Owner,
     pub held: Cost,
-    /// Since when it holds something without a gap, rounded down to a second.
+    /// The moment since which the owner has always held something, rounded down to a second.
     pub since: Timestamp,
 }
 
 impl Concurrency {
-    /// `limit` in slots. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Makes a concurrency limit of `limit` slots. `None` unless the number is between 1 and [`MAX_LIMIT`].
     pub fn new(limit: u64) -> Option<Concurrency> {
         (1..=MAX_LIMIT).contains(&limit).then(|| Concurrency { limit: Cost::from_tokens(limit) })
     }
 
-    /// The limit for a request with these numbers: at least `least`; with a limit of 0 nothing fits.
+    /// Returns the limit for a request that may have its own number of slots. This number is raised to `least`, rounded up.
+    /// With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> Concurrency {
         let limit = numbers.ceiling.unwrap_or(self.limit).min(Cost::from_tokens(MAX_LIMIT));
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
         Concurrency { limit }
     }
 
-    /// The slots: RateLimit-Policy's `q`.
+    /// Returns the number of slots, which is `q` in the header `RateLimit-Policy`.
     pub fn limit(&self) -> Cost {
         self.limit
     }
 
-    /// One of `of` equal shares of the slots, rounded down; at least one request fits.
+    /// Returns one of `of` equal shares of the slots, rounded down, and the unchanged cost. A share has room for at least one
+    /// request of this cost.
     pub fn share(&self, cost: Cost, of: u64) -> (Concurrency, Cost) {
         let slots = self.limit.whole() / of.max(1);
         (Concurrency { limit: Cost::from_tokens(slots).max(cost) }, cost)
     }
 
-    /// The number of this limit for its Lua twin.
+    /// Returns the settings of this limit as integers for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.limit.thousandths()]
     }
 
-    /// Accepts a word. Returns the entry to store, whatever then becomes of the plans of the call; `None` if it is not newer than
-    /// the last one of that owner: then it changes nothing, and the asks of its call fail as if the store had not answered.
+    /// Accepts a word, and returns the entry to store, even if the plans of the call are refused. `None` if the word is not
+    /// newer than the last word of the same owner, or if the bucket has too many owners. Then the word changes nothing, and the
+    /// asks of the call fail as if the store had not answered.
     pub fn say(&self, state: Option<&[u64]>, word: Word, now: Timestamp) -> Option<Entry> {
         let mut entries = self.open(state, now);
         entries.say(word).then(|| stored(&entries))
     }
 
-    /// Charges `cost` to the last speaker. `state` is the one that [`Concurrency::say`] has returned in the same call, or that of a
-    /// step after it.
+    /// Computes the result of charging `cost` to the owner whose word was accepted last. `state` was returned by
+    /// [`Concurrency::say`] in the same call, or by a step after this.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut entries = self.open(state, now);
         let untouched = self.level(&entries);
@@ -108,12 +113,12 @@ impl Concurrency {
         Step { untouched, charge }
     }
 
-    /// The amount held at `now`, by all owners.
+    /// Returns the amount that all owners together hold at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.open(state, now).sum)
     }
 
-    /// The owners that hold something at `now`, the last speaker first.
+    /// Returns the owners that hold something at `now`. The owner whose word was accepted last comes first.
     pub fn holders(&self, state: Option<&[u64]>, now: Timestamp) -> Vec<Holder> {
         let entries = self.open(state, now);
         let holder = |entry: &owner_entries::OwnerEntry| Holder {
@@ -124,7 +129,8 @@ impl Concurrency {
         entries.holders().map(holder).collect()
     }
 
-    /// The entry that a store must write at `now` although nothing is said, if any.
+    /// Returns the entry that a store must write at `now` even if no word is accepted. `None` if the stored state needs no
+    /// correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let entries = self.open(state, now);
         entries.is_corrected.then(|| stored(&entries))
@@ -141,7 +147,8 @@ impl Concurrency {
     }
 }
 
-/// Gives nothing back: what is held is what the owners say. `None` for an invalid state.
+/// Returns the state unchanged. Nothing can be given back, because only the owners say what they hold. `None` for an invalid
+/// state.
 pub fn give_back(state: &[u64], _amount: Cost) -> Option<State> {
     OwnerEntries::is_whole(state).then(|| State::from_slice(state))
 }

@@ -17,7 +17,7 @@ use super::super::step::{EXACT, MOST_AHEAD, State};
 use crate::holds::word::{LIFE, MOST_HELD, Owner, Word};
 use base::time::{Micros, Timestamp};
 
-/// The most entries of a bucket. Where all of them are live, the word of a further owner is not accepted.
+/// The largest number of entries in a bucket. While all of them count, the word of another owner is not accepted.
 pub(super) const MOST_OWNERS: usize = 1024;
 
 /// How long an entry is kept after its owner's last word.
@@ -35,10 +35,10 @@ const SEQUENCES: u64 = (1 << 48) - 1;
 pub(super) struct OwnerEntry {
     pub owner: Owner,
     pub sequence: u64,
-    /// In thousandths.
+    /// The amount that the owner holds, in thousandths.
     pub held: u64,
     pub until: Timestamp,
-    /// In seconds.
+    /// The second since which the owner has always held something, counted from the Unix epoch.
     pub since: u64,
 }
 
@@ -50,12 +50,13 @@ pub(super) struct OwnerEntries {
     live: usize,
     entries: SmallVec<[OwnerEntry; 4]>,
     form: u64,
-    /// Whether it must be stored although nothing is said: it was moved back to the store's clock.
+    /// Whether the entries must be stored although no word was accepted, because they were moved back to the store's clock.
     pub is_corrected: bool,
 }
 
 impl OwnerEntries {
-    /// The entries at `now`. Those of an invalid state are of nobody, who holds everything.
+    /// Reads the entries of a state at `now`. For an invalid state this is one entry of `Owner::NOBODY`, which holds
+    /// `everything`.
     pub(super) fn open(state: Option<&[u64]>, everything: u64, now: Timestamp) -> OwnerEntries {
         let mut read = match state.map(OwnerEntries::parse) {
             None => OwnerEntries::of(SmallVec::new(), now),
@@ -103,7 +104,7 @@ impl OwnerEntries {
         Some(OwnerEntries { sum, moment: Timestamp(moment), live, entries, form, is_corrected: false })
     }
 
-    /// Whether a stored value can be a whole one.
+    /// Returns whether a state is valid and whole. An excerpt is not whole.
     pub(super) fn is_whole(state: &[u64]) -> bool {
         OwnerEntries::parse(state).is_some_and(|entries| entries.form == WHOLE)
     }
@@ -127,7 +128,8 @@ impl OwnerEntries {
         }
     }
 
-    /// Accepts a word, whose entry is then the first one. `false`, and nothing changes, if it is not newer than that owner's last one.
+    /// Accepts a word, and moves its entry to the front. Returns `false` and changes nothing if the word is not newer than the
+    /// owner's last word, or if there are too many owners.
     pub(super) fn say(&mut self, word: Word) -> bool {
         let own = self.entries.iter().position(|entry| entry.owner == word.owner);
         let mut since = None;
@@ -163,7 +165,7 @@ impl OwnerEntries {
         true
     }
 
-    /// Adds to what the last speaker holds. `false` without one.
+    /// Adds an amount to what the owner of the first entry holds. Returns `false` if there is no entry.
     pub(super) fn charge(&mut self, amount: u64) -> bool {
         let since = seconds(self.moment);
         let Some(speaker) = self.entries.first_mut() else { return false };
@@ -175,12 +177,12 @@ impl OwnerEntries {
         true
     }
 
-    /// The owners that hold something.
+    /// Returns the entries of the owners that hold something.
     pub(super) fn holders(&self) -> impl Iterator<Item = &OwnerEntry> {
         self.entries.iter().take(self.live).filter(|entry| entry.held > 0)
     }
 
-    /// Until when the value must be kept.
+    /// Returns the time until which a store must keep the state.
     pub(super) fn kept_until(&self) -> Timestamp {
         self.moment.plus(KEPT)
     }

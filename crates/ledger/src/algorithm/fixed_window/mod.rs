@@ -29,14 +29,14 @@ pub(crate) const EXCEEDED: &str = "fixed_window_exceeded";
 /// length of a period, counts in the present period: so nobody is locked out for longer than two periods.
 const HOUR: Micros = Micros(3_600_000_000);
 
-/// The shortest window that is a duration.
+/// The shortest window that can be configured as a duration.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
-/// The largest limit, in whole units, that can be kept exactly.
+/// The largest limit that can be kept exactly, in whole units.
 pub const MAX_LIMIT: u64 = EXACT / 1000;
 
-/// The numbers of one fixed window: its limit and its periods.
+/// The settings of one fixed window: its limit and its periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FixedWindow {
     limit: Cost,
@@ -48,7 +48,7 @@ pub struct FixedWindow {
 pub enum Window {
     /// Periods of this length, aligned to the Unix epoch.
     Epoch(Micros),
-    /// Periods of this length, each beginning with a first grant.
+    /// Periods of this length. When no period runs, the next grant begins one.
     FirstRequest(Micros),
     Calendar(Calendar),
 }
@@ -65,7 +65,8 @@ struct Bucket {
 }
 
 impl Window {
-    /// The length of a period; of the shortest one, if they differ (a day may lack an hour).
+    /// Returns the length of a period. Calendar periods differ in length: for a calendar this is 23 hours, because no period is
+    /// shorter.
     pub fn shortest(&self) -> Micros {
         match self {
             Window::Epoch(length) | Window::FirstRequest(length) => *length,
@@ -75,21 +76,22 @@ impl Window {
 }
 
 impl FixedWindow {
-    /// Returns the same periods with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns a window with the same periods and another limit, in whole units. `None` unless the limit is between 1 and
+    /// [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<FixedWindow> {
         FixedWindow::new(limit, self.window)
     }
 
-    /// The window for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of
-    /// 0 every request is refused.
+    /// Returns the window for a request that may have its own limit. This limit is raised to `least`, rounded up to whole
+    /// units. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> FixedWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
         FixedWindow { limit, ..*self }
     }
 
-    /// Makes a fixed window. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and a duration between
-    /// [`SHORTEST`] and [`LONGEST`].
+    /// Makes a fixed window. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], and the length
+    /// of a window without a calendar between [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Window) -> Option<FixedWindow> {
         let fits = match window {
             Window::Epoch(length) | Window::FirstRequest(length) => (SHORTEST..=LONGEST).contains(&length),
@@ -106,7 +108,8 @@ impl FixedWindow {
         self.window
     }
 
-    /// The key of gateway.yaml that makes the periods of two windows differ; `None` if the periods are equal.
+    /// Returns the key of gateway.yaml that makes the periods of two windows differ, for messages. `None` if the periods are
+    /// equal.
     pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
         match (self.window, other.window) {
             (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),
@@ -120,19 +123,21 @@ impl FixedWindow {
         }
     }
 
-    /// The quota at `now`: calendar periods differ in length.
+    /// Returns the limit's quota at `now`. The window of a calendar quota depends on `now`, because calendar periods differ in
+    /// length.
     pub fn quota(&self, now: Timestamp) -> Quota {
         Quota { limit: self.limit.whole(), window: self.around(now).length() }
     }
 
-    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
-    /// kept exactly becomes the largest one that can.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
+    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (FixedWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (FixedWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// The numbers of this limit for its Lua twin, for a call at about the time `near`.
+    /// Returns the settings of this limit as integers for its Lua twin, for a call at about the time `near`. The integers for a
+    /// calendar are the beginnings and ends of the periods around this time.
     pub fn numbers(&self, near: Timestamp) -> Numbers {
         let limit = self.limit.thousandths();
         match self.window {
@@ -145,8 +150,8 @@ impl FixedWindow {
         }
     }
 
-    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
-    /// full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
+    /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -162,19 +167,20 @@ impl FixedWindow {
         Step { untouched, charge }
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
+    /// needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| bucket.entry())
     }
 
-    /// The period that contains `now`; `None` if the next grant begins one.
+    /// Returns the period that contains `now`. `None` if no period runs, because only the next grant begins a period.
     pub fn period(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Period> {
         let Bucket { spent, begin, end, .. } = self.read(state, now);
         (spent > 0 || !matches!(self.window, Window::FirstRequest(_))).then_some(Period { begin, end })
     }
 
-    /// The amount spent at `now` in the current period.
+    /// Returns the amount spent at `now` in the current period.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).spent)
     }
@@ -226,8 +232,8 @@ impl Bucket {
     }
 }
 
-/// Subtracts up to `amount` from what is spent in the stored period. A period with nothing spent is still stored, so that no
-/// earlier one begins.
+/// Gives back up to `amount` of what was spent in the stored period. Returns the new state; `None` for an invalid state. A
+/// period with nothing spent is still stored, so that no earlier period begins again.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let &[spent, first, last] = state else { return None };
     let valid = spent <= EXACT && last <= EXACT && first < last;

@@ -25,10 +25,10 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "leaky_bucket";
 pub(crate) const EXCEEDED: &str = "leaky_bucket_exceeded";
 
-/// The largest accepted `max_wait`.
+/// The largest `max_wait` that a leaky bucket can have.
 pub const LONGEST_WAIT: Micros = Micros(3_600_000_000);
 
-/// The numbers of one leaky bucket: its rate, its queue and its longest wait.
+/// A leaky bucket with the settings of one limit: its rate, its queue and its longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     /// Holds `1 + delay_after + queue` places.
@@ -40,34 +40,35 @@ pub struct LeakyBucket {
     patience: u32,
 }
 
-/// The settings of one leaky bucket.
+/// The settings from which a [`LeakyBucket`] is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub rate: Rate,
     pub queue: u32,
-    /// The longest wait, in whole milliseconds; at most [`LONGEST_WAIT`].
+    /// The longest time that a request may wait, in whole milliseconds; at most [`LONGEST_WAIT`].
     pub max_wait: Micros,
     pub delay_after: u32,
 }
 
 impl LeakyBucket {
-    /// Makes a leaky bucket.
+    /// Makes a leaky bucket with these settings.
     ///
     /// # Errors
     ///
-    /// When the rate is zero, or when the places of the queue cannot be kept exactly in 53 bits at this rate: the error has the
-    /// largest number of places that can be.
+    /// If the rate is zero, or if the places of the queue cannot be kept exactly in 53 bits at this rate. In the second case
+    /// the error has the largest possible number of places.
     pub fn new(Settings { rate, queue, max_wait, delay_after }: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let places = TokenBucket::new(rate, 1 + u64::from(delay_after) + u64::from(queue))?;
         Ok(LeakyBucket::with_places(places, max_wait, delay_after))
     }
 
-    /// Makes a bucket whose requests each have their own rate, at most `fastest` per second. Its numbers are those for the rate
-    /// `fastest`; the rate in the settings is not used.
+    /// Makes a leaky bucket for requests that each have their own rate, at most `fastest` per second. The bucket has the rate
+    /// `fastest` until `for_request` sets another. The rate in the settings is not used.
     ///
     /// # Errors
     ///
-    /// When the places cannot be kept exactly at every such rate: then with the largest number of places that can.
+    /// If `fastest` is zero, or if the places cannot be kept exactly at every such rate. In the second case the error has the
+    /// largest possible number of places.
     pub fn with_rates_up_to(fastest: Cost, settings: Settings) -> Result<LeakyBucket, InvalidNumbers> {
         let Settings { queue, max_wait, delay_after, .. } = settings;
         let places = TokenBucket::with_rates_up_to(fastest, 1 + u64::from(delay_after) + u64::from(queue))?;
@@ -79,17 +80,17 @@ impl LeakyBucket {
         LeakyBucket { places, delay_after, max_wait, patience: max_wait }
     }
 
-    /// The leaky bucket for a request that may have its own rate; with a rate of 0 every request is refused.
+    /// Returns the leaky bucket for a request that may have its own rate. With a rate of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers) -> LeakyBucket {
         LeakyBucket { places: self.places.at_rate(numbers.rate), ..*self }
     }
 
-    /// The leaky bucket for a request that cannot wait longer than `most`, which is rounded down to milliseconds.
+    /// Returns the leaky bucket for a request that cannot wait longer than `most`. The time is rounded down to milliseconds.
     pub fn within(&self, most: Micros) -> LeakyBucket {
         LeakyBucket { patience: self.max_wait.min(millis(most)), ..*self }
     }
 
-    /// The number of places in the queue, which is the largest cost.
+    /// Returns the number of places for requests: `1 + delay_after + queue`. No request can cost more than this.
     pub fn places(&self) -> Cost {
         self.places.burst()
     }
@@ -106,54 +107,55 @@ impl LeakyBucket {
         micros(self.max_wait)
     }
 
-    /// The number of requests of cost 1 that can wait without the last one waiting longer than `max_wait`.
+    /// Returns how many requests of cost 1 can wait at the same time if the last of them must not wait longer than `max_wait`.
     pub fn reachable_queue(&self) -> u64 {
         let reach = self.reach(self.max_wait) / self.places.one();
         reach.saturating_sub(u64::from(self.delay_after)).min(self.queue())
     }
 
-    /// The quota: the number of places, and the time in which all waiting requests leave the queue.
+    /// Returns the quota as clients see it: the number of places, and the time in which all waiting requests leave the queue.
     pub fn quota(&self) -> Quota {
         self.places.quota()
     }
 
-    /// Returns this limit with the cost multiplied by `of`, which makes the pauses between the requests of one share longer by
-    /// that factor.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`, so
+    /// the pauses between the requests of one share are longer by this factor.
     pub fn share(&self, cost: Cost, of: u64) -> (LeakyBucket, Cost) {
         let (places, cost) = self.places.share(cost, of);
         (LeakyBucket { places, ..*self }, cost)
     }
 
-    /// The number of places that are taken at `now`.
+    /// Returns the number of places that are taken at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         self.places.spent(state, now)
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
+    /// needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         self.places.correction(state, now)
     }
 
-    /// Returns these numbers for a bucket that both limits may charge: the faster of the two rates empties it.
+    /// Returns this limit for a bucket that `other` may charge too. The fastest rate of the bucket is then the faster of both.
     #[must_use]
     pub fn alongside(self, other: &LeakyBucket) -> LeakyBucket {
         LeakyBucket { places: self.places.alongside(&other.places), ..self }
     }
 
-    /// Returns these numbers with the fastest rate of all requests that may charge the bucket.
+    /// Returns this limit with the fastest rate of all requests that may charge the bucket.
     pub fn at_fastest(&self) -> LeakyBucket {
         LeakyBucket { places: self.places.at_fastest(), ..*self }
     }
 
-    /// The numbers of this limit for its Lua twin.
+    /// Returns the settings of this limit as integers for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         let mut numbers = self.places.numbers();
         numbers.push(self.reach(self.patience));
         numbers
     }
 
-    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as a bucket without a free
-    /// place.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a bucket whose
+    /// places are all free. An invalid state counts as a bucket without a free place.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (taken, since) = self.places.read(state, now);
         // The last charge is in the future if the clock has stepped back; until then no place is left.

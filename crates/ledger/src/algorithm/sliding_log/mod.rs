@@ -28,11 +28,11 @@ use base::time::{Micros, Timestamp};
 pub const NAME: &str = "sliding_log";
 pub(crate) const EXCEEDED: &str = "sliding_log_exceeded";
 
-/// The shortest window.
+/// The shortest window for which a sliding log can be made.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(366 * 86_400_000_000);
 
-/// The largest limit in whole units, and the largest number of grants in a window.
+/// The largest limit, in whole units. Also the largest number of grants that a file may allow in one window.
 pub const MAX_LIMIT: u64 = 10_000;
 
 /// Running totals are kept modulo this: the sum of two is exact in a double.
@@ -49,7 +49,7 @@ const MOST_PAIRS: usize = 20_000;
 /// How many of the first pairs an excerpt has at least.
 const EXCERPT: usize = 16;
 
-/// The numbers of one sliding log: its limit and its window.
+/// The settings of one sliding log: its limit and its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
     limit: Cost,
@@ -76,20 +76,21 @@ enum Pairs<'s> {
 }
 
 impl SlidingLog {
-    /// Makes a sliding log. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], and the window between
-    /// [`SHORTEST`] and [`LONGEST`].
+    /// Makes a sliding log. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], and the window
+    /// between [`SHORTEST`] and [`LONGEST`].
     pub fn new(limit: u64, window: Micros) -> Option<SlidingLog> {
         let fits = (1..=MAX_LIMIT).contains(&limit) && (SHORTEST..=LONGEST).contains(&window);
         fits.then(|| SlidingLog { limit: Cost::from_tokens(limit), window })
     }
 
-    /// Returns the same window with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns a log with the same window and another limit, in whole units. `None` unless the limit is between 1 and
+    /// [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingLog> {
         SlidingLog::new(limit, self.window)
     }
 
-    /// The log for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of 0
-    /// every request is refused.
+    /// Returns the log for a request that may have its own limit. This limit is raised to `least`, rounded up to whole units.
+    /// With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingLog {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -104,30 +105,30 @@ impl SlidingLog {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// The largest number of grants in a window, if each costs at least `least`.
+    /// Returns the largest number of grants in a window, if each grant costs at least `least`.
     pub fn grants(&self, least: Cost) -> u64 {
         self.limit.thousandths() / least.thousandths().max(1)
     }
 
-    /// The size in bytes of the state of a bucket with this many grants.
+    /// Returns the size in bytes of a bucket's state with this many grants.
     pub fn state_bytes(grants: u64) -> u64 {
         8 * (HEAD as u64 + 2 * grants)
     }
 
-    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
-    /// kept exactly becomes the largest one that can.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
+    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingLog, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(TOTALS - 1));
         (SlidingLog { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// The numbers of this limit for its Lua twin.
+    /// Returns the settings of this limit as integers for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.limit.thousandths(), self.window.0]
     }
 
-    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
-    /// full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
+    /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let log = self.read(state, now);
         // Time does not run backwards: nothing that had left at the last grant comes back.
@@ -151,27 +152,29 @@ impl SlidingLog {
         Step { untouched, charge }
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
+    /// needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let log = self.read(state, now);
         log.is_corrected.then(|| self.granted(&log, 0, 0, now))
     }
 
-    /// Whether the state still determines the level of the bucket at this moment. An excerpt does so until all grants in it
-    /// have left the window.
+    /// Returns whether the state still shows how much the bucket holds at this moment. An excerpt shows this until all grants
+    /// with an exact moment have left the window.
     pub fn tells_until(&self, state: &[u64], moment: Timestamp) -> bool {
         let Some(log) = Log::parse(state) else { return true };
         let known = log.exact.checked_sub(1).and_then(|last| log.pairs().get(last));
         log.is_whole() || known.is_some_and(|[last, _]| log.last().max(moment) <= Timestamp(*last).plus(self.window))
     }
 
-    /// The amount spent at `now`.
+    /// Returns the amount spent at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         let log = self.read(state, now);
         Cost::from_thousandths(log.sum_after(log.gone(self.window, log.last().max(now))))
     }
 
-    /// An excerpt of the state, with only as many grants as are worth remembering.
+    /// Shortens a long state to an excerpt: the oldest grants, and one entry for all later grants. A short state is returned
+    /// unchanged.
     pub fn excerpt(state: State) -> State {
         let Some(log) = Log::parse(&state).filter(|log| log.pairs().len() > EXCERPT + 1) else { return state };
         let exact = log.exact.min(EXCERPT);
@@ -179,8 +182,9 @@ impl SlidingLog {
         encode([log.sum, exact as u64, log.window.0, log.until.0], first, log.pair_at_end())
     }
 
-    /// The first entry of a share of the limit, made from the state `seen` of the whole limit: each grant leaves the share when
-    /// it leaves the whole. A long log becomes an excerpt, whose last pair is the sum of all later grants.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. Each grant leaves the
+    /// share when it leaves the whole limit. The last pair of an excerpt counts as one grant. `None` if no grant is left in the
+    /// window.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let log = self.read(Some(seen), now);
         let gone = log.gone(self.window, log.last().max(now));
@@ -311,8 +315,8 @@ impl<'s> Log<'s> {
     }
 }
 
-/// Gives back up to `amount`, from the latest grants first, since they would count longest. The rest of a grant keeps its
-/// moment. `None` also for an excerpt, which lacks grants.
+/// Gives back up to `amount`, first from the latest grants, because these would count longest. What is left of a grant keeps
+/// its moment. Returns the new state. `None` for an invalid state, and for an excerpt, in which grants are missing.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let log = Log::parse(state).filter(Log::is_whole)?;
     let (given, total) = (amount.thousandths().min(log.sum), log.total());

@@ -28,21 +28,21 @@ pub(crate) struct GrantedSteps {
     amounts: SmallVec<[u64; 12]>,
 }
 
-/// The granted steps of a bucket, of at most two lengths; those charged last come first.
+/// The granted steps of a bucket. The bucket has steps of at most two lengths, and those that were charged last come first.
 pub(crate) type BucketSteps = SmallVec<[GrantedSteps; 1]>;
 
 impl GrantedSteps {
-    /// Makes the steps of a single grant.
+    /// Makes steps with a single grant, in the step with the index `latest`.
     pub(super) fn one(length: u64, latest: u64, amount: u64) -> GrantedSteps {
         GrantedSteps { length, latest, amounts: smallvec![amount] }
     }
 
-    /// The moment at which the latest step begins.
+    /// Returns the moment at which the latest step begins.
     pub(crate) fn latest_begin(&self) -> u64 {
         self.latest * self.length
     }
 
-    /// The moment at which the latest step ends.
+    /// Returns the moment at which the latest step ends.
     pub(crate) fn latest_end(&self) -> u64 {
         (self.latest + 1) * self.length
     }
@@ -51,14 +51,14 @@ impl GrantedSteps {
         self.amounts.iter().sum()
     }
 
-    /// The end of each step and the amount granted in it, the oldest first.
+    /// Returns the end of each step and the amount granted in this step, the oldest step first.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u64, u64)> {
         let number = (0..).zip(&self.amounts).map(|(before, amount)| (self.latest + 1 - before, *amount));
         let ends: SmallVec<[(u64, u64); 12]> = number.map(|(number, amount)| (number * self.length, amount)).collect();
         ends.into_iter().rev()
     }
 
-    /// Removes the steps that ended at `last` or before.
+    /// Removes the oldest steps that ended at `last` or before, and the oldest steps in which nothing was granted.
     pub(super) fn forget(&mut self, last: u64) {
         while let Some(oldest) = self.amounts.last() {
             let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;
@@ -73,7 +73,7 @@ impl GrantedSteps {
         self.amounts.is_empty()
     }
 
-    /// Adds an amount to this step, or to the latest one if the latest one is later.
+    /// Adds an amount to the step with this index. If the latest step is later, the amount is added to the latest step.
     pub(super) fn add(&mut self, step: u64, amount: u64) {
         let later = usize::try_from(step.saturating_sub(self.latest)).unwrap_or(usize::MAX);
         if later > 0 {
@@ -227,7 +227,8 @@ pub(super) fn fold(granted: &mut BucketSteps) {
     }
 }
 
-/// Gives back up to this many thousandths, from the steps that end last; if two end together, from those of the first length.
+/// Takes back up to this many thousandths of what was granted, first from the steps that end last. If two steps end together,
+/// the step of the first length comes first.
 pub(super) fn take_back(granted: &mut BucketSteps, mut thousandths: u64) {
     while thousandths > 0 {
         let last = granted.iter_mut().filter_map(GrantedSteps::last_granted);

@@ -25,18 +25,18 @@ use granted_steps::{BucketSteps, GrantedSteps, fold, pack, take_back, unpack};
 pub const NAME: &str = "sliding_window";
 pub(crate) const EXCEEDED: &str = "sliding_window_exceeded";
 
-/// The shortest window.
+/// The shortest window for which a sliding window can be made.
 pub const SHORTEST: Micros = Micros(1_000_000);
 pub const LONGEST: Micros = Micros(31 * 86_400_000_000);
 
-/// The smallest number of steps of a window.
+/// The smallest number of steps into which a window can be cut.
 pub const LEAST_STEPS: u64 = 2;
 pub const MOST_STEPS: u64 = 60;
 
-/// The largest limit, in whole units, that can be kept exactly.
+/// The largest limit that can be kept exactly, in whole units.
 pub const MAX_LIMIT: u64 = EXACT / 1000;
 
-/// The numbers of one sliding window: its limit, its length and its steps.
+/// The settings of one sliding window: its limit, its length and its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
     limit: Cost,
@@ -57,8 +57,8 @@ struct Bucket {
 }
 
 impl SlidingWindow {
-    /// Makes a sliding window. `limit` is in whole units. `None` unless it is between 1 and [`MAX_LIMIT`], the window between
-    /// [`SHORTEST`] and [`LONGEST`], and the steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
+    /// Makes a sliding window. `limit` is in whole units. `None` unless the limit is between 1 and [`MAX_LIMIT`], the window
+    /// between [`SHORTEST`] and [`LONGEST`], and the number of steps between [`LEAST_STEPS`] and [`MOST_STEPS`].
     pub fn new(limit: u64, window: Micros, steps: u64) -> Option<SlidingWindow> {
         let fits = (1..=MAX_LIMIT).contains(&limit)
             && (SHORTEST..=LONGEST).contains(&window)
@@ -67,13 +67,14 @@ impl SlidingWindow {
         fits.then(|| SlidingWindow { limit: Cost::from_tokens(limit), window, step })
     }
 
-    /// Returns the same window and steps with another limit. `None` unless it is between 1 and [`MAX_LIMIT`].
+    /// Returns a window with the same length and steps and another limit, in whole units. `None` unless the limit is between 1
+    /// and [`MAX_LIMIT`].
     pub fn with_limit(&self, limit: u64) -> Option<SlidingWindow> {
         (1..=MAX_LIMIT).contains(&limit).then(|| SlidingWindow { limit: Cost::from_tokens(limit), ..*self })
     }
 
-    /// The window for a request with its own numbers. The limit is at least `least`, rounded up to whole units; with a limit of
-    /// 0 every request is refused.
+    /// Returns the window for a request that may have its own limit. This limit is raised to `least`, rounded up to whole
+    /// units. With a limit of 0 every request is refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> SlidingWindow {
         let limit = numbers.ceiling.unwrap_or(self.limit);
         let limit = if limit == Cost::default() { limit } else { limit.max(least.ceil()) };
@@ -88,7 +89,7 @@ impl SlidingWindow {
         self.window
     }
 
-    /// The number of steps into which the window is cut.
+    /// Returns the number of steps into which the window is cut.
     pub fn steps(&self) -> u64 {
         self.window.0.div_ceil(self.step.0)
     }
@@ -97,20 +98,20 @@ impl SlidingWindow {
         Quota { limit: self.limit.whole(), window: self.window }
     }
 
-    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
-    /// kept exactly becomes the largest one that can.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
+    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (SlidingWindow, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT));
         (SlidingWindow { limit: self.limit.max(cost), ..*self }, cost)
     }
 
-    /// The numbers of this limit for its Lua twin.
+    /// Returns the settings of this limit as integers for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.limit.thousandths(), self.window.0, self.step.0]
     }
 
-    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
-    /// full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
+    /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let mut bucket = self.read(state, now);
         let untouched = self.level(&bucket, now);
@@ -129,19 +130,20 @@ impl SlidingWindow {
         Step { untouched, charge }
     }
 
-    /// The amount spent at `now`.
+    /// Returns the amount spent at `now`.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).spent)
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
+    /// needs no correction.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         let bucket = self.read(state, now);
         bucket.is_corrected.then(|| self.entry(&bucket))
     }
 
-    /// The first entry of a share of the limit, made from the state `seen` of the whole limit: the share becomes free when the
-    /// whole does.
+    /// Returns the first entry of a share of the limit, made from the state `seen` of the whole limit. What was spent becomes
+    /// free in the share when it becomes free in the whole limit. `None` if nothing is spent at `now`.
     pub fn begin_with(&self, seen: &[u64], now: Timestamp) -> Option<Entry> {
         let bucket = self.read(Some(seen), now);
         (bucket.spent > 0).then(|| self.entry(&bucket))
@@ -216,7 +218,8 @@ impl SlidingWindow {
     }
 }
 
-/// Gives back up to `amount`, from the last steps first, since they would count longest.
+/// Gives back up to `amount`, first from the last steps, because these would count longest. Returns the new state; `None` for
+/// an invalid state.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let mut granted = unpack(state)?;
     take_back(&mut granted, amount.thousandths());

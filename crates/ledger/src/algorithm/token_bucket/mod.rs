@@ -29,7 +29,7 @@ pub(crate) const EXCEEDED: &str = "token_bucket_exceeded";
 /// The unit in which every rate of whole thousandths per second is a whole number of units per microsecond.
 const COMMON_UNIT: u64 = 1_000_000;
 
-/// The numbers of one token bucket: its rate and its burst.
+/// The settings of one token bucket: its rate and its burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
     burst: Cost,
@@ -45,7 +45,7 @@ impl TokenBucket {
     /// Makes a token bucket. `burst` is in whole tokens.
     ///
     /// # Errors
-    /// When the burst or the rate cannot be kept exactly.
+    /// If the rate, its period or the burst is zero, or if the rate or the burst cannot be kept exactly.
     pub fn new(rate: Rate, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
         let (amount, period) = (rate.amount.thousandths(), rate.period.0);
         if amount == 0 || period == 0 || burst == 0 {
@@ -60,12 +60,12 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit, refill, fastest: refill })
     }
 
-    /// Makes a bucket whose requests each have their own rate, at most `fastest` per second. Its numbers are those for the rate
-    /// `fastest`.
+    /// Makes a token bucket for requests that each have their own rate, at most `fastest` tokens per second. The bucket has the
+    /// rate `fastest` until `for_request` sets another.
     ///
     /// # Errors
     ///
-    /// When the burst cannot be kept exactly at every such rate.
+    /// If `fastest` or the burst is zero, or if the burst cannot be kept exactly at every such rate.
     pub fn with_rates_up_to(fastest: Cost, burst: u64) -> Result<TokenBucket, InvalidNumbers> {
         if fastest == Cost::default() || burst == 0 {
             return Err(InvalidNumbers::Zero);
@@ -77,8 +77,9 @@ impl TokenBucket {
         Ok(TokenBucket { burst: Cost::from_tokens(burst), unit: COMMON_UNIT, refill, fastest: refill })
     }
 
-    /// The bucket for a request with its own numbers. The burst is at least the refill of one second and at least `least`, both
-    /// rounded up to whole tokens; if a number is 0, every request is refused.
+    /// Returns the bucket for a request that may have its own rate and burst. The burst is at least the refill of one second
+    /// and at least `least`, both rounded up to whole tokens. If the rate or burst of the request is 0, every request is
+    /// refused.
     pub fn for_request(&self, numbers: RequestNumbers, least: Cost) -> TokenBucket {
         let bucket = self.at_rate(numbers.rate);
         let burst = numbers.ceiling.unwrap_or(self.burst);
@@ -88,7 +89,8 @@ impl TokenBucket {
         TokenBucket { burst: burst.max(bucket.per_second().ceil()).max(least.ceil()), ..bucket }
     }
 
-    /// The bucket for a request that may have its own rate, in tokens per second; with a rate of 0 every request is refused.
+    /// Returns the bucket for a request that may have its own rate, in tokens per second. `None` keeps the rate of the bucket.
+    /// With a rate of 0 every request is refused.
     pub(super) fn at_rate(&self, rate: Option<Cost>) -> TokenBucket {
         let Some(rate) = rate else { return *self };
         // Exact: a rate is only given where the unit is the common one.
@@ -99,21 +101,21 @@ impl TokenBucket {
         }
     }
 
-    /// The amount that is refilled in a second, rounded up to thousandths.
+    /// Returns the amount that is refilled in a second, rounded up to thousandths.
     pub fn per_second(&self) -> Cost {
         let thousandths = (u128::from(self.refill) * 1_000_000).div_ceil(u128::from(self.unit));
         Cost::from_thousandths(u64::try_from(thousandths).unwrap_or(u64::MAX))
     }
 
-    /// Returns these numbers for a bucket that `other` may charge too: the time since the last charge then counts at the faster
-    /// rate.
+    /// Returns this limit for a bucket that `other` may charge too. The fastest refill of the bucket is then the faster of
+    /// both.
     #[must_use]
     pub fn alongside(self, other: &TokenBucket) -> TokenBucket {
         let theirs = (u128::from(other.fastest) * u128::from(self.unit)).div_ceil(u128::from(other.unit));
         TokenBucket { fastest: self.fastest.max(u64::try_from(theirs).unwrap_or(u64::MAX)), ..self }
     }
 
-    /// Returns these numbers with the fastest refill of all requests that may charge the bucket.
+    /// Returns this limit with the fastest refill of all requests that may charge the bucket.
     pub fn at_fastest(&self) -> TokenBucket {
         TokenBucket { refill: self.fastest, ..*self }
     }
@@ -127,20 +129,20 @@ impl TokenBucket {
         Quota { limit: self.burst.whole(), window: self.time_to_refill(self.capacity().max(1)) }
     }
 
-    /// Returns this limit with the cost multiplied by `of`, which divides the limit into `of` shares. A cost that cannot be
-    /// kept exactly becomes the largest one that can: it would take a lifetime to refill.
+    /// Returns one of `of` equal shares of this limit, and the cost to charge to the share. The cost is multiplied by `of`
+    /// instead of dividing the limit. A cost that is then too large to be kept exactly becomes the largest exact cost.
     pub fn share(&self, cost: Cost, of: u64) -> (TokenBucket, Cost) {
         let cost = Cost::from_thousandths(cost.thousandths().saturating_mul(of).min(EXACT / self.unit));
         (TokenBucket { burst: self.burst.max(cost), ..*self }, cost)
     }
 
-    /// The numbers of this limit for its Lua twin.
+    /// Returns the settings of this limit as integers for its Lua twin.
     pub fn numbers(&self) -> Numbers {
         smallvec![self.capacity(), self.unit, self.refill]
     }
 
-    /// Charges `cost` to a bucket. `state` comes from [`Entry::state`]; any other value counts as an empty bucket, never as a
-    /// full one.
+    /// Computes the result of charging `cost` to a bucket. `state` is the stored [`Entry::state`], or `None` for a full bucket.
+    /// An invalid state counts as an empty bucket, never as a full one.
     pub fn step(&self, state: Option<&[u64]>, cost: Cost, now: Timestamp) -> Step {
         let (spent, since) = self.read(state, now);
         // The last charge is in the future if the clock has stepped back; until then nothing is refilled.
@@ -167,14 +169,14 @@ impl TokenBucket {
         Step { untouched, charge }
     }
 
-    /// The amount spent at `now`, rounded up to a thousandth of a token.
+    /// Returns the amount spent at `now`, rounded up to a thousandth of a token.
     pub fn spent(&self, state: Option<&[u64]>, now: Timestamp) -> Cost {
         Cost::from_thousandths(self.read(state, now).0.div_ceil(self.unit))
     }
 
-    /// The entry that a store must write at `now` even if nothing is charged to the bucket, if there is one. It replaces a
-    /// state whose moment is too far ahead: otherwise that moment would count as the present one at every reading, and the
-    /// bucket would never refill.
+    /// Returns the entry that a store must write at `now` even if nothing is charged to the bucket. `None` if the stored state
+    /// needs no correction. The entry replaces an invalid state, or a state whose moment is too far ahead. Without the
+    /// correction, every reading would take the present moment for that of the last charge, and the bucket would never refill.
     pub fn correction(&self, state: Option<&[u64]>, now: Timestamp) -> Option<Entry> {
         if valid(state?).is_some_and(|(_, _, since)| since.since(now) <= MOST_AHEAD) {
             return None;
@@ -184,8 +186,9 @@ impl TokenBucket {
         Some(Entry { state: smallvec![spent, self.unit, since.0], kept_until })
     }
 
-    /// The amount spent, in this bucket's units, and the moment for which it is given. Time does not run backwards: before the
-    /// moment of the last charge nothing is refilled, and that moment is returned, unless it is too far ahead.
+    /// Reads a state: returns the amount spent, in this bucket's units, and the moment for which this amount is given. Before
+    /// the moment of the last charge nothing is refilled, and the moment of the last charge is returned, unless that is too far
+    /// ahead.
     pub(super) fn read(&self, state: Option<&[u64]>, now: Timestamp) -> (u64, Timestamp) {
         let Some(state) = state else { return (0, now) };
         let Some((spent, unit, since)) = valid(state) else { return (self.capacity(), now) };
@@ -217,7 +220,7 @@ impl TokenBucket {
         Level { remaining: Cost::from_thousandths(left / self.unit), reset_after }
     }
 
-    /// The burst, in the bucket's units.
+    /// Returns the burst, in the bucket's units.
     pub(super) fn capacity(&self) -> u64 {
         self.burst.thousandths() * self.unit
     }
@@ -226,7 +229,7 @@ impl TokenBucket {
         self.unit
     }
 
-    /// One token, in the bucket's units.
+    /// Returns how many of the bucket's units are one token.
     pub(super) fn one(&self) -> u64 {
         1000 * self.unit
     }
@@ -247,8 +250,8 @@ fn valid(state: &[u64]) -> Option<(u64, u64, Timestamp)> {
     valid.then_some((spent, unit, Timestamp(since)))
 }
 
-/// Subtracts up to `amount` from what is spent, and keeps the moment of the last charge. The bucket then holds as much more, or
-/// is full.
+/// Gives back up to `amount` of what was spent, and keeps the moment of the last charge. Returns the new state; `None` for an
+/// invalid state.
 pub fn give_back(state: &[u64], amount: Cost) -> Option<State> {
     let (spent, unit, since) = valid(state)?;
     Some(smallvec![spent.saturating_sub(amount.thousandths().saturating_mul(unit)), unit, since.0])

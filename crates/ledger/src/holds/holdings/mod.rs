@@ -12,55 +12,57 @@ use crate::bucket_key::BucketKey;
 use crate::cost::Cost;
 use base::time::{Micros, Timestamp};
 
-/// The most words of a call, unless more buckets are asked in it.
+/// The largest number of words in a call. A call that asks for more buckets than this has a word for each of these buckets.
 pub const MOST_WORDS: usize = 256;
 
-/// A slot of this owner.
+/// Identifies a slot of one owner: the amount that a request holds of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotId(u64);
 
-/// How much a slot takes, and after which time it is given back although its request goes on.
+/// The amount of a slot, and the longest time for which the slot is held. After `max_hold` the slot is given back even if its
+/// request still runs. `None`: the slot is held until the request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotTerms {
     pub amount: Cost,
     pub max_hold: Option<Micros>,
 }
 
-/// The words of one call.
+/// A call of an owner to the store: it says what the owner holds of several buckets, and asks for more.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
     pub owner: Owner,
     pub sequence: u64,
-    /// One for each bucket; those that are asked come first, in the order of the asks.
+    /// One word for each bucket. Buckets of which the call asks something come first, in the order of the asks.
     pub words: Vec<CallWord>,
 }
 
-/// What a call says about one bucket, and what it asks of it.
+/// What a call says about one bucket, and how much it asks of this bucket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallWord {
     pub bucket: BucketKey,
     pub held: Cost,
-    /// What is asked in addition, by all requests of the call together.
+    /// The amount that is asked in addition to `held`, for all requests of the call together.
     pub asked: Cost,
 }
 
 impl Call {
-    /// What the call says to the store about a bucket.
+    /// Returns the word that the call sends to the store about a bucket.
     pub fn word(&self, about: &CallWord) -> Word {
         Word { owner: self.owner, sequence: self.sequence, held: about.held }
     }
 }
 
-/// What the store made of a word.
+/// The store's answer to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordAnswer<'g> {
-    /// It was newer than the last one, and these slots were granted beside it.
+    /// The word was newer than the owner's last word about the bucket, and was accepted. These slots were granted in the same
+    /// call.
     Accepted { granted: &'g [SlotTerms] },
-    /// It was not newer, so it changed nothing.
+    /// The word was not newer than the owner's last word about the bucket, so the store has ignored it.
     Old,
 }
 
-/// What one owner holds.
+/// What one owner holds of each bucket, and what it has to say about these buckets in the next call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Holdings {
     owner: Owner,
@@ -132,8 +134,8 @@ impl Holdings {
         }
     }
 
-    /// Makes the words of the next call: about each bucket that is asked in it, and about others that wait, up to [`MOST_WORDS`].
-    /// A call that is sent again, for whatever reason, is a new call.
+    /// Makes the next call: with a word about each bucket in `asks`, and about other buckets that wait for a word, up to
+    /// [`MOST_WORDS`]. To repeat a call for whatever reason, make a new call.
     pub fn call(&mut self, asks: &[(BucketKey, Cost)], now: Timestamp) -> Call {
         self.advance(now);
         let sequence = self.sequence + 1;
@@ -162,9 +164,9 @@ impl Holdings {
         Call { owner: self.owner, sequence, words }
     }
 
-    /// Notes what the store answered to a word. Returns the slots of what was granted; `None` if nothing was, because the word was
-    /// old, or because a later one has been answered before: then all who asked for this bucket in the call fail, as if the
-    /// store had not answered.
+    /// Records the store's answer to a word of a call, and returns the slots that were granted. `None` if the answer does not
+    /// count, because the word was old, or because the call or a later word about this bucket has been answered before. Then
+    /// all requests that asked for this bucket in the call fail, as if the store had not answered.
     pub fn answered(
         &mut self,
         call: &Call,
@@ -196,18 +198,18 @@ impl Holdings {
         slots
     }
 
-    /// Notes that a call will not be answered. Its words are repeated in the next one.
+    /// Records that a call will not be answered. Its words are repeated in the next call.
     pub fn lost(&mut self, call: &Call) {
         call.words.iter().for_each(|word| self.wait(word.bucket));
     }
 
-    /// Notes that the connection is new: everything is said again.
+    /// Records that the connection to the store is new. The words about all buckets are repeated in the next calls.
     pub fn reconnected(&mut self) {
         let keys: Vec<BucketKey> = self.buckets.keys().copied().collect();
         keys.into_iter().for_each(|key| self.wait(key));
     }
 
-    /// Holds a slot that no store has granted, because the request was let pass while the store failed.
+    /// Holds a slot that the store has not granted. Used when a request is let pass although the store has failed.
     pub fn hold(&mut self, bucket: BucketKey, terms: SlotTerms, now: Timestamp) -> SlotId {
         self.last_slot += 1;
         let slot = SlotId(self.last_slot);
@@ -221,7 +223,7 @@ impl Holdings {
         slot
     }
 
-    /// Ends a slot. One that has ended changes nothing.
+    /// Ends a slot. Does nothing if the slot has ended before.
     pub fn end(&mut self, slot: SlotId) {
         let Some(ended) = self.slots.remove(&slot) else { return };
         if let Some(end) = ended.end {
@@ -233,7 +235,8 @@ impl Holdings {
         }
     }
 
-    /// Ends the slots that have been held for their longest time, and lets buckets wait that are to be said again.
+    /// Ends the slots that have been held for their longest time. Makes buckets whose words must be repeated wait for the next
+    /// call.
     pub fn advance(&mut self, now: Timestamp) {
         while self.ends.first().is_some_and(|(end, _)| *end <= now)
             && let Some((_, slot)) = self.ends.pop_first()
@@ -247,36 +250,36 @@ impl Holdings {
         }
     }
 
-    /// When [`Holdings::advance`] is to be called again, if nothing else happens.
+    /// Returns the time at which [`Holdings::advance`] must be called next. `None` if nothing is to be done at a certain time.
     pub fn next_moment(&self) -> Option<Timestamp> {
         let end = self.ends.first().map(|(end, _)| *end);
         let due = self.due.first().map(|(due, _)| *due);
         end.into_iter().chain(due).min()
     }
 
-    /// Whether a call should leave at once, if no other is under way.
+    /// Returns whether buckets wait for a word. Then the next call should be sent as soon as no other call is under way.
     pub fn has_words(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What is held of a bucket by slots.
+    /// Returns the amount that this owner's slots hold of a bucket.
     pub fn held(&self, bucket: &BucketKey) -> Cost {
         self.buckets.get(bucket).map_or(Cost::default(), |bucket| bucket.held)
     }
 
-    /// What was asked of a bucket in calls without an answer.
+    /// Returns the amount that was asked of a bucket in calls that have not been answered.
     pub fn unanswered(&self, bucket: &BucketKey) -> Cost {
         self.buckets.get(bucket).map_or(Cost::default(), HeldBucket::unanswered)
     }
 
-    /// Whether a grant in this call would count, if it were answered now.
+    /// Returns whether slots granted by the call with this sequence would count if the store answered now.
     #[cfg(test)]
     pub(super) fn waits_for(&self, bucket: &BucketKey, sequence: u64) -> bool {
         let asked = self.buckets.get(bucket).map(|bucket| &bucket.asked);
         asked.is_some_and(|asked| asked.iter().any(|(call, _)| *call == sequence))
     }
 
-    /// What the next word about a bucket says; `None` if there is nothing to say.
+    /// Returns the amount that the next word about a bucket says; `None` if the owner has nothing to say about the bucket.
     #[cfg(test)]
     pub(super) fn said(&self, bucket: &BucketKey) -> Option<Cost> {
         self.buckets.get(bucket).map(HeldBucket::said)

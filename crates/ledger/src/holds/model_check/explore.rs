@@ -8,13 +8,13 @@ use super::world::{Action, World};
 
 pub(super) struct Report {
     pub states: usize,
-    /// How often an event led from one state to another, known or not.
+    /// The number of transitions from one state to another, including those to states that were known before.
     pub steps: usize,
-    /// The length of the longest history that had to be looked at.
+    /// The number of actions in the longest history that was explored.
     pub depth: usize,
 }
 
-/// A history that breaks an invariant.
+/// A sequence of actions after which an invariant is broken.
 pub(super) struct Counterexample {
     pub broken: String,
     history: Vec<Action>,
@@ -36,11 +36,11 @@ fn fingerprint(world: &World) -> (u64, u64) {
     (hash(1), hash(2))
 }
 
-/// Walks all states from this one on.
+/// Explores all states that can be reached from this state, the nearest states first.
 ///
 /// # Errors
 ///
-/// The shortest history that breaks an invariant.
+/// If an invariant can be broken: returns the shortest history that breaks it.
 pub(super) fn explore(start: World) -> Result<Report, Counterexample> {
     // For each state how it was reached first.
     let mut reached: Vec<Option<(usize, Action)>> = vec![None];

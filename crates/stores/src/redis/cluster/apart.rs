@@ -213,11 +213,11 @@ impl SplitTake<'_> {
 }
 
 impl Cluster {
-    /// Decides a plan whose buckets are under several hash tags, in one call for each.
+    /// Decides a plan whose buckets are under several hash tags, with one call for each hash tag.
     ///
     /// # Errors
     ///
-    /// When there is no answer for some groups, which count as spent. The charges of the other groups are given back unless the
+    /// When some calls have no answer: their charges count as spent. The charges of the other calls are given back, unless the
     /// caller keeps them.
     pub(super) async fn take_apart(&self, take: &Take<'_>) -> Result<Option<TakeReply>, TakeFailure> {
         if self.nodes.state.hooks.drops_undone() {

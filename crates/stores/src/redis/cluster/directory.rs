@@ -17,7 +17,7 @@ const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
 
-/// The number of a node, in the order in which addresses became known.
+/// The number of a node. Nodes are numbered in the order in which their addresses became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NodeId(pub u32);
 
@@ -64,7 +64,7 @@ impl Directory {
         id(&self.entry(tag)?.next_owner)
     }
 
-    /// The id of the node at this address. An unknown node is added.
+    /// Returns the id of the node at this address. Adds the node if it is unknown.
     pub(super) fn node(&self, address: HostPort) -> NodeId {
         let mut addresses = self.addresses.lock();
         let index = addresses.iter().position(|other| *other == address).unwrap_or_else(|| {
@@ -78,7 +78,7 @@ impl Directory {
         self.addresses.lock().get(node.0 as usize).cloned()
     }
 
-    /// The nodes that have a hash tag, or to which a hash tag is moving.
+    /// Returns the nodes that have a hash tag, and the nodes to which a hash tag is moving.
     pub(crate) fn nodes_in_use(&self) -> Vec<NodeId> {
         let mut nodes: Vec<NodeId> =
             self.entries.iter().flat_map(|entry| [id(&entry.owner), id(&entry.next_owner)]).flatten().collect();
@@ -87,7 +87,8 @@ impl Directory {
         nodes
     }
 
-    /// Applies a topology. A hash tag without a master keeps its node, since no other node serves it.
+    /// Applies a topology: notes the node of each hash tag. A hash tag without a master keeps its node, since no other node
+    /// serves it.
     pub(super) fn follow(&self, ranges: &[SlotRange], now: Timestamp) {
         for (tag, entry) in self.tags.iter().map(|(_, tag)| tag).zip(&self.entries) {
             let range = ranges.iter().find(|range| (range.first..=range.last).contains(&tag.slot));
@@ -103,7 +104,7 @@ impl Directory {
         }
     }
 
-    /// Notes that another node now has this hash tag.
+    /// Notes that the node at this address now has this hash tag.
     pub(super) fn moved(&self, tag: TagIndex, address: HostPort) {
         let node = self.node(address);
         if let Some(entry) = self.entry(tag) {
@@ -113,7 +114,8 @@ impl Directory {
         self.outdated.notify_one();
     }
 
-    /// Notes that this hash tag is moving to the node `next`, which already has some of its buckets.
+    /// Notes that this hash tag is moving. `next` is the node to which it is moving, which already has some of its buckets.
+    /// `None` if that node is unknown.
     pub(crate) fn moving(&self, tag: TagIndex, next: Option<HostPort>, now: Timestamp) {
         let Some(entry) = self.entry(tag) else { return };
         entry.moving_until.store(now.plus(MOVING).0, Ordering::Relaxed);

@@ -11,11 +11,11 @@ pub(super) const SLOTS: u16 = 16_384;
 /// The numbers from which tags are chosen: enough that about one slot in ten belongs to one of them.
 const NUMBERS: u16 = 10_000;
 
-/// The index of a hash tag.
+/// The index of a hash tag in [`HashTags`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TagIndex(pub u16);
 
-/// The hash tags that a store uses.
+/// The hash tags under which a store keeps its buckets.
 #[derive(Debug)]
 pub(crate) struct HashTags {
     tags: Box<[HashTag]>,
@@ -23,7 +23,7 @@ pub(crate) struct HashTags {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HashTag {
-    /// The part of a key before the colon and the bucket: `tollgate:{7}`.
+    /// The part of a bucket's name in Redis before the colon and the key of the bucket, for example `tollgate:{7}`.
     pub prefix: String,
     pub slot: u16,
 }
@@ -51,7 +51,7 @@ impl HashTags {
         self.tags.get(usize::from(index.0))
     }
 
-    /// The bucket whose key has this name.
+    /// Returns the bucket that has this name in Redis.
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;

@@ -65,7 +65,8 @@ impl Health {
         Health { workers, events, reports: Mutex::new(reports) }
     }
 
-    /// Reports the events of a node. A worker is up when it is connected to all nodes.
+    /// Returns the sink for the events of one node, which reports them as events of the whole store. A worker is up when it is
+    /// connected to all nodes.
     pub(crate) fn events_of(
         health: &Arc<Health>,
         node: NodeId,
@@ -134,14 +135,14 @@ impl Health {
         }
     }
 
-    /// Sets the nodes that the store needs to be up.
+    /// Sets the nodes to which a worker must be connected to be up.
     pub(super) fn require(&self, nodes: &[NodeId]) {
         let mut reports = self.reports.lock();
         nodes.clone_into(&mut reports.required);
         self.report(&mut reports);
     }
 
-    /// Notes why no node has some hash tags; `None`: every hash tag has a node.
+    /// Notes the reason why some hash tags are on no node. `None` if every hash tag has a node.
     pub(super) fn cover(&self, uncovered: Option<Fault>) {
         let mut reports = self.reports.lock();
         if reports.uncovered != uncovered {
@@ -157,7 +158,7 @@ impl Health {
             || (0..self.workers).any(|worker| reports.fault_of(worker).is_some())
     }
 
-    /// Whether a worker has no connection to a node, its breaker is open, or it is cut off from its cluster.
+    /// Whether a node is lost: a worker has no connection to it, its breaker is open, or it is cut off from its cluster.
     pub(super) fn is_lost(&self, node: NodeId) -> bool {
         let is_lost = |report: &NodeReport| {
             report.breaker == Breaker::Open || report.is_cut_off() || report.down.iter().any(Option::is_some)
@@ -165,7 +166,7 @@ impl Health {
         self.reports.lock().nodes.get(&node).is_none_or(is_lost)
     }
 
-    /// Notes that no node could be asked for the topology.
+    /// Reports every worker as down, because no node could be asked for the topology.
     pub(super) fn unknown(&self, fault: &Fault) {
         for worker in (0..self.workers).map(Worker) {
             self.events.send(Event::Down { worker, fault: fault.clone() });

@@ -23,7 +23,7 @@ use ledger::cost::Cost;
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections for inspecting buckets.
+/// Connections to the nodes of a cluster, for an operator who reads, finds and removes buckets.
 #[derive(Debug)]
 pub struct Inspector {
     cluster: settings::Settings,
@@ -36,7 +36,7 @@ pub struct Inspector {
 }
 
 impl Inspector {
-    /// Connects for inspection. Must be called on a tokio runtime, which drives the connections.
+    /// Connects to the nodes for an operator. Must be called on a tokio runtime, which drives the connections.
     ///
     /// # Errors
     ///
@@ -67,8 +67,8 @@ impl Inspector {
         Ok(Inspector { cluster: cluster.clone(), settings: settings.clone(), tags, by_tag, nodes })
     }
 
-    /// The states of these buckets, in the order of the keys; `None` for a full bucket. The time is the latest of those at
-    /// which they were read, each by its node's clock.
+    /// Reads the states of these buckets, in the order of the keys. `None` means that the bucket is full. The returned time is
+    /// the latest at which a state was read, each by its node's clock.
     ///
     /// # Errors
     ///
@@ -77,7 +77,8 @@ impl Inspector {
         self.each_tag(keys, |key| *key, async |node, keys| node.states(keys).await).await
     }
 
-    /// Removes these buckets, which makes them full, and returns their states as [`Inspector::states`] does.
+    /// Removes these buckets, which makes them full. Returns the time and the states before that, as [`Inspector::states`]
+    /// does.
     ///
     /// # Errors
     ///
@@ -86,11 +87,12 @@ impl Inspector {
         self.each_tag(keys, |key| *key, async |node, keys| node.remove(keys).await).await
     }
 
-    /// Gives back up to `amount` of what is spent of these buckets, and returns their states before and after.
+    /// Gives back up to `amount` of what is spent in each of these buckets. Returns the time, and the states before and after
+    /// that.
     ///
     /// # Errors
     ///
-    /// When a node gives no answer, or refuses. Buckets on other nodes may have been given back to.
+    /// When a node gives no answer, or refuses the script. Buckets on other nodes may have been changed.
     pub async fn give_back(
         &mut self,
         buckets: &[(BucketKey, AlgorithmKind)],
@@ -99,7 +101,7 @@ impl Inspector {
         self.each_tag(buckets, |(key, _)| *key, async |node, buckets| node.give_back(buckets, amount).await).await
     }
 
-    /// The keys of all buckets for which `is` returns true. `progress` is called with the number of buckets visited so far.
+    /// Returns the keys of all buckets for which `is` returns true. Calls `progress` with the number of buckets visited so far.
     ///
     /// # Errors
     ///

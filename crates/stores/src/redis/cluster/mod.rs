@@ -48,7 +48,7 @@ const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// Decides requests while a node gives no answer.
+    /// Decides requests in this process while a node gives no answer.
     pub fallback: Arc<FallbackShare>,
     nodes: Arc<Nodes>,
 }
@@ -63,8 +63,8 @@ struct Take<'p> {
 }
 
 impl Cluster {
-    /// Opens a store. `settings` are those of every node, except for its address; `hooks` are the faults that a test injects;
-    /// the default has none.
+    /// Opens a store on a cluster, without connecting yet. `settings` are those of every node, except for its address. `hooks`
+    /// are the faults that a test injects. The default has no faults.
     pub fn open(
         hooks: Hooks,
         cluster: &Settings,
@@ -91,11 +91,11 @@ impl Cluster {
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
-    /// Decides a plan. `Ok(None)`: the client disconnected before the plan was sent. The answer is awaited for `answer_within`,
-    /// if that is shorter than the nodes' timeout.
+    /// Decides a plan. Returns `None` if the client disconnected before the plan was sent. Waits for the answer for at most
+    /// `answer_within`, if that is shorter than the nodes' timeout.
     ///
     /// # Errors
-    /// Says why the store has not decided.
+    /// Returns the reason why the store has not decided.
     pub async fn take(
         &self,
         worker: Worker,
@@ -141,19 +141,19 @@ impl Cluster {
         configuration.clone_into(&mut self.nodes.state.this_gateway.lock().configuration);
     }
 
-    /// Applies the settings that can change without a restart: the login for new connections, the nodes for the next read of the
-    /// topology.
+    /// Applies the settings that can change without a restart. The login is used for new connections, and the list of nodes
+    /// when the topology is next read.
     pub fn replace_login(&self, settings: &redis::Settings) {
         self.nodes.replace(settings);
     }
 
-    /// The time, at the time `ours` of this process's clock, on the clock of the node that has been furthest ahead.
+    /// Converts a time of this process's clock to the clock of the node that has been furthest ahead.
     pub fn clock_at(&self, ours: Timestamp) -> Timestamp {
         self.nodes.state.store_clock.at(ours)
     }
 
-    /// Prepares for requests that charge buckets of these limits together with others, through this or other gateways: if the
-    /// buckets are on several nodes, some charges may be undone.
+    /// Sets the limits whose charges may be undone, because requests of this or other gateways charge their buckets together
+    /// with other buckets. Charges are undone only if the store uses several hash tags.
     pub fn expect_undone_charges(&self, limits: HashSet<LimitId>) {
         if self.is_spread() && self.nodes.state.hooks.drops_undone() {
             self.nodes.state.deny_cache.expect_undone_charges(limits);
@@ -164,7 +164,7 @@ impl Cluster {
         self.nodes.directory.tags.iter().nth(1).is_some()
     }
 
-    /// Removes the cached levels, so that the nodes are asked about every bucket again.
+    /// Removes what is cached about buckets, so that the nodes are asked about every bucket again.
     pub fn invalidate(&self) {
         self.nodes.state.deny_cache.invalidate();
     }

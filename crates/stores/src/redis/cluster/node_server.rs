@@ -24,7 +24,7 @@ use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// One node of a cluster, as a server for [`Remote`](crate::remote::Remote).
+/// A node of a cluster, as the server of a [`Remote`](crate::remote::Remote).
 #[derive(Debug)]
 pub(crate) struct NodeServer {
     pub id: NodeId,
@@ -36,7 +36,7 @@ pub(crate) struct NodeServer {
     clock: Clock,
     hooks: Hooks,
     readiness: Readiness,
-    /// The SHA-1 of the script that undoes charges; empty until the script is loaded.
+    /// The SHA-1 hash that names the script which undoes charges. Empty until the script is loaded.
     pub undo_script: Mutex<String>,
     /// The last connection, over which charges are undone.
     latest: Mutex<Option<Link>>,

@@ -57,16 +57,16 @@ impl Node {
     }
 }
 
-/// All nodes of a cluster.
+/// All nodes of a cluster, with the connections to them.
 #[derive(Debug)]
 pub(super) struct Nodes {
     pub directory: Arc<Directory>,
     /// The nodes from the configuration, which are asked for the topology when no other node is known.
     seeds: ArcSwap<Vec<HostPort>>,
-    /// The settings of every node, except for its address.
+    /// The settings of every node. Only the address differs from node to node.
     pub settings: Settings,
     pub login: Arc<CurrentLogin>,
-    /// The state that all nodes share. Each node has its own breaker and clock.
+    /// The state that all nodes share. Only the breaker and the clock are separate for each node.
     pub state: StoreState,
     pub clock: Clock,
     workers: usize,
@@ -102,7 +102,7 @@ impl Nodes {
         }
     }
 
-    /// Applies the settings that can change without a restart.
+    /// Applies the login and the list of nodes, which can change without a restart.
     pub(super) fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if let Target::Cluster(cluster) = &settings.target {
@@ -119,7 +119,7 @@ impl Nodes {
         self.table.load().iter().flatten().cloned().collect()
     }
 
-    /// Drives a worker's connections to all nodes, forever.
+    /// Drives a worker's connections to all nodes. Never returns.
     pub(super) async fn run(&self, worker: Worker) {
         let connections = self.connect_all(worker);
         if worker == Worker(0) {

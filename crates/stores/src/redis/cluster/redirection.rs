@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
 
-/// The address in a redirection: `host:port`, with an IPv6 address without brackets. `None` for a node without a host name in a
-/// cluster that names nodes by host name.
+/// Parses the address in a redirection: `host:port`, with an IPv6 address without brackets. An empty host is that of the node
+/// that was `asked`. `None` if the redirection does not name the host.
 pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
     let host = match host {
@@ -33,7 +33,8 @@ pub(super) fn address(text: &str, asked: &HostPort) -> Option<HostPort> {
 }
 
 impl Directory {
-    /// Translates an error of the node `asked` for this hash tag into a fault, and notes the node to which the tag has moved.
+    /// Translates an error for this hash tag into a fault. `asked` is the node that returned the error. If the error is a
+    /// redirection, notes the node to which the hash tag has moved or is moving.
     pub(super) fn redirected(&self, tag: TagIndex, error: &RedisError, asked: &HostPort, now: Timestamp) -> Fault {
         let address = || error.redirect_node().and_then(|(text, _)| address(text, asked));
         let fault = Fault::from(error.clone());
@@ -49,10 +50,10 @@ impl Directory {
 }
 
 impl Cluster {
-    /// Charges buckets under one hash tag, in one call. Redirections are followed, because they prove that nothing ran.
+    /// Charges buckets under one hash tag, in one call. Follows redirections, because a redirected call has not run.
     ///
     /// # Errors
-    /// Says why the node has not decided.
+    /// Returns the reason why the node has not decided.
     pub(super) async fn take_together(&self, take: &Take<'_>, tag: TagIndex) -> Result<Option<TakeReply>, StoreError> {
         let directory = &self.nodes.directory;
         let mut to = directory.owner(tag);
@@ -116,7 +117,7 @@ impl Cluster {
         tokio::time::sleep(PAUSE.min(self.left(take).into())).await;
     }
 
-    /// The time for which the request may still wait.
+    /// Returns the time for which the request may still wait.
     pub(super) fn left(&self, take: &Take<'_>) -> Micros {
         let (WaitPeriod { since, until }, now) = (take.waiting, self.nodes.clock.now());
         let left = Micros(self.nodes.settings.timeout.0.saturating_sub(now.since(since).0));

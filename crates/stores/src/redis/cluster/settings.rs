@@ -4,36 +4,36 @@ use std::fmt;
 
 use base::host_port::HostPort;
 
-/// The port of a node whose address has none.
+/// The port of a node whose address has no port.
 pub const DEFAULT_PORT: u16 = 6379;
-/// The largest number of hash tags. Each needs a separate call: with more, each call would carry few requests.
+/// The largest number of hash tags. Each hash tag needs a separate call: with more of them, each call would carry few requests.
 pub const MOST_HASH_TAGS: u64 = 1_024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The nodes that are asked for the list of all nodes. One is enough, as long as it is up.
+    /// The nodes that are asked for the list of all nodes. One node is enough while it is up.
     pub nodes: Vec<HostPort>,
     pub place: Place,
 }
 
 impl Settings {
-    /// Whether both have the same nodes and the same keys, as far as the settings show.
+    /// Whether both settings lead to the same cluster and use the same keys, as far as the settings show.
     pub fn has_same_buckets(&self, other: &Settings) -> bool {
         self.place == other.place && self.is_same_cluster(other)
     }
 
-    /// Whether both have the same nodes, as far as the settings show.
+    /// Whether both settings lead to the same cluster: they have a node in common.
     pub(crate) fn is_same_cluster(&self, other: &Settings) -> bool {
         self.nodes.iter().any(|node| other.nodes.contains(node))
     }
 }
 
-/// The distribution of buckets over the nodes.
+/// How buckets are distributed over the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Each bucket is under one of this many hash tags, by its key.
+    /// The buckets are spread over this many hash tags, each by its key.
     Spread { hash_tags: u16 },
-    /// All buckets are under one hash tag, so on one node.
+    /// All buckets are under one hash tag, so all are on one node.
     Together,
 }
 

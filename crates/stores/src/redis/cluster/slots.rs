@@ -12,8 +12,8 @@ pub(crate) struct SlotRange {
     pub master: HostPort,
 }
 
-/// Parses the slots in a reply; `None` if it is invalid. A node that does not know its own name is at the address at which it
-/// was `asked`. A range whose node has no known address is left out.
+/// Parses the slots in a reply. `None` if the reply is invalid. `asked` is the address of the node that replied, used for a
+/// node that does not know its own name. A range is left out if its node has no known address.
 pub(crate) fn slot_ranges(reply: &Value, asked: &HostPort) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     let mut read = Vec::with_capacity(ranges.len());

@@ -13,27 +13,27 @@ use crate::redis::settings::Settings;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The masters of a cluster, as one node names them.
+/// The masters of a cluster, as one node lists them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Topology {
-    /// The node from which the list comes.
+    /// The node that returned the list.
     pub source: HostPort,
     pub ranges: Vec<SlotRange>,
-    /// The slots of hash tags for which there is no master.
+    /// The slots of hash tags for which the list has no master.
     pub uncovered: Vec<u16>,
 }
 
-/// The occasion for reading the topology.
+/// The reason for reading the topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Occasion {
     /// The last read was long ago.
     Schedule,
-    /// Something suggests that the topology has changed, or that its source is wrong.
+    /// Something suggests that the topology has changed, or that the node that returned it was wrong.
     Doubt,
 }
 
-/// The order in which nodes are asked: starting with the source of the last topology, or with the node after it if that source
-/// is in doubt. `lost` nodes come last, because their answers may be outdated.
+/// Returns the order in which nodes are asked for the topology. The source of the last topology is first. If that source is in
+/// doubt, the node after it is first. The `lost` nodes are last, because their answers may be outdated.
 pub(super) fn order(
     candidates: impl IntoIterator<Item = HostPort>,
     lost: &[HostPort],
@@ -56,12 +56,12 @@ pub(super) fn order(
     addresses
 }
 
-/// Asks one node after the other, each for `patience` at most, until one names a master for every hash tag. If none does, the
-/// answer with the most masters is used: a node that is new, or was cut off, names few or none.
+/// Reads the topology from one node after the other, each for at most `patience`, until a node names a master for every hash
+/// tag. If no node does, returns the answer with the most masters: a node that is new or was cut off names few masters.
 ///
 /// # Errors
 ///
-/// When no node answers: the fault of the first one.
+/// When no node answers. The fault is that of the first node.
 pub(crate) async fn read_topology(
     addresses: Vec<HostPort>,
     patience: Duration,
@@ -98,7 +98,7 @@ fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()
 }
 
-/// The fault of hash tags whose slots have no master; `None` without such tags.
+/// Returns the fault of hash tags whose slots have no master. `uncovered` are these slots. `None` if there are no such slots.
 pub(crate) fn fault_of(uncovered: &[u16]) -> Option<Fault> {
     let (first, others) = uncovered.split_first()?;
     let detail = match others.len() {

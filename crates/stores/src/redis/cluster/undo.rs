@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The charges of a request to buckets under one hash tag.
+/// The charges of a request to buckets under one hash tag, which may have to be undone.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupCharge {
     pub tag: TagIndex,
@@ -40,7 +40,7 @@ enum UndoResult {
 }
 
 impl Nodes {
-    /// Undoes charges. A charge that cannot be undone stays spent.
+    /// Undoes these charges on their node. A charge that cannot be undone stays spent.
     pub(super) async fn undo(&self, charged: &GroupCharge) {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);

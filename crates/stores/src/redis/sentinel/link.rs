@@ -26,7 +26,7 @@ const PROMOTES: &str = "+failover-state-send-slaveof-noone";
 
 /// A connection to a sentinel. Dropping it closes the connection.
 pub(crate) struct SentinelLink {
-    /// The address of the sentinel's end; the configuration may name another one.
+    /// The address of the sentinel's end of the connection. The configuration may name the sentinel by another address.
     pub peer: SocketAddr,
     connection: MultiplexedConnection,
     driver: AbortHandle,
@@ -35,20 +35,21 @@ pub(crate) struct SentinelLink {
 /// The fields that a sentinel returns for each of several servers.
 type Fields = Vec<HashMap<String, String>>;
 
-/// The answer of a sentinel about the master.
+/// What a sentinel has answered about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub master: HostPort,
-    /// The replica that this sentinel is promoting. The sentinel names it as the master up to a second after the promotion.
+    /// The replica that this sentinel is promoting. The sentinel names the replica as the master only later, up to a second
+    /// after the promotion.
     pub promoted: Option<HostPort>,
-    /// The version of the sentinel's knowledge: among several answers the one with the highest version is right. 0 if the
-    /// sentinel does not return it.
+    /// The version of the sentinel's knowledge. Among several answers, the one with the highest version is right. 0 if the
+    /// sentinel does not return a version.
     pub epoch: u64,
 }
 
 impl SentinelLink {
-    /// Connects, and notifies `switched` when this sentinel announces another master with this name, or the promotion of a
-    /// replica.
+    /// Connects to the sentinel at this address. Notifies `switched` when the sentinel announces another master with the name
+    /// `master`, or the promotion of one of its replicas.
     ///
     /// # Errors
     ///
@@ -86,7 +87,7 @@ impl SentinelLink {
         Ok(link)
     }
 
-    /// Asks for the address of a master.
+    /// Asks the sentinel for the master with this name.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl SentinelLink {
         Ok(Answer { master: named(name, address)?, promoted, epoch })
     }
 
-    /// Asks for the addresses of the other sentinels that this one knows.
+    /// Asks the sentinel for the addresses of the other sentinels of this master. Sentinels that it cannot reach are left out.
     ///
     /// # Errors
     ///

@@ -20,7 +20,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause between two rounds: short, because requests are decided without the store until the master is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
-/// Follows the master that the sentinels name.
+/// Finds the master that the sentinels name, and notices when it changes. All connections of a gateway share this watch.
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
@@ -42,7 +42,7 @@ struct RoundResult {
 }
 
 impl MasterWatch {
-    /// Makes a watch. `login` is the login for the master.
+    /// Makes the watch for the master of these settings. `login` is the login for the master.
     pub(crate) fn new(settings: &Settings, login: Arc<CurrentLogin>) -> MasterWatch {
         let switched = Arc::new(Notify::new());
         let current = Arc::new(CurrentSentinels::new(settings));
@@ -57,7 +57,7 @@ impl MasterWatch {
         }
     }
 
-    /// Asks sentinels and receives their announcements, forever.
+    /// Asks the sentinels for the master, and receives their announcements. Never returns.
     pub(crate) async fn run(&self) {
         // A second one would have nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
@@ -117,7 +117,8 @@ impl MasterWatch {
         self.found.send_modify(|found| *found = RoundResult { round: found.round + 1, master });
     }
 
-    /// Returns the address of the master, after the questions to sentinels that are under way.
+    /// Returns the address of the master, after a round of questions to the sentinels. Starts a round if the sentinels are not
+    /// being asked.
     ///
     /// # Errors
     ///
@@ -131,7 +132,7 @@ impl MasterWatch {
         found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
     }
 
-    /// Waits until the master's address differs from `from`, and returns it.
+    /// Waits until the master's address differs from `from`, and returns the new address.
     pub(crate) async fn moved(&self, from: &HostPort) -> HostPort {
         let mut rounds = self.found.subscribe();
         loop {
@@ -146,7 +147,7 @@ impl MasterWatch {
         }
     }
 
-    /// Waits until a master is found again, after this call.
+    /// Waits until the sentinels are asked again and a master is found. Only questions that end after this call count.
     pub(crate) async fn found_again(&self) {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
@@ -155,13 +156,13 @@ impl MasterWatch {
         }
     }
 
-    /// Replaces the sentinels and their login, for the next question.
+    /// Replaces the sentinels and their login. The new ones are used from the next question on.
     pub(crate) fn replace(&self, settings: &Settings) {
         self.current.replace(settings);
     }
 }
 
-/// Asks sentinels for their master once, for a command.
+/// Asks the sentinels once for the address of their master, for a command that makes a single connection.
 ///
 /// # Errors
 ///

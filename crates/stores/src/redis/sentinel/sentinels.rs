@@ -15,7 +15,7 @@ use base::host_port::HostPort;
 /// The most sentinels. A longer list than any real one is cut.
 const MAX_SENTINELS: usize = 16;
 
-/// The sentinels in force, which a reload replaces.
+/// The sentinels in the configuration, and their login. A reload replaces both.
 #[derive(Debug)]
 pub(crate) struct CurrentSentinels {
     nodes: ArcSwap<Vec<HostPort>>,
@@ -59,8 +59,8 @@ impl CurrentSentinels {
         }
     }
 
-    /// Replaces the sentinels and their login, for the next question. Open connections are kept, unless the list of sentinels
-    /// has changed.
+    /// Replaces the sentinels and their login. The new ones are used from the next question on. Open connections are kept,
+    /// unless the list of sentinels has changed.
     pub(super) fn replace(&self, settings: &Settings) {
         self.login.replace(&settings.login);
         if **self.nodes.load() != settings.nodes {
@@ -88,12 +88,12 @@ impl Sentinels {
         0..self.nodes.len()
     }
 
-    /// Asks one sentinel, over its open connection if that still works. If the future is dropped before the answer arrives, the
-    /// connection is kept.
+    /// Asks one sentinel for the master, over its open connection if that still works. If the future is dropped before the
+    /// answer arrives, the connection is kept.
     ///
     /// # Errors
     ///
-    /// When it cannot be reached, does not answer in time, or knows no such master.
+    /// When the sentinel cannot be reached, does not answer in time, or knows no master of this name.
     pub(super) async fn ask(&mut self, index: usize) -> Result<Answer, Fault> {
         let Some(node) = self.nodes.get_mut(index) else {
             return Err(Fault::new(StoreError::Unreachable, "there is no such sentinel"));
@@ -130,13 +130,13 @@ impl Sentinels {
         }
     }
 
-    /// The address of a sentinel, for messages.
+    /// Returns the address of a sentinel, for messages.
     pub(super) fn named(&self, index: usize) -> String {
         self.nodes.get(index).map(|node| node.address.to_string()).unwrap_or_default()
     }
 
-    /// Adds the sentinels that the known ones name and that can be reached, so that all configured ones may be removed later.
-    /// Removes added ones that cannot be reached any more, because a sentinel may come back with another address.
+    /// Adds the sentinels that the known sentinels name and can reach, so that all configured sentinels may be removed later.
+    /// Removes added sentinels that cannot be reached any more, because a sentinel may come back with another address.
     pub(super) async fn learn(&mut self) {
         let Some(link) = self.nodes.iter_mut().find_map(|node| node.link.as_mut()) else { return };
         let Ok(others) = link.others(&self.master).await else { return };

@@ -3,21 +3,22 @@
 use crate::remote::login::Login;
 use base::host_port::HostPort;
 
-/// The port of a sentinel whose address has none.
+/// The port of a sentinel whose address has no port.
 pub const DEFAULT_PORT: u16 = 26379;
 
-/// The sentinels, the name of the master, and their login. The login of the master is a separate one.
+/// The name of a master, and the sentinels that name its address, with their login. The login of the master is a separate one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The name of the master in the sentinels' configuration.
     pub master: String,
-    /// The addresses of sentinels, at least one; the others are learnt from those that answer.
+    /// The addresses of sentinels, at least one. The other sentinels are learnt from those that answer.
     pub nodes: Vec<HostPort>,
     pub login: Login,
 }
 
 impl Settings {
-    /// Whether both name the same master. With an entirely different list of sentinels the name may belong to another one.
+    /// Whether both settings name the same master. Settings without a common sentinel count as different, because their masters
+    /// may only have the same name.
     pub(crate) fn is_same_master(&self, other: &Settings) -> bool {
         self.master == other.master && self.nodes.iter().any(|node| other.nodes.contains(node))
     }

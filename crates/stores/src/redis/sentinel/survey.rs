@@ -27,13 +27,14 @@ pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
 /// promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
-/// Whether another server has replaced the master.
+/// The answer to whether another server has replaced the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     Stays,
-    /// Not known yet: a sentinel is about to promote a replica, or the sentinel that promoted one does not answer.
+    /// The answer is not known yet: a sentinel is about to promote a replica, or the sentinel that promoted one does not
+    /// answer.
     Open,
-    /// This server has replaced it.
+    /// This server has replaced the master.
     By(HostPort),
 }
 
@@ -62,7 +63,7 @@ struct Candidate {
     named_by: usize,
 }
 
-/// Questions to all sentinels of a master, with their answers so far.
+/// Asks all sentinels of a master, and remembers their answers so far.
 #[derive(Debug)]
 pub(crate) struct Survey {
     sentinels: Sentinels,
@@ -76,7 +77,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Makes a survey for the master with this name. `login` is the login for the master; `switched` is notified when a
+    /// Makes a survey for the master with this name. `login` is the login for the master. `switched` is notified when a
     /// sentinel announces another master.
     pub(super) fn new(
         master: &str,
@@ -88,11 +89,12 @@ impl Survey {
         Survey { sentinels, login, found: None, rank: Rank::default(), unconfirmed: 0 }
     }
 
-    /// Asks one sentinel after the other, until one names a server that reports the role of a master.
+    /// Asks one sentinel after the other, until one names a server that reports the role of a master. Returns this server.
     ///
     /// # Errors
     ///
-    /// When no sentinel does: the answers of all, with the most informative kind of error.
+    /// When no sentinel names such a server. The fault has the answers of all sentinels, and the most informative kind of
+    /// error.
     pub(super) async fn find(&mut self) -> Result<HostPort, Fault> {
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
         // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.

@@ -19,7 +19,7 @@ use base::time::{Micros, Timestamp};
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes a call of each batch that is handed to this lane, one after the other.
+    /// Makes a call of each batch that is handed to this lane, one after the other. Returns the fault that ends the connection.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -45,7 +45,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Hands batches to the lanes as soon as the next call may be sent. Answers requests whose deadline passes before that.
+    /// Hands batches of queued requests to the lanes as soon as the next call may be sent. Answers requests whose deadline
+    /// passes before that.
     pub(super) async fn feed(&self, session: &Session, queue: &mut Queue) -> Infallible {
         let mut batch = Vec::with_capacity(T::CALLS.charges);
         loop {

@@ -32,12 +32,13 @@ struct Period {
 }
 
 impl<T: Transport> Connection<T> {
-    /// Makes one call, from the queued requests to their answers. Leaves the requests in `batch` that must be sent again: the
-    /// server's time is outside of the periods that this call named, or the server no longer accepts writes.
+    /// Makes one call with the requests in `batch`, and answers them. Leaves the requests in `batch` that must be sent again.
+    /// The reason is that the server's time is outside of the periods that the call named, or that the server no longer accepts
+    /// writes.
     ///
     /// # Errors
     ///
-    /// Returns only an error that ends the connection.
+    /// Returns an error only if it ends the connection.
     pub(super) async fn call(
         &self,
         batch: &mut Vec<PendingTake>,

@@ -27,9 +27,9 @@ pub(super) struct Session {
     /// When the last call was sent, as a [`Timestamp`].
     last_sent: AtomicU64,
     pub round_trip: RoundTrip,
-    /// Whether any call on the connection was answered.
+    /// Whether at least one call on the connection was answered.
     pub answered: AtomicBool,
-    /// The requests of calls that did not run, in the order of the calls: they are sent on the next connection.
+    /// The requests of calls that did not run, in the order of the calls. They are sent on the next connection.
     pub returned: Mutex<Vec<PendingTake>>,
 }
 
@@ -45,17 +45,17 @@ impl Session {
         }
     }
 
-    /// The number of calls under way.
+    /// Returns the number of calls under way.
     pub(super) fn under_way(&self) -> usize {
         self.busy.load(Ordering::Relaxed).count_ones() as usize
     }
 
-    /// Waits until the number of calls under way changes.
+    /// Waits until the number of calls under way is no longer `under_way`.
     pub(super) async fn changes(&self, under_way: usize) {
         poll_fn(|_| if self.under_way() == under_way { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 
-    /// The time at which the last call was sent.
+    /// Returns the time at which the last call was sent.
     pub(crate) fn last_sent(&self) -> Timestamp {
         Timestamp(self.last_sent.load(Ordering::Relaxed))
     }
@@ -64,7 +64,7 @@ impl Session {
         self.last_sent.store(at.0, Ordering::Relaxed);
     }
 
-    /// Hands a batch to the first free lane, and returns when the lane has taken it, which leaves `batch` empty.
+    /// Hands a batch to the first free lane, and returns when the lane has taken it. `batch` is empty then.
     pub(super) async fn hand(&self, batch: &mut Vec<PendingTake>) {
         std::mem::swap(&mut *self.handed.lock(), batch);
         poll_fn(|_| if self.has_batch() { Poll::Pending } else { Poll::Ready(()) }).await;
@@ -74,7 +74,7 @@ impl Session {
         !self.handed.lock().is_empty()
     }
 
-    /// Waits for a batch for this lane, and marks the lane as busy.
+    /// Waits for a batch for this lane, moves it to `batch`, and marks the lane as busy.
     pub(super) async fn take(&self, lane: usize, batch: &mut Vec<PendingTake>) {
         poll_fn(|_| {
             let mut handed = self.handed.lock();
@@ -88,7 +88,7 @@ impl Session {
         .await;
     }
 
-    /// Marks the lane as free: its call has ended.
+    /// Marks the lane as free, because its call has ended.
     pub(super) fn end(&self, lane: usize) {
         self.busy.fetch_and(!(1 << lane), Ordering::Relaxed);
     }
@@ -98,7 +98,7 @@ impl Session {
     }
 }
 
-/// The lanes of one connection: each makes one call at a time. A lane that meets a fault which ends the connection is removed.
+/// The lanes of one connection: each makes one call at a time. A lane is removed after a fault that ends the connection.
 pub(crate) struct Lanes<'s, F> {
     session: &'s Session,
     lanes: Vec<Option<Pin<Box<F>>>>,
@@ -109,7 +109,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         Lanes { session, lanes: lanes.map(|lane| Some(Box::pin(lane))).collect() }
     }
 
-    /// Makes the calls for which `feed` hands over batches, until a call ends the connection.
+    /// Makes the calls for which `feed` hands over batches, until a fault ends the connection. Returns this fault.
     pub(super) async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
         poll_fn(|context| {
             // Replies first: they make room for the next call.
@@ -133,7 +133,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
         .await
     }
 
-    /// Waits for the end of the calls under way.
+    /// Waits until all calls under way have ended.
     pub(super) async fn finish(&mut self) {
         poll_fn(|context| {
             while self.poll_busy(context).is_ready() {}

@@ -44,7 +44,7 @@ pub struct StoreState {
     pub fallback: Arc<FallbackShare>,
     pub store_clock: Arc<StoreClock>,
     pub this_gateway: Arc<Mutex<RunningGateway>>,
-    /// The random name of this gateway in heartbeats; no operator has to choose one.
+    /// The random name of this gateway in heartbeats. It is random so that no operator has to choose a name.
     pub gateway_name: [u8; 8],
     pub hooks: Hooks,
 }
@@ -129,17 +129,17 @@ impl<T: Transport> Connection<T> {
     ///
     /// # Errors
     ///
-    /// The reason why the connection is not up.
+    /// Returns the reason why the connection is not up.
     pub(crate) fn usable(&self) -> Result<(), StoreError> {
         self.down.lock().map_or(Ok(()), Err)
     }
 
-    /// The time at which the connection was last made.
+    /// Returns the time at which the connection was last made.
     pub(crate) fn connected_at(&self) -> Timestamp {
         Timestamp(self.connected_at.load(Ordering::Relaxed))
     }
 
-    /// Queues a request. To be called only if the connection is usable.
+    /// Adds a request to the queue. Must be called only if the connection is usable.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<T: Transport> Connection<T> {
-    /// Connects again and again, and makes the calls, forever. `tried` gets a permit after the first attempt.
+    /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried` after the
+    /// first attempt to connect.
     pub(crate) async fn run(&self, tried: &Semaphore) {
         // A second driver would have nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };

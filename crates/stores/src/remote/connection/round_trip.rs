@@ -10,7 +10,8 @@ const SHORTEST_GAP: Micros = Micros(1_000);
 /// The number of consecutive slow calls, after which `timeout` counts as too short for the fastest of them.
 const SLOW_CALLS: u32 = 8;
 
-/// The durations of the calls of one connection. Before the first answer, a call is assumed to take as long as `timeout` allows.
+/// Measures how long the calls of one connection take. Before the first answer, a call is assumed to take as long as `timeout`
+/// allows.
 #[derive(Debug)]
 pub(crate) struct RoundTrip {
     /// The longest that a decision waits.
@@ -24,10 +25,10 @@ pub(crate) struct RoundTrip {
     fastest: AtomicU64,
 }
 
-/// The warning that calls take longer than `timeout`.
+/// The warning that calls take longer than `timeout` allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong {
-    /// The shortest duration of the last calls.
+    /// The duration of the fastest of the last calls.
     pub fastest: Micros,
     /// The value of `timeout` that such calls need.
     pub needed: Micros,
@@ -55,19 +56,19 @@ impl RoundTrip {
         self.usual.load(Ordering::Relaxed).min(self.most())
     }
 
-    /// The time after which a further call may be sent while one is under way.
+    /// Returns the time that must pass after a call was sent, before a further call may be sent while it is under way.
     pub(super) fn gap(&self) -> Micros {
         let (_, calls) = self.parts();
         SHORTEST_GAP.max(Micros(self.usual() / calls))
     }
 
-    /// Whether calls take so long that the next one is sent before they are answered.
+    /// Whether calls usually take so long that the next call is sent before they are answered.
     pub(super) fn is_long(&self) -> bool {
         self.usual() >= SHORTEST_GAP.0
     }
 
-    /// Notes the duration of an answered call. Returns `Some` after every `SLOW_CALLS` consecutive calls that took longer than
-    /// `timeout` allows.
+    /// Notes the duration of an answered call. Returns a warning after every `SLOW_CALLS` consecutive calls that took longer
+    /// than `timeout` allows.
     pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
         // A slower call counts at once, so that calls spread over the longer time. That faster ones follow needs no haste: a call
         // that is answered holds nobody up.

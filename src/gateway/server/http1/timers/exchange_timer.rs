@@ -21,20 +21,21 @@ impl ExchangeTimer {
         ExchangeTimer { since: None, timer: ReusableTimer::coarse(), grace: GraceTurns::default(), clock }
     }
 
-    /// Restarts the wait, because the upstream has sent something or a new request begins.
+    /// Restarts the wait for the upstream, because the upstream has sent something or a new request begins.
     pub(crate) fn restart(&mut self) {
         self.since = None;
         self.grace.restart();
     }
 
-    /// Ready once the wait for the upstream has taken `timeout`. The first poll after a restart begins the wait.
+    /// Becomes ready when the wait for the upstream has lasted for `timeout`. The wait begins with the first poll after a
+    /// restart.
     pub(crate) fn poll(&mut self, timeout: Micros, cx: &mut Context<'_>) -> Poll<()> {
         let since = *self.since.get_or_insert_with(|| self.clock.now());
         ready!(self.timer.poll(since.plus(timeout), &self.clock, cx));
         self.grace.poll(cx)
     }
 
-    /// Ready at this deadline.
+    /// Becomes ready at this deadline.
     pub(crate) fn poll_deadline(&mut self, deadline: Timestamp, cx: &mut Context<'_>) -> Poll<()> {
         self.timer.poll(deadline, &self.clock, cx)
     }

@@ -18,7 +18,7 @@ pub(crate) struct GraceTurns {
 }
 
 impl GraceTurns {
-    /// Ready when the task has been woken for all turns.
+    /// Becomes ready when the task has been woken once for each turn.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.taken < TURNS {
             // The runtime looks at its sockets before it wakes the task.
@@ -30,7 +30,7 @@ impl GraceTurns {
         Poll::Ready(())
     }
 
-    /// Begins the turns again.
+    /// Begins the turns again, for the next wait.
     pub(crate) fn restart(&mut self) {
         *self = GraceTurns::default();
     }

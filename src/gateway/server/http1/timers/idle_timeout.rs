@@ -15,9 +15,9 @@ use crate::gateway::server::tls::client_exclusion::ClientExclusion;
 use base::time::{Clock, Timestamp};
 
 /// Waits for the first byte of a head. Returns `false` if the connection must be closed: the client has closed it or has sent
-/// nothing for the idle timeout, this process leaves, or the client is excluded.
+/// nothing for the idle timeout, the process shuts down, or the certificates in force no longer admit the client.
 ///
-/// Some clients send an empty line after a body, which is skipped (RFC 9112, section 2.2).
+/// Some clients send an empty line after a body. This line is skipped (RFC 9112, section 2.2).
 pub(crate) async fn wait_for_first_byte(
     stream: &mut DownstreamStream,
     idle_timeout: &mut IdleTimeout<impl Future<Output = ()> + Unpin>,
@@ -67,8 +67,8 @@ async fn read_what_arrived(stream: &mut DownstreamStream) {
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 
-/// The ends of a wait: the idle timeout, the end of the process, and the exclusion of the client. They live as long as the
-/// connection, since every request polls them.
+/// The reasons to end the wait between two requests: the idle timeout, the shutdown of the process, and the exclusion of the
+/// client. They are held until the connection is closed, because every request polls them.
 pub(crate) struct IdleTimeout<S> {
     shutdown: S,
     shutdown_woken: PollOnWake,
@@ -77,7 +77,7 @@ pub(crate) struct IdleTimeout<S> {
 }
 
 impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
-    /// Makes the timeout of one connection. `shutdown` ends when the process leaves.
+    /// Makes the timeout of one connection. `shutdown` is a future that ends when the process shuts down.
     pub(crate) fn new(shutdown: S, exclusion: ClientExclusion) -> IdleTimeout<S> {
         IdleTimeout { shutdown, shutdown_woken: PollOnWake::default(), exclusion, timer: ReusableTimer::coarse() }
     }
@@ -87,8 +87,8 @@ impl<S: Future<Output = ()> + Unpin> IdleTimeout<S> {
         poll_fn(|cx| Poll::Ready(self.exclusion.poll(cx).is_ready())).await
     }
 
-    /// Ready once the process leaves or the client is excluded, or at `deadline`. Must not be polled again after that, except in
-    /// [`IdleTimeout::is_client_excluded`].
+    /// Becomes ready when the process shuts down or the client is excluded, or at `deadline`. After that it must not be polled
+    /// again, except in [`IdleTimeout::is_client_excluded`].
     pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         let shutdown = Pin::new(&mut self.shutdown);
         if self.shutdown_woken.poll(cx, |cx| shutdown.poll(cx)).is_ready() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Whether a future has woken its task since it was last polled, and the waker that sets this flag.
+/// Remembers whether a future has woken its task since the future was last polled.
 #[derive(Debug, Default)]
 pub(crate) struct PollOnWake(Option<(Arc<WakeFlag>, Waker)>);
 
@@ -18,8 +18,8 @@ struct WakeFlag {
 }
 
 impl PollOnWake {
-    /// Polls the future with `poll`; returns `Pending` if the future has not woken the task. A caller that also polls the
-    /// future elsewhere must call [`PollOnWake::rearm`] after that.
+    /// Polls the future by `poll`. Returns `Pending` without polling if the future has not woken the task. A caller that also
+    /// polls the future elsewhere must then call [`PollOnWake::rearm`].
     pub(crate) fn poll<T>(&mut self, cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         let current = self.0.take().filter(|(flag, _)| flag.task.will_wake(cx.waker()));
         let (flag, waker) = self.0.insert(current.unwrap_or_else(|| {
@@ -39,7 +39,8 @@ impl PollOnWake {
         polled
     }
 
-    /// Makes the next poll reach the future, because another waker was registered with it, or because it is a different future.
+    /// Makes the next call poll the future. Needed when another waker was registered with the future, or when the future is a
+    /// different one.
     pub(crate) fn rearm(&self) {
         if let Some((flag, _)) = &self.0 {
             flag.woken.store(true, Ordering::Release);

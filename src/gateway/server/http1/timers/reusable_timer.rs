@@ -28,7 +28,7 @@ pub(crate) struct ReusableTimer {
 pub(crate) type Timer = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
 
 impl ReusableTimer {
-    /// Makes a timer of Pingora's timer thread, like [`time::sleep`]: cheap, and up to 20 ms late.
+    /// Makes a timer that uses Pingora's timer thread, like [`time::sleep`]. It is cheap, and up to 20 ms late.
     pub(crate) fn coarse() -> ReusableTimer {
         ReusableTimer::with(|left| Box::pin(time::sleep(left)))
     }
@@ -37,7 +37,7 @@ impl ReusableTimer {
         ReusableTimer { set: None, woken: PollOnWake::default(), timer }
     }
 
-    /// Ready at `deadline`, which may differ from poll to poll.
+    /// Becomes ready at `deadline`, which may differ from poll to poll.
     pub(crate) fn poll(&mut self, deadline: Timestamp, clock: &Clock, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match &mut self.set {

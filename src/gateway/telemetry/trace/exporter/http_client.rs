@@ -27,7 +27,7 @@ pub(super) struct SpanClient {
     failure: Failure,
 }
 
-/// The reason of the last failure, because the SDK does not report all of it.
+/// The reason why the last batch of spans was not sent. Kept here because the SDK does not report the whole reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failure(Arc<Mutex<Option<String>>>);
 
@@ -44,10 +44,10 @@ impl fmt::Debug for SpanClient {
 }
 
 impl SpanClient {
-    /// Makes a client for the collector of these settings.
+    /// Makes an HTTP client for the collector in these settings. The client stores the reason of a failure in `failure`.
     ///
     /// # Errors
-    /// When its certificates cannot be read or used.
+    /// If the certificate authorities for the collector cannot be read or used.
     pub(super) fn new(settings: &Settings, failure: Failure) -> Result<SpanClient, String> {
         let config = Agent::config_builder()
             .tls_config(tls(settings)?)

@@ -35,10 +35,11 @@ impl std::fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    /// Makes an exporter to the collector of these settings.
+    /// Makes an exporter to the collector in these settings. It subtracts the spans of each batch from `waiting`. `sent` counts
+    /// the spans that the collector has accepted, and `lost` counts all other spans.
     ///
     /// # Errors
-    /// When its certificates cannot be read or used.
+    /// If the certificate authorities for the collector cannot be read or used.
     pub(super) fn new(
         settings: &Settings,
         waiting: Arc<AtomicUsize>,

@@ -65,13 +65,14 @@ pub(super) static NUMBERS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads the numbers of a leaky bucket from a mapping, which may have other keys as well.
+/// Reads the settings of a leaky bucket. The mapping `section` may have other keys as well. `None` after reporting a problem.
 pub(super) fn leaky_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let delay_after = section.whole("delay_after");
     numbers(section, delay_after, reader)
 }
 
-/// Reads other numbers for the same leaky bucket. `None` if they are invalid.
+/// Reads other settings for a leaky bucket, such as those of an override. `own` is the rule's own bucket, and `None` if its
+/// settings are invalid. The other settings keep the `delay_after` of `own`.
 pub(super) fn other_numbers(
     section: &Section<'_>,
     own: Option<&LeakyBucket>,
@@ -80,7 +81,7 @@ pub(super) fn other_numbers(
     numbers(section, own.map(|own| own.delay_after().into()), reader)
 }
 
-/// Reports costs below 1. Each waiting request takes a whole place of the queue, so with smaller costs more requests would wait
+/// Reports costs below 1. Each waiting request takes a whole place of the queue. With smaller costs, more requests would wait
 /// than the queue has places.
 pub(super) fn check_costs(section: &Section<'_>) -> Option<()> {
     let mut right = Some(());

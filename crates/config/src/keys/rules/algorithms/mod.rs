@@ -34,7 +34,7 @@ const LATER: [&str; 2] = ["concurrency", "llm_tokens"];
 const NAME: Type = Type::Choice(&names(&CHOICES));
 const DEFAULT: AlgorithmKind = AlgorithmKind::TokenBucket;
 
-/// The key for the algorithm of a rule.
+/// The declaration of the key `algorithm` of a rule.
 pub(crate) const ALGORITHM: Key = Key::default("algorithm", NAME, DEFAULT.name(), "The algorithm that counts.");
 
 /// The algorithm of one of several limits.
@@ -44,10 +44,10 @@ const ALGORITHM_OF_LIMIT: Key = Key::depends("algorithm", NAME, "that of the rul
 const METER_OF_LIMIT: Key =
     Key::optional("meter", crate::language::key::NAME, "The counter that it shares with other rules.");
 
-/// The mappings that a limit of a rule can be, one for each algorithm.
+/// The mappings that describe a limit of a rule, one for each algorithm.
 pub(crate) const LIMIT: &[&Mapping] =
     &[&token_bucket::LIMIT, &fixed_window::LIMIT, &sliding_log::LIMIT, &sliding_window::LIMIT, &leaky_bucket::LIMIT];
-/// The mappings that the numbers of an override can be, one for each algorithm.
+/// The mappings that describe the settings in an override, one for each algorithm.
 pub(crate) const NUMBERS: &[&Mapping] = &[
     &token_bucket::NUMBERS,
     &fixed_window::NUMBERS,
@@ -86,23 +86,24 @@ fn number_keys(kind: AlgorithmKind) -> &'static Mapping {
     }
 }
 
-/// The numbers of a limit, as the file gives them.
+/// The rate and size of a limit, as the file gives them. A credential, such as a token, may supply some of these values for
+/// each request.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitNumbers {
-    /// The limit with the largest numbers that a request can have.
+    /// The algorithm with the largest rate and size that a request can have.
     pub base: Algorithm,
-    /// The numbers that credentials supply.
+    /// The values that credentials supply. Empty if the file gives all values itself.
     pub claimed: Vec<ClaimedNumber>,
 }
 
 impl LimitNumbers {
-    /// The limit for a request that has the largest possible numbers.
+    /// Returns the algorithm for a request whose credentials supply the largest possible values.
     pub(crate) fn largest(&self) -> Algorithm {
         self.clone().claimed(Cost::default()).map_or(self.base, |claimed| claimed.largest())
     }
 
-    /// The limit for a request whose credentials supply no number, and the numbers that credentials supply. `least` is the
-    /// smallest cost of a request.
+    /// Returns the algorithm for a request whose credentials supply no value, and the values that credentials can supply.
+    /// `least` is the smallest cost of a request.
     pub(crate) fn with_least(self, least: Cost) -> (Algorithm, Option<ClaimedNumbers>) {
         let base = self.base;
         let claimed = self.claimed(least);
@@ -115,7 +116,8 @@ impl LimitNumbers {
     }
 }
 
-/// Reads the numbers from the mapping of a limit, which has other keys as well.
+/// Reads the rate and size of a limit with this algorithm. The mapping `section` may have other keys as well. `None` after
+/// reporting a problem.
 pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     match kind {
         AlgorithmKind::TokenBucket => token_bucket::token_bucket(section, reader),
@@ -126,7 +128,7 @@ pub(crate) fn numbers(kind: AlgorithmKind, section: &Section<'_>, reader: Number
     }
 }
 
-/// The highest cost that a limit with these numbers can charge.
+/// Returns the highest cost that a request can pay under this algorithm, and the name of the setting that bounds the cost.
 pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     let name = match algorithm {
         Algorithm::TokenBucket(_) => "burst",
@@ -136,7 +138,7 @@ pub(crate) fn ceiling(algorithm: &Algorithm) -> Ceiling {
     Ceiling { cost: algorithm.ceiling(), name }
 }
 
-/// Reports costs that a limit with these numbers cannot count.
+/// Checks that a limit with this algorithm can count the costs in `price`. `None` after reporting a cost that is too small.
 pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &Price) -> Option<()> {
     match algorithm {
         Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) | Algorithm::SlidingWindow(_) => Some(()),
@@ -145,16 +147,18 @@ pub(crate) fn check_price(algorithm: &Algorithm, section: &Section<'_>, price: &
     }
 }
 
-/// The algorithm of a rule or of one of its limits, and whether its name in the file is valid.
+/// The algorithm that a rule or limit names in the file, and whether that name is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NamedAlgorithm {
     pub kind: AlgorithmKind,
-    /// `None`: the name is invalid, which was reported. Keys are then checked as those of the algorithm with a similar name.
+    /// `None` if the name is invalid, which has been reported. Then `kind` is the algorithm with the most similar name, and the
+    /// keys are checked as keys of that algorithm.
     pub valid: Option<()>,
 }
 
 impl NamedAlgorithm {
-    /// The algorithm that a rule names, or the default. `None` after reporting a name that is not similar to any.
+    /// Returns the algorithm that a rule names, or the default algorithm. `None` after reporting a name that is not similar to
+    /// the name of an algorithm.
     pub(crate) fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
         match rule.get("algorithm") {
             Some(field) => named(&field),
@@ -162,8 +166,8 @@ impl NamedAlgorithm {
         }
     }
 
-    /// The algorithm that one of several limits names, or else that of the rule. `None` after reporting a name that is not
-    /// similar to any, or that the limit is not a mapping.
+    /// Returns the algorithm that one of several limits names, or the algorithm of its rule, `of_rule`. `None` after reporting
+    /// that the name is not similar to the name of an algorithm, or that the limit is not a mapping.
     pub(crate) fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
         let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
         match limit.clone().section(keys)?.get("algorithm") {
@@ -172,30 +176,31 @@ impl NamedAlgorithm {
         }
     }
 
-    /// The mapping of a limit with this algorithm.
+    /// Reads the value as the mapping of a limit with this algorithm. `None` after reporting that the value is not a mapping.
     pub(crate) fn section<'t>(self, field: Field<'t>) -> Option<Section<'t>> {
         field.section(limit_keys(self.kind))
     }
 }
 
-/// Reads other numbers of a limit: those of an override or of a shadow.
+/// Reads the rate and size that an override or a shadow gives in place of the limit's own. A shadow counts requests but never
+/// refuses one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
     pub numbers: NumberReader<'k>,
-    /// The numbers of the limit itself. `None`: they are invalid, which was reported.
+    /// The algorithm of the limit itself, with its rate and size. `None` if these are invalid, which has been reported.
     pub own: Option<Algorithm>,
-    /// The smallest cost of a request: a bucket that cannot hold it would refuse every request for ever.
+    /// The smallest cost of a request. A bucket that holds less than this cost would refuse every request.
     pub cheapest: Option<Cost>,
 }
 
 impl OtherNumbers<'_> {
-    /// The keys of such numbers in the file.
+    /// Returns the names of the keys that an override or a shadow of this algorithm may have.
     pub(crate) fn keys(&self) -> Vec<&'static str> {
         number_keys(self.kind).names()
     }
 
-    /// Reads the numbers of an override, which may be `limit: unlimited`.
+    /// Reads the settings of an override. The value may be `limit: unlimited`. `None` after reporting a problem.
     pub(crate) fn read_override(self, field: Field<'_>) -> Option<OverrideNumbers> {
         if field.is_written(UNLIMITED_LIMIT) {
             field.must_hinting("be a mapping", Some("write {limit: unlimited}".to_owned()));
@@ -274,7 +279,7 @@ fn named(field: &Field<'_>) -> Option<NamedAlgorithm> {
     }
 }
 
-/// The constraints on a rule in the schema: the keys of its limits depend on the algorithm.
+/// Returns the constraints that the schema puts on a rule: the keys of its limits depend on the algorithm.
 pub(crate) fn rule_constraints() -> Vec<Value> {
     let keys = |mapping: &Mapping| json!({"$ref": format!("#/definitions/{}", mapping.definition.unwrap_or_default())});
     // Without the key it is the default of `otherwise`.

@@ -59,7 +59,8 @@ pub(super) static LIMIT: Mapping = Mapping {
 pub(super) static NUMBERS: Mapping =
     Mapping { heading: None, definition: Some("sliding_log_numbers"), keys: &[LIMIT_KEY], constraints: unconstrained };
 
-/// Reads the numbers of a sliding log from a mapping, which may have other keys as well.
+/// Reads the limit and the window of a sliding log. The mapping `section` may have other keys as well. `None` after reporting a
+/// problem.
 pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -67,7 +68,8 @@ pub(super) fn sliding_log(section: &Section<'_>, reader: NumberReader<'_>) -> Op
     numbers(limit, |limit| SlidingLog::new(limit, window).map(Algorithm::SlidingLog))
 }
 
-/// Reads another limit for the same window. `None` if it is invalid.
+/// Reads another limit for a sliding log with the same window, such as that of an override. `own` is the rule's own log, and
+/// `None` if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     own: Option<&SlidingLog>,
@@ -77,12 +79,12 @@ pub(super) fn other_limit(
     numbers(limit, |limit| own?.with_limit(limit).map(Algorithm::SlidingLog))
 }
 
-/// The smallest cost of a request: a window can hold at most [`MAX_LIMIT`] grants.
+/// Returns the smallest cost that a request may have. With this cost, a window holds at most [`MAX_LIMIT`] grants.
 pub(super) fn least_cost(log: &SlidingLog) -> Cost {
     Cost::from_thousandths(log.limit().thousandths().div_ceil(MAX_LIMIT))
 }
 
-/// Reports costs below [`least_cost`].
+/// Checks that no cost in `price` is below [`least_cost`]. `None` after reporting a cost that is too small.
 pub(super) fn check_price(section: &Section<'_>, log: &SlidingLog, price: &Price) -> Option<()> {
     let least = least_cost(log);
     let costs = match price {

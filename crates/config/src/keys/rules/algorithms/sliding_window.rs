@@ -52,7 +52,8 @@ pub(super) static NUMBERS: Mapping = Mapping {
     constraints: unconstrained,
 };
 
-/// Reads the numbers of a sliding window from a mapping, which may have other keys as well.
+/// Reads the limit, the window and the steps of a sliding window. The mapping `section` may have other keys as well. `None`
+/// after reporting a problem.
 pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let limit = limit(section, MAX_LIMIT, reader);
     let window = section.need("window").and_then(|field| WINDOW.read(field));
@@ -61,7 +62,8 @@ pub(super) fn sliding_window(section: &Section<'_>, reader: NumberReader<'_>) ->
     numbers(limit, |limit| SlidingWindow::new(limit, window, steps).map(Algorithm::SlidingWindow))
 }
 
-/// Reads another limit for the same window. `None` if it is invalid.
+/// Reads another limit for the same sliding window, such as that of an override. `window` is the rule's own window, and `None`
+/// if it is invalid.
 pub(super) fn other_limit(
     section: &Section<'_>,
     window: Option<&SlidingWindow>,

@@ -87,7 +87,8 @@ struct LocatedRate<'t> {
     claimed: Option<ClaimedNumber>,
 }
 
-/// Reads the numbers of a token bucket from a mapping, which may have other keys as well.
+/// Reads the rate and burst of a token bucket. The mapping `section` may have other keys as well. `None` after reporting a
+/// problem.
 pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> Option<LimitNumbers> {
     let burst = section.optional("burst", |field| reader.number(NumberKind::Burst, u64::MAX, field));
     let rate = rate(section, reader)?;
@@ -107,7 +108,7 @@ pub(crate) fn token_bucket(section: &Section<'_>, reader: NumberReader<'_>) -> O
     Some(LimitNumbers { base: Algorithm::TokenBucket(base), claimed: rate.claimed.into_iter().chain(burst).collect() })
 }
 
-/// Reads the numbers of a token bucket that are the same for all requests.
+/// Reads a token bucket whose rate and burst must be in the file, and so are the same for all requests.
 pub(crate) fn fixed_bucket(section: &Section<'_>) -> Option<TokenBucket> {
     match token_bucket(section, NumberReader::in_file())?.base {
         Algorithm::TokenBucket(bucket) => Some(bucket),
@@ -183,7 +184,7 @@ fn reaches(burst: &Number<'_>, rate: Cost) -> Option<()> {
     Some(())
 }
 
-/// Reads a value of `rate`.
+/// Reads a value of the key `rate`, such as `10000/day`. `None` after reporting an invalid value.
 pub(super) fn parse_rate_field(field: &Field<'_>) -> Option<Rate> {
     RATE_VALUE.read(field.clone())
 }
@@ -216,7 +217,8 @@ fn fit(rate: &LocatedRate<'_>, burst: u64, field: Option<&Field<'_>>) -> Option<
     None
 }
 
-/// Parses a rate, such as `10000/day`: whole tokens in a unit of time or in a duration.
+/// Parses a rate, such as `10000/day`: a whole number of tokens, and a unit of time or a duration. `None` if the text is
+/// invalid.
 pub(crate) fn parse_rate(text: &str) -> Option<Rate> {
     let (amount, period) = text.split_once('/')?;
     let amount = amount.bytes().all(|byte| byte.is_ascii_digit()).then(|| amount.parse::<u64>().ok()).flatten()?;

@@ -11,24 +11,25 @@ use rules::claimed_numbers::NumberKind;
 
 const WINDOW_LIMIT: Shape = Shape::Defined(&Definition { name: "window_limit", shape: Shape::whole(1, MAX_LIMIT) });
 
-/// The key `limit`, for an algorithm that can count fractions.
+/// Declares the key `limit`, for an algorithm that can count fractions of a token.
 pub(super) const fn limit_key(doc: &'static str) -> Key {
     let text = "1 to 9007199254740, or from a credential";
     Key::required("limit", Type::OwnOr { text, shape: WINDOW_LIMIT, mapping: &CLAIMED }, doc)
 }
 
-/// The key `shadow`: numbers that are tried next to those in force.
+/// Declares the key `shadow`. A shadow is a second rate and size that the gateway tries: it counts requests, but never refuses
+/// or delays one.
 pub(super) const fn shadow(numbers: &'static Mapping) -> Key {
     let doc = "Numbers to try: counted, never refusing or delaying.";
     Key::optional("shadow", Type::Mapping(numbers), doc)
 }
 
-/// Reads `limit`, which is at most `largest`.
+/// Reads the key `limit` of an algorithm with a window. The value may be at most `largest`. `None` after reporting a problem.
 pub(super) fn limit<'t>(section: &Section<'t>, largest: u64, reader: NumberReader<'_>) -> Option<Number<'t>> {
     reader.number(NumberKind::Limit, largest, section.need("limit")?)
 }
 
-/// The numbers of a limit. `algorithm` makes a limit with a given amount.
+/// Returns the settings of a limit. `algorithm` makes the algorithm for a given number of tokens.
 pub(super) fn numbers(limit: Number<'_>, algorithm: impl FnOnce(u64) -> Option<Algorithm>) -> Option<LimitNumbers> {
     let base = algorithm(limit.largest.whole())?;
     Some(LimitNumbers { base, claimed: limit.claimed.into_iter().collect() })

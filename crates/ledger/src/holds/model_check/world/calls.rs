@@ -20,7 +20,7 @@ impl World {
         self.shared.calls.sort_by_key(|sent| (sent.owner, sent.call.sequence));
     }
 
-    /// The store's act: the words, then the plan, all or nothing.
+    /// Lets a call arrive at the store: the store accepts its words, and then charges its plan as a whole or not at all.
     pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
         let SentCall { owner, call, .. } = sent;
         let limit = self.limits[*owner];

@@ -5,7 +5,7 @@ use crate::cost::Cost;
 use crate::holds::Owner;
 
 impl World {
-    /// What an owner has running of a bucket, and would have, if the answers that are under way came now.
+    /// Returns how many requests of an owner use a bucket now, or would use it if all answers that are under way arrived now.
     pub(super) fn promised(&self, owner: usize, bucket: usize) -> u64 {
         let client = &self.shared.clients[owner];
         if !client.is_alive {
@@ -41,11 +41,11 @@ impl World {
         }
     }
 
-    /// Checks the invariants of a state.
+    /// Checks that the invariants hold in this state.
     ///
     /// # Errors
     ///
-    /// The invariant that it breaks.
+    /// If an invariant is broken: returns a message that names it.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (owner, client) in self.shared.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
             for bucket in 0..self.shared.stored.len() {
@@ -61,7 +61,8 @@ impl World {
         self.clone().check_leaks()
     }
 
-    /// Lets all words arrive for some time, those that are under way late, and compares.
+    /// Checks that the store finally counts what the owners hold, and nothing else. For this, all words arrive for some time,
+    /// and the calls that are under way arrive late.
     pub(super) fn check_leaks(mut self) -> Result<(), String> {
         let (late, answers) = (std::mem::take(&mut self.shared.calls), std::mem::take(&mut self.shared.answers));
         let rounds = if self.shared.clock < BEGIN + self.shared.time { 10 } else { 3 };

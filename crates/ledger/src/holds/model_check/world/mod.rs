@@ -18,31 +18,31 @@ const BEGIN: u64 = 100;
 
 const SLOT: SlotTerms = SlotTerms { amount: Cost::ONE, max_hold: None };
 
-/// The protocol as it is, or with a mistake.
+/// The protocol that is explored: the released one, or one with a deliberate mistake that the checker must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Released,
-    /// A slot is given back when the answer begins.
+    /// A slot is given back when the response of its request begins, not when the response ends.
     EarlyRelease,
-    /// Each word is accepted, in the order of arrival.
+    /// The store accepts every word in the order of arrival, even if the word is older than the last one.
     SequenceIgnored,
-    /// Differences in place of absolute numbers.
+    /// Words contain differences in place of absolute numbers.
     PlusMinus,
-    /// Words count until seven seconds after the owner's own time; one owner's clock is ahead.
+    /// Words count until seven seconds after the owner's own time, and the clock of one owner is ahead.
     ClientClock,
-    /// An answer counts even if a later word has been answered.
+    /// The owner accepts an answer even if a later word has been answered.
     LateAnswerCounts,
-    /// What was asked without an answer is not said as held.
+    /// The owner does not count what it asked in calls without an answer as held.
     AsksNotSaid,
-    /// The words of a refused plan are not stored.
+    /// The store does not store the words of a call whose plan was refused.
     RefusedPlanWritesNothing,
-    /// Entries are dropped when their holds end.
+    /// The store drops the entry of an owner as soon as the owner's holds end.
     SequenceForgotten,
-    /// Holds do not end.
+    /// The holds of an owner that sends no more words never end.
     HoldsForever,
 }
 
-/// What can go wrong, beside what a network may always do: lose, delay and reorder.
+/// A fault that can occur in addition to what any network may do: lose, delay and reorder messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     Double,
@@ -51,17 +51,17 @@ pub(super) enum Fault {
     FailOver,
     ClockBack,
     ClockAhead,
-    /// A request passes without the store, as `on_store_failure` may say.
+    /// A request is let pass without asking the store, as `on_store_failure` allows.
     Pass,
 }
 
-/// How much may happen.
+/// How many actions of each kind may occur in one history.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub asks: u8,
-    /// Calls that only say.
+    /// The number of calls that only contain words and ask for nothing.
     pub says: u8,
-    /// Four seconds each.
+    /// The number of steps of the clock, of four seconds each.
     pub ticks: u8,
     pub faults: u8,
     pub of: &'static [Fault],
@@ -69,7 +69,7 @@ pub(super) struct Budget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// The owner asks for one slot of each bucket in the mask.
+    /// The owner asks for one slot of each bucket whose bit in `mask` is set.
     Ask {
         owner: usize,
         mask: u8,
@@ -77,7 +77,7 @@ pub(super) enum Action {
     Say {
         owner: usize,
     },
-    /// The answer of a request begins; only a mistaken owner releases its slot then.
+    /// The response of a request begins. Only in `Variant::EarlyRelease` does the owner release the request's slots then.
     BeginAnswer {
         owner: usize,
         request: usize,
@@ -223,7 +223,7 @@ impl World {
         World { variant, limits: limits.map(|limit| Concurrency::new(limit).unwrap()), of: budget.of, shared }
     }
 
-    /// What can happen next.
+    /// Returns the actions that are possible in this state.
     pub(super) fn actions(&self) -> Vec<Action> {
         let Changing { clients, calls, answers, stored, saved, asks, says, ticks, faults, .. } = &self.shared;
         let mut actions = Vec::new();
@@ -274,11 +274,11 @@ impl World {
         actions
     }
 
-    /// Lets it happen.
+    /// Changes this state by an action.
     ///
     /// # Errors
     ///
-    /// The invariant that it breaks.
+    /// If the action breaks an invariant: returns a message that names it.
     pub(super) fn apply(&mut self, action: Action) -> Result<(), String> {
         if let Action::ArriveTwice { .. }
         | Action::Kill { .. }
