@@ -158,7 +158,7 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock to this moment. Has no effect on the machine's clock.
+    /// Sets this clock to `moment` if it is a manual clock. Does nothing if this clock reads the time of the machine.
     pub fn set(&self, moment: Timestamp) {
         if let Clock::Manual(now) = self {
             now.store(moment.0, Ordering::Release);

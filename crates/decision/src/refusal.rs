@@ -97,7 +97,8 @@ impl Refusal {
         Refusal::new(403, Reason::Denied)
     }
 
-    /// Makes the refusal of a request that costs more than a full bucket of a limit holds. The store is not asked.
+    /// Makes the refusal of a request whose cost is larger than a full bucket of a limit. Such a request is refused without
+    /// asking the store.
     pub(crate) fn cost_too_large() -> Refusal {
         Refusal::new(429, Reason::CostTooLarge)
     }

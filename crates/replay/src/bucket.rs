@@ -47,9 +47,10 @@ pub struct Bucket {
     pub newly_refused: u64,
     /// The number of requests to this bucket that the former file refuses. 0 without a former file.
     pub refused_before: u64,
-    /// The name of the client for the report, such as `ip:address 203.0.113.7`. For a log of another program, the name has
-    /// values, and is set when the bucket first refuses. For the gateway's own log, the name has pseudonyms. `None` if the
-    /// report names the bucket by the bucket's own pseudonym.
+    /// The name of the client for the report, such as `ip:address 203.0.113.7`. In a replay of another program's log, the name
+    /// contains the values of the limit keys, and is `None` until the bucket refuses a request. In a replay of the gateway's
+    /// own log, the name contains pseudonyms of the values, and is `None` if the report names the bucket by the bucket's own
+    /// pseudonym.
     pub client: Option<String>,
 }
 

@@ -29,7 +29,7 @@ impl FieldMapping {
     /// Parses an entry such as `jwt:sub=user.id`.
     ///
     /// # Errors
-    /// If the text is no valid entry. The error says what is wrong.
+    /// If the text is not a valid entry. The error says what is wrong.
     pub fn parse(text: &str) -> Result<FieldMapping, String> {
         let (name, field) = text.split_once('=').ok_or("must be ATTRIBUTE=FIELD, like jwt:sub=user.id")?;
         if field.is_empty() {

@@ -16,7 +16,7 @@ use request::claim_list::ClaimList;
 /// Reads one JSON line. `map` says which fields contain the time and the attributes.
 ///
 /// # Errors
-/// If the line is no JSON object, or a mapped field is invalid. The error says what the line must have.
+/// If the line is not a JSON object, or a mapped field is invalid. The error says what the line must have.
 pub(crate) fn read(map: &Arc<FieldMap>, line: &[u8]) -> Result<(LogTimestamp, ForeignEntry), String> {
     let Ok(line) = serde_json::from_slice::<Map<String, Value>>(line) else {
         return Err("must be a JSON object".to_owned());

@@ -3,7 +3,7 @@
 use base::rfc3339::{self, decimal};
 use base::time::Timestamp;
 
-/// A time in a log, and how precise the log writes times.
+/// A time in a log, and the precision with which the log writes times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogTimestamp {
     pub at: Timestamp,

@@ -124,8 +124,8 @@ impl TextList {
 }
 
 impl NetworkList {
-    /// Parses the content of the file with the path `file`. `parse` reads one entry, where a single address is a network of one
-    /// address. If `parse` returns `None`, the entry is invalid.
+    /// Parses the content of the file with the path `file`. `parse` reads one entry, and returns `None` if the entry is
+    /// invalid. It must read a single address as a network of one address.
     ///
     /// # Errors
     /// If a line is invalid. Returns the first invalid lines.

@@ -42,7 +42,8 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Makes a request over a plain connection to the only listener, without credentials and without a chosen route.
+    /// Describes a request that a client sends without TLS to a gateway with one listener. The request has no credentials, and
+    /// no route is chosen yet.
     pub fn new(head: &'a http::request::Parts, client: ClientAddress) -> Request<'a> {
         let scheme = SchemeSource::Connection(Scheme::Http);
         let listener = ONLY_LISTENER;
@@ -66,7 +67,8 @@ impl<'a> Request<'a> {
         Request { listener, ..*self }
     }
 
-    /// Returns the request with the way in which it reaches the decision.
+    /// Returns the request with another `door`: the interface through which the decision is asked for, such as the proxy or
+    /// `/decide`.
     pub fn with_door(&self, door: Door) -> Request<'a> {
         Request { door, ..*self }
     }

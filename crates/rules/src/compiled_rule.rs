@@ -47,7 +47,8 @@ pub(crate) struct CompiledRule {
     pub until: Option<Timestamp>,
 }
 
-/// A limit key, with the slots of its alternatives.
+/// A limit key, compiled: each of its alternative attributes is replaced by a [`Slot`], the index of the attribute in the list
+/// of all attributes that the rules read.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledKey {
     pub key: LimitKey,

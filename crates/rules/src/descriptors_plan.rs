@@ -22,12 +22,12 @@ pub enum Hits {
     Ignore,
 }
 
-/// The ruling for a call that asks about several descriptors, with the part of each descriptor.
+/// The decision of the rules about a call with several descriptors: about the whole call, and about each descriptor.
 #[derive(Clone, Debug)]
 pub struct CallRuling {
-    /// The ruling of all descriptors together.
+    /// The decision about all descriptors together.
     pub ruling: Ruling,
-    /// The part of each descriptor, in the order of the call.
+    /// The decision about each descriptor, in the order of the call.
     pub parts: Vec<DescriptorPart>,
 }
 

@@ -183,7 +183,7 @@ pub struct Override {
 }
 
 impl Override {
-    /// The index of every override in a separate file.
+    /// The value of `index` for an override in a separate file. Such an override has no index of its own.
     pub const IN_FILE: usize = usize::MAX;
 }
 

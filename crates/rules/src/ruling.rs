@@ -29,7 +29,8 @@ pub enum Answer {
     Denied(DenierId),
     /// The request is exempt and pays nothing.
     Exempt,
-    /// The request costs more than a full bucket holds. The plan has the charges that were checked. The store is not asked.
+    /// The cost of the request is larger than a full bucket of a limit, so the request is refused without asking the store. The
+    /// plan has the charges that were checked.
     TooLarge(Plan),
     /// The request has to pay the charges of this plan. The plan is empty if no limit applies.
     Charge(Plan),

@@ -114,7 +114,7 @@ impl StoreError {
     }
 
     /// Whether the error shows that the server works although it has not decided. Such a server has redirected the call,
-    /// reported a time outside of the call's periods, or said that its cluster does not serve the slot.
+    /// reported a time outside of the calendar periods that the call names, or said that its cluster does not serve the slot.
     pub fn is_answer(self) -> bool {
         self.is_redirection() || matches!(self, StoreError::OutsidePeriod | StoreError::ClusterDown)
     }

@@ -41,7 +41,7 @@ impl Initialization<'_> {
         postgres::schema::statements(self.postgres)
     }
 
-    /// Runs the statements in the database, as the user `login`. Must be called on a tokio runtime.
+    /// Runs the SQL statements that prepare the database, as the user `login`. Must be called on a tokio runtime.
     ///
     /// # Errors
     ///

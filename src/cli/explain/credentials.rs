@@ -41,7 +41,7 @@ pub(super) enum KeyFetches {
 /// Checks the argument `--claims`, and returns it unchanged.
 ///
 /// # Errors
-/// If the argument is no JSON object.
+/// If the argument is not a JSON object.
 pub(super) fn claims_argument(json: &str) -> Result<String, String> {
     object(json).map(|_| json.to_owned())
 }
@@ -57,7 +57,7 @@ fn object(json: &str) -> Result<Map<String, Value>, String> {
 /// Reads the claims in the argument `--claims`. They count as the claims of a valid token.
 ///
 /// # Errors
-/// If the text is no JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
+/// If the text is not a JSON object, or if the file trusts several issuers and `iss` is not one of these issuers.
 pub(super) fn claims_of(json: &str, settings: &Settings) -> Result<Arc<Claims>, Failure> {
     let values = object(json).map_err(|wrong| format!("--claims: {wrong}"))?;
     // Where several issuers are trusted, a claim is counted together with its issuer.

@@ -15,7 +15,7 @@ use request::sent_descriptor::SentDescriptor;
 /// Explains the decision about the descriptor on the command line.
 ///
 /// # Errors
-/// When an entry is no `key=value`, an argument or the listener is invalid, or the store cannot be read.
+/// When an entry does not have the form `key=value`, an argument or the listener is invalid, or the store cannot be read.
 pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, Failure> {
     let Arguments { headers, jwt, claims, client_cert, .. } = arguments;
     if !headers.is_empty() || jwt.is_some() || claims.is_some() || client_cert.is_some() {
@@ -38,7 +38,7 @@ pub(super) fn explain(arguments: &Arguments, config: &Config) -> Result<Report, 
 /// Returns the entries of the descriptor as pairs of key and value, in the order of the arguments.
 ///
 /// # Errors
-/// When an entry is no `key=value`.
+/// When an entry does not have the form `key=value`.
 pub(super) fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failure> {
     arguments.descriptor.iter().map(|text| entry(text)).collect()
 }
@@ -46,7 +46,7 @@ pub(super) fn entries(arguments: &Arguments) -> Result<Vec<(&str, &str)>, Failur
 /// Checks an entry of a descriptor on the command line, and returns it unchanged.
 ///
 /// # Errors
-/// If the entry is no `key=value`.
+/// If the entry does not have the form `key=value`.
 pub(super) fn entry_argument(text: &str) -> Result<String, String> {
     match entry(text) {
         Ok(_) => Ok(text.to_owned()),

@@ -12,8 +12,8 @@ use request::grpc_timeout::is_grpc;
 use request::matcher::QuotedText;
 use request::request::Request;
 
-/// Returns the index of the entry of `cors` that answers the request as a preflight. `None` if the request is no preflight of a
-/// listed origin.
+/// Returns the index of the entry of `cors` that answers the request as a preflight. `None` if the request is not a preflight
+/// of a listed origin.
 pub(super) fn preflight(config: &Config, request: &Request<'_>) -> Option<usize> {
     let answer = config.cors.as_ref()?.answer(request)?;
     answer.preflight.map(|_| answer.entry)

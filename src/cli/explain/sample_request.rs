@@ -174,7 +174,7 @@ fn split(url: &str) -> Result<(&str, &str), Failure> {
 /// Checks the form of a header field on the command line, and returns the text unchanged.
 ///
 /// # Errors
-/// If the text is no `name: value`.
+/// If the text does not have the form `name: value`.
 pub(super) fn header_argument(line: &str) -> Result<String, String> {
     match field(line) {
         Ok(_) => Ok(line.to_owned()),

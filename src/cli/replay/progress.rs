@@ -12,7 +12,7 @@ const INTERVAL: Micros = Micros(200_000);
 #[derive(Debug)]
 pub(super) struct Progress<'c> {
     clock: &'c Clock,
-    /// `None` if standard error is no terminal.
+    /// `None` if standard error is not a terminal.
     last: Option<Timestamp>,
     shown: usize,
 }

@@ -12,7 +12,7 @@ impl Share {
     /// Parses a share such as `1%` or `0.5 %`.
     ///
     /// # Errors
-    /// If the text is no share. The error says what a share must be.
+    /// If the text is not a share. The error says what a share must be.
     pub(super) fn parse(text: &str) -> Result<Share, String> {
         let number = text.strip_suffix('%').map(str::trim_end).map(str::as_bytes);
         let share = number.and_then(|number| Cost::parse(number, ExtraDecimals::Refuse)).map(Share);

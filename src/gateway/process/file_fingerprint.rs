@@ -21,7 +21,7 @@ pub(crate) enum Trigger {
 }
 
 /// The metadata of a file, by which a change is detected without reading the file: device and inode of the target, size,
-/// modification and change times. If the metadata cannot be read, the kind of error.
+/// modification and change times. If the metadata cannot be read, the fingerprint is the kind of error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileFingerprint(Result<[i128; 7], io::ErrorKind>);
 

@@ -82,7 +82,8 @@ impl Drop for CountGuard {
     }
 }
 
-/// The guard that counts a connection: as accepted, or as rejected while it is answered.
+/// Counts a connection until the connection is closed: as an accepted connection, or as a rejected connection that still gets a
+/// response.
 #[derive(Debug)]
 pub(crate) enum ConnectionSlot {
     Accepted(#[expect(dead_code, reason = "held until the connection is closed")] ConnectionGuard),

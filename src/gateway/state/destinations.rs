@@ -15,14 +15,16 @@ use rules::route::forwarding::Forwarding;
 use rules::route::route_set::{Route, RouteChoice};
 use rules::route::target::{RouteAnswer, Target};
 
-/// The destination of requests: a route with one of its upstreams or its own answer, and the metrics for it. A request keeps
-/// its destination until the request ends.
+/// The destination of requests: a route with one of its upstreams, or with the answer of a route without upstreams, and the
+/// metrics of the route. A request keeps its destination until the request ends.
 #[derive(Debug)]
 pub(crate) struct Destination {
     pub route: Arc<RouteMetrics>,
-    /// The upstream. `None` if the request was answered before a route was chosen, or if the route gives an answer itself.
+    /// The upstream. `None` if the request was answered before a route was chosen, or if the route answers requests without an
+    /// upstream.
     pub upstream: Option<UpstreamOfRoute>,
-    /// The answer that the route gives itself. `None` for a route with an upstream.
+    /// How a route without an upstream answers requests: by a redirect or a fixed response. `None` if the route has an
+    /// upstream, or if no route was chosen.
     pub answer: Option<RouteAnswer>,
     /// The changes that the route makes to requests and responses. `None` if the route changes nothing.
     pub forwarding: Option<Arc<Forwarding>>,

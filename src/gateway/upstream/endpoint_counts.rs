@@ -12,7 +12,7 @@ use base::time::{Micros, Timestamp};
 /// reports of endpoints.
 pub(super) const MOST_REPORTED: usize = 64;
 
-/// Counts the requests and failures of an endpoint since the gateway knows its address.
+/// Counts the requests and failures of an endpoint from the moment at which the gateway learned its address.
 #[derive(Debug, Default)]
 pub(super) struct EndpointCounts {
     requests: AtomicU64,

@@ -98,8 +98,8 @@ impl Upstream {
         Upstream::made(settings, None)
     }
 
-    /// Returns the upstream for new settings. Unchanged settings give the same upstream. Otherwise a new upstream replaces it,
-    /// and endpoints that both have keep their state.
+    /// Returns the upstream for these settings: this upstream if the settings are unchanged, and otherwise a new upstream that
+    /// replaces it. An endpoint of this upstream that is also in the new upstream keeps its state.
     pub(crate) fn reconfigured(self: &Arc<Upstream>, settings: &config::Upstream) -> Arc<Upstream> {
         if self.settings == *settings {
             return Arc::clone(self);

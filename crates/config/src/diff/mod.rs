@@ -134,8 +134,9 @@ impl Config {
         if same_store { changed_limits(&before.rules, &self.rules) } else { Vec::new() }
     }
 
-    /// Returns this configuration as far as it can replace `before` without a restart, and the names of the keys that need a
-    /// restart. A new certificate replaces the former one only if the new one is valid at `now`.
+    /// Returns this configuration with the values from `before` for settings that cannot change without a restart. Also returns
+    /// the names of the changed keys that need a restart. A new certificate replaces the former one only if the new one is
+    /// valid at `now`.
     pub fn as_reload_of(self, before: &Config, now: Timestamp) -> (Config, Vec<&'static str>) {
         let restart = self.restart_keys(before);
         let listeners = before.listeners.iter().enumerate().map(|(index, before)| {

@@ -46,7 +46,8 @@ pub fn mappings() -> Vec<&'static Mapping> {
     within(vec![&FILE, &OPERATORS])
 }
 
-/// Returns the shapes of all keys that accept more than a mapping.
+/// Returns the shape of the values of every key, such as a number in a range. A key whose values are only mappings, or lists of
+/// mappings, has no shape and is left out.
 pub(crate) fn shapes() -> Vec<Shape> {
     mappings().into_iter().flat_map(|mapping| mapping.keys).filter_map(|key| key.kind.shape()).collect()
 }

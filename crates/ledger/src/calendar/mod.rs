@@ -56,12 +56,12 @@ pub struct Periods {
 }
 
 impl Periods {
-    /// Returns whether `now` is in the first of the two periods.
+    /// Returns whether `now` is in the first period: not before `begin`, and before `end`.
     pub fn contains(&self, now: Timestamp) -> bool {
         self.begin <= now && now < self.end
     }
 
-    /// Returns the length of the first period. Not all days or months are equally long.
+    /// Returns the length of the first period, from `begin` to `end`. Not all days or months are equally long.
     pub fn length(&self) -> Micros {
         self.end.since(self.begin)
     }
@@ -87,7 +87,8 @@ impl Calendar {
         &self.0.zone
     }
 
-    /// Returns the key of gateway.yaml in which the two calendars differ, for messages. `None` if the calendars are equal.
+    /// Returns the first key of gateway.yaml in which the two calendars differ. Used to name the key in messages. `None` if the
+    /// calendars are equal.
     pub fn conflict(&self, other: &Calendar) -> Option<&'static str> {
         let (ours, theirs) = (self.0, other.0);
         let differs = [

@@ -85,8 +85,8 @@ impl Shard {
         self.buckets.get_mut(to_index(slot)).map(|bucket| &mut bucket.state)
     }
 
-    /// Returns the entry of a bucket: its queue, the moment at which it is full, and its state. `None` if the shard does not
-    /// have it.
+    /// Returns the eviction queue of a bucket, the moment at which the bucket is full, and its state. `None` if the shard does
+    /// not have the bucket.
     pub(super) fn kept(&self, key: &BucketKey) -> Option<(QueueId, Timestamp, &State)> {
         let bucket = self.bucket(key)?;
         let item = self.order.get(bucket.queue, bucket.position())?;

@@ -143,7 +143,7 @@ impl<'p> Batch<'p> {
     }
 }
 
-/// Packs a state into bytes: integers of eight bytes, little-endian, as in Redis.
+/// Packs a state into bytes: each integer takes eight bytes, little-endian. States in Redis have the same format.
 pub(super) fn pack(state: &[u64]) -> Vec<u8> {
     state.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

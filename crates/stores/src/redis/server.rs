@@ -25,7 +25,7 @@ use crate::remote::transport::{CallLimits, CallReply, DrivenLink, Driver, LiveGa
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// A Redis server, as the server of a [`Remote`](crate::remote::Remote).
+/// Connects to a Redis server and calls its script: the [`Transport`] of a store on one Redis server.
 #[derive(Debug)]
 pub struct Server {
     login: Arc<CurrentLogin>,

@@ -165,7 +165,8 @@ impl DownstreamStream {
         self.deadline = None;
     }
 
-    /// Makes the next read reach the socket. Needed when another waker has been registered with the socket.
+    /// Makes the next read poll the socket, even if the socket has not woken the task. Needed when other code polls the socket,
+    /// because the waker of that poll replaces the waker of the read.
     pub(super) fn rearm(&mut self) {
         self.readable.rearm();
     }

@@ -27,8 +27,8 @@ pub(crate) enum Basis {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SamplingSettings {
     pub basis: Basis,
-    /// The share of requests that are traced, from 0 to 1. It applies to requests without a caller's trace context, and with
-    /// [`Basis::Own`] to all requests.
+    /// The share of requests that are traced, from 0 to 1. It applies to requests without a trace context from the caller. If
+    /// `basis` is [`Basis::Own`], it applies to all requests.
     pub ratio: f64,
     /// The maximum number of traces per second that may begin with a trace id from a client.
     pub from_clients: u32,

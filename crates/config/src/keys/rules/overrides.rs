@@ -34,7 +34,7 @@ pub(crate) struct OverrideReader<'k> {
     pub environment: Environment<'k>,
 }
 
-/// A limit of a rule that has overrides.
+/// A limit whose rule has overrides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OverriddenLimit<'t, 'n> {
     /// The name of the limit. Empty if the rule has only one limit.

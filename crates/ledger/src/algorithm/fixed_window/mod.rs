@@ -108,8 +108,8 @@ impl FixedWindow {
         self.window
     }
 
-    /// Returns the key of gateway.yaml that makes the periods of two windows differ, for messages. `None` if the periods are
-    /// equal.
+    /// Returns the key of gateway.yaml that makes the periods of two windows differ. Used to name the key in messages. `None`
+    /// if the periods are equal.
     pub fn conflict(&self, other: &FixedWindow) -> Option<&'static str> {
         match (self.window, other.window) {
             (Window::Calendar(calendar), Window::Calendar(other)) => calendar.conflict(&other),

@@ -58,7 +58,7 @@ impl GrantedSteps {
         ends.into_iter().rev()
     }
 
-    /// Removes the oldest steps that ended at `last` or before, and the oldest steps in which nothing was granted.
+    /// Removes steps, the oldest first, until the oldest step that is left has a grant and ends after `last`.
     pub(super) fn forget(&mut self, last: u64) {
         while let Some(oldest) = self.amounts.last() {
             let end = (self.latest + 2 - self.amounts.len() as u64) * self.length;

@@ -41,7 +41,7 @@ pub struct Call {
 pub struct CallWord {
     pub bucket: BucketKey,
     pub held: Cost,
-    /// The amount that is asked in addition to `held`, for all requests of the call together.
+    /// The amount that all requests of the call together ask for, in addition to `held`.
     pub asked: Cost,
 }
 

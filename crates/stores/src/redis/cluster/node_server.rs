@@ -24,7 +24,7 @@ use base::host_port::HostPort;
 use base::time::{Clock, Timestamp};
 use ledger::charge::Plan;
 
-/// A node of a cluster, as the server of a [`Remote`](crate::remote::Remote).
+/// Connects to a node of a Redis cluster and calls its script: the [`Transport`] to this node.
 #[derive(Debug)]
 pub(crate) struct NodeServer {
     pub id: NodeId,

@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl<T: Transport> Connection<T> {
     /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried` after the
-    /// first attempt to connect.
+    /// first attempt to connect, so that a caller can wait for this attempt.
     pub(crate) async fn run(&self, tried: &Semaphore) {
         // A second driver would have nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };

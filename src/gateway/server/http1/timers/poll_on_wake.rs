@@ -39,8 +39,8 @@ impl PollOnWake {
         polled
     }
 
-    /// Makes the next call poll the future. Needed when another waker was registered with the future, or when the future is a
-    /// different one.
+    /// Makes the next call of [`PollOnWake::poll`] poll the future, even if the future has not woken the task. Needed when
+    /// other code has polled the future with another waker, or when the next call polls a different future.
     pub(crate) fn rearm(&self) {
         if let Some((flag, _)) = &self.0 {
             flag.woken.store(true, Ordering::Release);

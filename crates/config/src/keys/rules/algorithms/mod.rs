@@ -157,8 +157,8 @@ pub(crate) struct NamedAlgorithm {
 }
 
 impl NamedAlgorithm {
-    /// Returns the algorithm that a rule names, or the default algorithm. `None` after reporting a name that is not similar to
-    /// the name of an algorithm.
+    /// Returns the algorithm that a rule names, or the default algorithm. A misspelled name counts as the algorithm with the
+    /// most similar name. `None` after reporting that no algorithm has a similar name.
     pub(crate) fn of_rule(rule: &Section<'_>) -> Option<NamedAlgorithm> {
         match rule.get("algorithm") {
             Some(field) => named(&field),
@@ -166,8 +166,9 @@ impl NamedAlgorithm {
         }
     }
 
-    /// Returns the algorithm that one of several limits names, or the algorithm of its rule, `of_rule`. `None` after reporting
-    /// that the name is not similar to the name of an algorithm, or that the limit is not a mapping.
+    /// Returns the algorithm that `limit` names. If `limit` names no algorithm, returns `of_rule`, the algorithm of its rule. A
+    /// misspelled name counts as the algorithm with the most similar name. `None` after reporting that no algorithm has a
+    /// similar name, or that `limit` is not a mapping.
     pub(crate) fn of_limit(of_rule: Option<NamedAlgorithm>, limit: &Field<'_>) -> Option<NamedAlgorithm> {
         let keys = limit_keys(of_rule.map_or(DEFAULT, |algorithm| algorithm.kind));
         match limit.clone().section(keys)?.get("algorithm") {
@@ -182,8 +183,8 @@ impl NamedAlgorithm {
     }
 }
 
-/// Reads the rate and size that an override or a shadow gives in place of the limit's own. A shadow counts requests but never
-/// refuses one.
+/// Reads the rate and size in an override or a shadow. They replace the rate and size of the limit. A shadow counts requests
+/// but never refuses one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OtherNumbers<'k> {
     pub kind: AlgorithmKind,
