@@ -15,7 +15,7 @@
 //!
 //! States: 9,712 with a network that doubles calls and owners that are killed, 11,582 with a flush or failover, 3,420 with a clock that is set
 //! back, 14,560 with requests that pass without the store, 16,013 with pauses, 6,336 with two buckets. In the long form the network's
-//! are 54,559, and 64,149 with different limits; those of two buckets 118,846.
+//! are 54,559, and 64,149 with different limits; those of two buckets, with a pause as well, 118,846.
 
 mod explore;
 mod world;

@@ -21,6 +21,10 @@ impl World {
     }
 
     /// Lets a call arrive at the store: the store accepts its words, and then charges its plan as a whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// Says what the call has changed or admitted against the contract.
     pub(super) fn arrive(&mut self, sent: &SentCall) -> Result<(), String> {
         let SentCall { owner, call, .. } = sent;
         let limit = self.limits[*owner];

@@ -29,6 +29,11 @@ impl World {
         (running + granted.len()) as u64
     }
 
+    /// Checks that no more slots of a bucket are in use than its limit has, at the moment of a grant.
+    ///
+    /// # Errors
+    ///
+    /// Says how many slots are in use beyond the limit.
     pub(super) fn check_admission(&self, owner: usize, bucket: usize) -> Result<(), String> {
         let clients = &self.shared.clients;
         if clients.iter().any(|client| client.is_alive && client.heard[bucket].unsaid.is_some()) {
@@ -63,6 +68,10 @@ impl World {
 
     /// Checks that the store finally counts what the owners hold, and nothing else. For this, all words arrive for some time,
     /// and the calls that are under way arrive late.
+    ///
+    /// # Errors
+    ///
+    /// Says what the store counts for ever, or what a late call has changed.
     pub(super) fn check_leaks(mut self) -> Result<(), String> {
         let (late, answers) = (std::mem::take(&mut self.shared.calls), std::mem::take(&mut self.shared.answers));
         let rounds = if self.shared.clock < BEGIN + self.shared.time { 10 } else { 3 };
