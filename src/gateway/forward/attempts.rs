@@ -45,7 +45,7 @@ pub(super) enum UpstreamConnection {
 
 /// An attempt that has a connection to its endpoint, with the timeouts that apply to it.
 #[derive(Debug)]
-pub(super) struct Connected<C> {
+pub(super) struct UpstreamAttempt<C> {
     pub connection: C,
     pub reuse: ConnectionUse,
     pub key: u64,
@@ -79,7 +79,7 @@ impl Attempts {
     pub(super) async fn connect(
         &mut self,
         exchange: &mut Exchange<'_>,
-    ) -> Result<Connected<UpstreamConnection>, Fault> {
+    ) -> Result<UpstreamAttempt<UpstreamConnection>, Fault> {
         loop {
             let attempt = select(exchange).await?;
             let endpoint = std::sync::Arc::clone(&attempt.endpoint);
@@ -105,7 +105,7 @@ impl Attempts {
                 false => Window::Whole,
             };
             let key = endpoint.pool_key(window);
-            let connected = |connection, reuse, since| Connected {
+            let connected = |connection, reuse, since| UpstreamAttempt {
                 connection,
                 reuse,
                 key,

@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use http::header::TE;
 use http::{HeaderValue, Method};
 
-use super::attempts::{Attempts, Connected, Repeatable, UpstreamConnection, answered};
+use super::attempts::{Attempts, Repeatable, UpstreamAttempt, UpstreamConnection, answered};
 use super::chunked::Coding;
 use super::download::{Download, ResponseFraming};
 use super::exchange::Exchange;
@@ -81,7 +81,7 @@ pub(super) async fn forward(
             client.stream.set_deadline(deadline);
         }
         client.stream.restart_upstream_wait();
-        let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
+        let UpstreamAttempt { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
         let stream = match connection {
             UpstreamConnection::Http1(stream) => stream,
             UpstreamConnection::Http2(stream) => {
@@ -90,8 +90,15 @@ pub(super) async fn forward(
                 }
                 let kept = client.reuse;
                 let mut client = Http1Client::new(client, is_http11(exchange));
-                let connected =
-                    Connected { connection: stream, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                let connected = UpstreamAttempt {
+                    connection: stream,
+                    reuse,
+                    key,
+                    since,
+                    idle_timeout,
+                    read_timeout,
+                    write_timeout,
+                };
                 // What is rarer is on the heap, so that it does not enlarge every request's task.
                 match Box::pin(over_http2(&mut client, connected, relayed, exchange, &mut attempts, kept)).await {
                     Some(ended) => return ended,
@@ -181,11 +188,12 @@ pub(super) async fn forward_http2(
             client.set_deadline(deadline);
         }
         client.restart_upstream_wait();
-        let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
+        let UpstreamAttempt { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
         let attempts = &mut attempts;
         let ended = match connection {
             UpstreamConnection::Http1(connection) => {
-                let connected = Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                let connected =
+                    UpstreamAttempt { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
                 over_http1(client, connected, relayed, exchange, attempts, Reuse::Kept).await
             }
             UpstreamConnection::Http2(connection) => {
@@ -194,7 +202,8 @@ pub(super) async fn forward_http2(
                     (read_timeout, write_timeout) = (idle, idle);
                     client.set_client_timeout(idle.into());
                 }
-                let connected = Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
+                let connected =
+                    UpstreamAttempt { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout };
                 over_http2(client, connected, relayed, exchange, attempts, Reuse::Kept).await
             }
         };

@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use http::uri::Scheme;
 use http::{Method, Version};
 
-use super::attempts::{Attempts, Connected, ConnectionUse, Repeatable, answered};
+use super::attempts::{Attempts, ConnectionUse, Repeatable, UpstreamAttempt, answered};
 use super::chunked::Coding;
 use super::exchange::Exchange;
 use super::fault::{Fault, Stage, UpstreamFault};
@@ -46,13 +46,13 @@ pub(super) struct RelayedRequest<'h> {
 /// Returns `None` if another attempt follows.
 pub(super) async fn over_http2<C: ClientSide>(
     client: &mut C,
-    connected: Connected<Http2Stream>,
+    connected: UpstreamAttempt<Http2Stream>,
     request: RelayedRequest<'_>,
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,
     kept: Reuse,
 ) -> Option<ExchangeResult> {
-    let Connected { connection, reuse, key, since, read_timeout, write_timeout, .. } = connected;
+    let UpstreamAttempt { connection, reuse, key, since, read_timeout, write_timeout, .. } = connected;
     let timeouts = Timeouts { read: read_timeout, write: write_timeout };
     let scheme = match exchange.report.attempt.as_ref().map(|attempt| attempt.endpoint.scheme) {
         Some(config::Scheme::Https) => Scheme::HTTPS,
@@ -83,13 +83,13 @@ pub(super) async fn over_http2<C: ClientSide>(
 /// Returns `None` if another attempt follows.
 pub(super) async fn over_http1<C: ClientSide>(
     client: &mut C,
-    connected: Connected<UpstreamStream>,
+    connected: UpstreamAttempt<UpstreamStream>,
     request: RelayedRequest<'_>,
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,
     kept: Reuse,
 ) -> Option<ExchangeResult> {
-    let Connected { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
+    let UpstreamAttempt { connection, reuse, key, since, idle_timeout, read_timeout, write_timeout } = connected;
     let mut out = Vec::new();
     if let Err(fault) = request_head::write(request.head, exchange, &mut out) {
         return Some(Err(fault));

@@ -12,9 +12,9 @@
 //! - So a word or an answer that is lost, late or doubled can refuse wrongly, until the next word, and never admit wrongly. What a
 //!   store has forgotten is admitted beyond the limit until it is said again, at most 2 s later.
 //!
-//! Two calls that ask for one bucket at the same time are safe, but the second says all that the first asked for as held, also
-//! what will be refused: while such calls always overlap, a bucket with free slots admits nothing. A store's connection
-//! therefore keeps an ask back while [`Holdings::unanswered`] is above zero.
+//! Two calls that ask for one bucket at the same time are safe, but the second says as held all that the first asked for, even what
+//! the store will refuse. If such calls overlap all the time, a bucket admits nothing although it has free slots. A store's
+//! connection therefore keeps an ask back while [`Holdings::unanswered`] is above zero.
 //!
 //! `model_check` proves it in every order of events of a small world.
 

@@ -1,9 +1,20 @@
 //! Holds the entries of a bucket's owners, and how they are packed.
 //!
-//! Packed, everything little-endian: in a byte the form, 1 for a whole value; in seven the sum held; in eight each the bucket's moment and
-//! how many entries are live. Then the entries of 32 bytes, that of the last speaker first: in eight bytes the owner, in six
-//! each its sequence and how much it holds, in seven until when that counts, in five the second since when it holds something.
-//! Amounts are thousandths, moments microseconds.
+//! The packed form; all numbers are little-endian, amounts are thousandths of a slot, moments are microseconds:
+//!
+//! | part | bytes | content |
+//! |---|---|---|
+//! | head | 1 | the form: 1 for a whole value |
+//! | | 7 | the sum of what is held |
+//! | | 8 | the bucket's moment |
+//! | | 8 | the number of live entries |
+//! | entry | 8 | the owner |
+//! | | 6 | the owner's sequence |
+//! | | 6 | how much the owner holds |
+//! | | 7 | the moment until which the entry counts |
+//! | | 5 | the second since which the owner holds something |
+//!
+//! The entry of the owner that spoke last is the first one.
 //!
 //! Because each word moves its entry to the front, those whose time is over are the last ones: only they are looked at. They do not
 //! count, but their sequences are kept for ten minutes, so that a late call stays old.
