@@ -1,8 +1,8 @@
-//! A part of a body on its way from one side to the other, whatever their protocols.
+//! Defines a part of a body, which the gateway passes from one side to the other. It is the same for all protocols.
 
 use bytes::Bytes;
 
-/// The lines of trailers, each with its line end, and the empty line after the last line. Empty if there are no trailers.
+/// The lines of trailers, each with its line end, and the empty line after them. Empty if there are no trailers.
 pub(crate) type TrailerLines = Vec<u8>;
 
 /// A part of a body: its data, and the end of the body if nothing follows.

@@ -1,4 +1,4 @@
-//! Holds the socket of a client: its addresses, and for a store, whether the client is still connected.
+//! Holds the socket of a client: its addresses, and whether the client is still connected, which a store asks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl ClientSocket {
 
 impl Caller for ClientSocket {
     fn has_left(&self) -> bool {
-        // Of the kernel's states of a TCP connection, the one in which both sides may still send.
+        // The number in the Linux kernel for a TCP connection on which both sides may still send.
         const ESTABLISHED: u8 = 1;
         self.0.tcp_info().is_some_and(|tcp| tcp.tcpi_state != ESTABLISHED)
     }

@@ -5,9 +5,9 @@
 //! | accept | [`ConnectionLimits`] | counts the connection, or answers 503 because there are too many |
 //! | PROXY protocol | [`ProxyProtocol`] | replaces the peer's address by the client's, where the listener expects a header |
 //! | peers | [`DecisionClients`] | closes the connection of a peer that may not ask, where the listener decides for other proxies |
-//! | client | [`ConnectionLimits`] | counts the connection as its client's, or answers 503 because that has too many |
-//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream knows what ALPN has chosen, and a [`Session`] the name, the certificate of the client, and which hosts may be asked for |
-//! | protocol | [`Http2Stage`] | finds out which HTTP the client speaks, where the listener has HTTP/2 |
+//! | client | [`ConnectionLimits`] | counts the connection among those of its client, or answers 503 because the client has too many |
+//! | TLS | [`TlsStage`] | makes the handshake, where the listener has certificates; the stream then knows the protocol that ALPN chose, and a [`Session`] holds the server name, the client's certificate and the hosts that requests may name |
+//! | protocol | [`Http2Stage`] | finds out which version of HTTP the client speaks, where the listener has HTTP/2 |
 //! | HTTP | [`Http1Server`], [`Http2Server`] | serves the requests |
 //!
 //! Every stage takes a stream and returns a stream. A stage that closes a connection ends the list.
@@ -71,7 +71,8 @@ impl<A: Http1Application + Http2Application> ServerApp for ConnectionServer<A> {
     async fn process_new(self: &Arc<Self>, stream: Stream, shutdown: &ShutdownWatch) -> Option<Stream> {
         let mut guard = match self.accept() {
             Ok(guard) => guard,
-            // What is rare is on the heap, so that it does not enlarge every connection's task.
+            // Rejections are rare. Their future is on the heap, so that it does not enlarge the task of every
+            // connection.
             Err(limit) => return Box::pin(self.reject(stream, limit)).await,
         };
         let stream = match &self.proxy_protocol {
@@ -116,7 +117,7 @@ impl<A: Http1Application + Http2Application> ConnectionServer<A> {
         shutdown: &ShutdownWatch,
     ) {
         let (protocol, read) = match (&http2.http1_gauge, &session) {
-            // Whatever the client says: anything else fails at its first bytes.
+            // The listener has HTTP/2 only. A client that speaks anything else fails at its first bytes.
             (None, _) => (HttpProtocol::H2, BytesMut::new()),
             (Some(_), Some(_)) if stream.selected_alpn_proto() == Some(ALPN::H2) => (HttpProtocol::H2, BytesMut::new()),
             (Some(_), Some(_)) => (HttpProtocol::Http1, BytesMut::new()),
@@ -148,8 +149,9 @@ impl<A> ConnectionServer<A> {
         self.limits.accept(purpose, &self.gauge, &self.state.snapshot.load().config.bounds)
     }
 
-    /// Counts a connection as its client's. Not counted are connections without a peer address, which the gateway's own sockets
-    /// always have, and those of proxies in `clients` of the listener, which ask for many clients.
+    /// Counts a connection among those of its client. Two kinds of connections are not counted: those without a peer
+    /// address, which sockets of the gateway always have, and those of proxies in `clients` of the listener, which ask
+    /// for many clients.
     fn count_client(&self, stream: &Stream, guard: &mut ConnectionGuard) -> Result<(), ConnectionLimit> {
         let digest = stream.get_socket_digest();
         let peer = digest.as_ref().and_then(|digest| Some(digest.peer_addr()?.as_inet()?.ip()));
@@ -161,8 +163,8 @@ impl<A> ConnectionServer<A> {
         self.limits.count_client(guard, peer, &snapshot.config.client_ip, &snapshot.config.bounds)
     }
 
-    /// Answers 503, unless as many connections are being rejected as there are files for. An encrypted connection is closed
-    /// without a response, which would need a handshake.
+    /// Answers 503 if a file is left for this, and otherwise closes the connection at once. An encrypted connection is
+    /// always closed without a response, which would need a handshake.
     async fn reject(&self, stream: Stream, limit: ConnectionLimit) -> Option<Stream> {
         if let Some(guard) = self.limits.reject(limit, &self.state.clock)
             && self.tls.is_none()

@@ -14,9 +14,9 @@ pub(crate) struct ConnectionCut(Option<CutWait>);
 
 struct CutWait {
     woken: PollOnWake,
-    /// `None` once that has been reported.
+    /// The wait for the exit of the process; `None` once the exit has been reported.
     cut: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
-    /// Held until the connection is closed.
+    /// Held until the connection is closed, because the exit waits until nobody holds a receiver.
     _receiver: Receiver<bool>,
 }
 

@@ -1,4 +1,5 @@
-//! RAII guards that count a connection until it is closed, by whichever stage: accepted and rejected ones separately.
+//! RAII guards that count a connection until it is closed, in whatever stage. Accepted and rejected connections are
+//! counted separately.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

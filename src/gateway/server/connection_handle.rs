@@ -12,8 +12,9 @@ use base::time::{Micros, Timestamp};
 use base::tls::server::Session;
 use request::scheme::Scheme;
 
-/// The time after which the HPACK table of fields gets another request id. Every id in the table is compared with each
-/// new one; and the table holds some fifty fields, one of which, `Date`, changes each second.
+/// The interval at which a request id is put into the HPACK table of a connection. Each new id is compared with every
+/// id in the table, so only few are put there. Other fields soon displace them: the table holds some fifty fields, and
+/// `Date` adds one each second.
 const KEPT_REQUEST_ID: Micros = Micros(30_000_000);
 
 /// A handle to one connection. The server passes the handle to the application with every request.
@@ -28,9 +29,9 @@ struct HandleState {
     /// `None` for a connection of HTTP/1.
     http2: Option<Http2State>,
     closing: AtomicBool,
-    /// The last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
+    /// The arrival of the last request whose id was put into the HPACK table, in HTTP/2; 0 before the first.
     kept_request_id: AtomicU64,
-    /// In HTTP/2, the moment at which requests were last accepted; 0: unknown.
+    /// The time at which requests were last accepted, in HTTP/2; 0 if there is none.
     accepted: AtomicU64,
     socket: Option<Arc<ClientSocket>>,
 }
@@ -64,7 +65,7 @@ impl ConnectionHandle {
     fn new(listener: usize, stream: &Stream, tls: Option<Arc<Session>>, http2: Option<Http2State>) -> ConnectionHandle {
         ConnectionHandle(Arc::new(HandleState {
             listener,
-            // Streams of TLS have a digest, and no others.
+            // Only streams of TLS have this digest.
             scheme: if stream.get_ssl_digest().is_some() { Scheme::Https } else { Scheme::Http },
             socket: stream.get_socket_digest().map(|digest| Arc::new(ClientSocket::new(digest))),
             tls,
@@ -97,7 +98,7 @@ impl ConnectionHandle {
         if !self.is_http2() {
             return false;
         }
-        // All requests of a connection are on its thread.
+        // `Relaxed` is enough, because all requests of a connection are on one thread.
         let last = known(self.0.kept_request_id.load(Ordering::Relaxed));
         let keeps = last.is_none_or(|last| at.since(last) >= KEPT_REQUEST_ID);
         if keeps {

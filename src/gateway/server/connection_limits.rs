@@ -25,12 +25,13 @@ pub struct ConnectionLimits {
     /// The number of open connections of proxies that ask for decisions; counted separately, so that clients never keep them
     /// out.
     deciding: Arc<AtomicUsize>,
-    /// The number of HTTP/2 streams with a connection to an upstream, beyond one for each connection of a client.
+    /// The number of HTTP/2 streams that use a connection to an upstream, without the first one of each client
+    /// connection.
     streams: Arc<AtomicUsize>,
     clients: Arc<PerClientConnections>,
     /// The number of connections that are being answered with 503. They do not count as open.
     rejecting: Arc<AtomicUsize>,
-    /// The number of connections that were accepted and are not counted as open yet.
+    /// The number of connections that were accepted and are not yet counted as open.
     uncounted: AtomicUsize,
     /// The number of TLS handshakes under way.
     handshakes: Arc<AtomicUsize>,
@@ -154,7 +155,7 @@ impl ConnectionLimits {
         guard
     }
 
-    /// Closes connections to upstreams that no request uses, as far as more files are open than there may be.
+    /// Closes connections to upstreams that no request uses, until no more files are open than allowed.
     fn make_room(&self) {
         let others = self.rejecting.load(Ordering::Acquire) + self.uncounted.load(Ordering::Acquire);
         let excess = self.fd_budget.excess(self.open_files(), self.upstream_files.open(), others);
@@ -179,7 +180,8 @@ impl ConnectionLimits {
         };
         let (guard, before) = ConnectionGuard::new(count, gauge);
         let is_within = match purpose {
-            // As they were when this one was counted: of several at once, each counts those before it.
+            // `before` was read when this connection was counted: of several connections at once, each counts those
+            // before it.
             Purpose::Proxying => self
                 .fd_budget
                 .admits_client(bounds.connections, OpenFiles { proxying: before + 1, ..self.open_files() }),

@@ -31,11 +31,12 @@ struct Client {
 pub struct ClientGuard {
     clients: Arc<PerClientConnections>,
     client: IpAddr,
-    /// The streams on all connections of the client, counted outside its entry, so that no request waits for a lock.
+    /// The number of streams on all connections of the client. It is outside the client's entry, so that no request
+    /// waits for a lock.
     streams: Arc<AtomicUsize>,
-    /// The handshakes of TLS that are under way with the client.
+    /// The number of TLS handshakes with the client that are under way.
     handshakes: Arc<AtomicUsize>,
-    /// The bytes that are held of its responses.
+    /// The bytes of its responses that are held in memory.
     unread: HeldForClient,
 }
 

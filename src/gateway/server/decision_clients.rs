@@ -9,7 +9,7 @@ use super::server_state::ServerState;
 use crate::gateway::runtime::log_throttle::LogThrottle;
 use base::time::Micros;
 
-/// The interval between two log lines: any host that reaches the address can cause them.
+/// The interval between two log lines. It is long, because any host that reaches the address can cause these lines.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage that closes connections of peers that may not ask for decisions. It is used on one listener, by all threads.

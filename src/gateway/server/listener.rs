@@ -1,7 +1,7 @@
-//! Binds the listening sockets, one on each address for every thread, and serves each on its thread.
+//! Binds the listening sockets, one for every address and thread, and serves each socket on its thread.
 //!
-//! Every thread has a socket of its own on each address (SO_REUSEPORT): the kernel distributes connections, and none ever
-//! changes its thread. Sockets are bound before anything else is started, so a busy port is an error at once.
+//! Every thread has its own socket on each address (SO_REUSEPORT). The kernel distributes connections, and a connection
+//! never changes its thread. Sockets are bound before anything else starts, so a port in use is an error at once.
 
 use std::fmt;
 use std::io;
@@ -61,7 +61,7 @@ impl ListeningSockets {
         count: usize,
         inherited: Vec<ListeningSocket>,
     ) -> io::Result<ListeningSockets> {
-        // All inherited ones, even if they are more than wanted: connections are waiting in each.
+        // All inherited sockets are kept, even if fewer are wanted, because connections may wait in each.
         let mut sockets = ListeningSocket::extend(inherited, count)?;
         if sockets.is_empty() {
             sockets = ListeningSocket::bind(address, mode, count)?;
@@ -103,7 +103,7 @@ impl ListeningSockets {
     ) -> Vec<SocketService<A>> {
         let address = self.address.to_string();
         let service = |(number, socket)| {
-            // The name under which a socket can be handed to the next process: the table is keyed by text.
+            // The name under which a socket is handed to the next process. Pingora's table of sockets is keyed by text.
             let key = format!("{address}#{number}");
             let unstarted = UnstartedSocket {
                 socket,
@@ -139,7 +139,7 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// How long a socket that cannot be duplicated waits for a free file descriptor.
+/// How long a socket waits for a free file descriptor, when the socket could not be duplicated or accept failed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Accepts connections from one socket, as long as the [`Lifecycle`] allows it.
@@ -158,7 +158,7 @@ struct UnstartedSocket<A> {
     accepting: AcceptingGuard,
     filter: Option<Arc<FileFilter>>,
     phase: watch::Receiver<AcceptPhase>,
-    /// The channel of which this service holds a receiver while it accepts.
+    /// The channel to which this service subscribes while it accepts.
     accepts: watch::Sender<()>,
 }
 
@@ -176,7 +176,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             _ = leaving.wait_for(|leaving| *leaving) => return,
         }
         while !*leaving.borrow() && *phase.borrow() != AcceptPhase::Closed {
-            // Before the phase is read: a pause waits for every receiver.
+            // Subscribed before the phase is read, because a pause waits until no receiver is left.
             let receiver = accepts.subscribe();
             if *phase.borrow() == AcceptPhase::Open {
                 match socket.duplicate() {
@@ -202,7 +202,7 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
             }
         }
         if *phase.borrow() == AcceptPhase::Closed {
-            // The next process accepts what waits in the queue. Open connections go on until the shutdown.
+            // The next process accepts the connections in the queue. Open connections continue until the shutdown.
             drop((socket, accepting, phase));
             let _ = leaving.wait_for(|leaving| *leaving).await;
             return app.cleanup().await;
@@ -225,8 +225,8 @@ impl<A: ServerApp + Send + Sync + 'static> Service for SocketService<A> {
 }
 
 impl<A> SocketService<A> {
-    /// Accepts until the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`. Then `socket` is closed; the
-    /// duplicate of the caller keeps its queue.
+    /// Accepts until the phase is no longer [`AcceptPhase::Open`] or the process is `leaving`, and then closes
+    /// `socket`. The caller's duplicate keeps the queue of the socket.
     async fn accept<S: ServerApp + Send + Sync + 'static>(
         &self,
         socket: TcpListener,
@@ -247,7 +247,7 @@ impl<A> SocketService<A> {
         if let Some(filter) = filter {
             service.set_connection_filter(filter);
         }
-        // The HTTP/1.1 server reads into buffers of its own, and an idle connection holds none.
+        // The HTTP/1.1 server reads into its own buffers, and an idle connection holds none.
         let buffers = L4BufferSettings { read: Some(0), ..L4BufferSettings::default() };
         service.add_listener(ListenerConfig::tcp(self.address.clone()).l4_buffer(buffers));
         let (end, accepting_ends) = watch::channel(false);
@@ -256,8 +256,9 @@ impl<A> SocketService<A> {
             end.send_replace(true);
         };
         tokio::join!(service.start_service(Some(Arc::new(Mutex::new(own))), accepting_ends, per_fd), end_accepting);
-        // A connection that Pingora has accepted is counted when its task is polled first. The tasks of a thread are polled in
-        // the order in which they were spawned, so after a yield all of Pingora's have been, and after another one all of ours.
+        // A connection that Pingora has accepted is counted when our task for it is first polled. A thread polls its
+        // tasks in the order in which they were spawned: after one yield all of Pingora's tasks have been polled, after
+        // a second one all of ours.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
@@ -271,8 +272,8 @@ async fn accepting_end(phase: &mut watch::Receiver<AcceptPhase>, leaving: &mut S
     }
 }
 
-/// Accepts the connections of a path until `end`. Pingora would let everyone connect, whatever the file's permissions are, and
-/// fail if the file has been removed.
+/// Accepts the connections of a path until `end`. Pingora is not used here: it would let everyone connect, whatever the
+/// file's permissions are, and fail if the file has been removed.
 async fn accept_local<A: ServerApp + Send + Sync + 'static>(
     socket: UnixListener,
     app: &Arc<A>,
@@ -296,7 +297,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             Ok((connection, _)) => {
                 let (app, shutdown) = (Arc::clone(app), shutdown.clone());
                 tokio::spawn(ListeningService::handle_event(local_stream(connection), app, shutdown));
-                // So that it is counted before the next is accepted.
+                // The connection is counted in its task, before the next one is accepted.
                 tokio::task::yield_now().await;
             }
             Err(error) => {
@@ -305,7 +306,7 @@ async fn accept_local<A: ServerApp + Send + Sync + 'static>(
             }
         }
     }
-    // As above, without tasks of Pingora's: after this, what was accepted is counted.
+    // After this, all accepted connections are counted. One yield is enough, because no tasks of Pingora are involved.
     tokio::task::yield_now().await;
 }
 
@@ -316,8 +317,9 @@ async fn until(phase: &mut watch::Receiver<AcceptPhase>, holds: impl Fn(AcceptPh
     }
 }
 
-/// An application that is still used after Pingora has dropped its service. Its connections get the shutdown of the process:
-/// accepting ends earlier if the next process takes over, and they continue.
+/// An application that is still used after Pingora has dropped its service. Its connections watch the shutdown of the
+/// process instead of Pingora's, because accepting may end earlier, when the next process takes over, while the
+/// connections continue.
 struct SharedApp<A> {
     app: Arc<A>,
     filter: Option<Arc<FileFilter>>,
@@ -325,7 +327,8 @@ struct SharedApp<A> {
 }
 
 impl<A: ServerApp + Send + Sync + 'static> ServerApp for SharedApp<A> {
-    /// Runs in a task of its own: Pingora's has space for a TLS handshake, 8 KiB for as long as it runs.
+    /// Spawns a task for the connection. Pingora's task is not used: it has 8 KiB for a TLS handshake, as long as it
+    /// runs.
     fn process_new<'s, 'w, 'f>(
         self: &'s Arc<Self>,
         stream: Stream,
@@ -366,7 +369,7 @@ impl ConnectionFilter for FileFilter {
 pub(crate) struct Thread {
     name: String,
     sockets: Vec<Box<dyn Service>>,
-    /// The background task, in a lock because a service must be `Sync`, and a task is not.
+    /// The background task. It is in a lock because a service must be `Sync`, and this future is not.
     background: Mutex<Option<BoxFuture>>,
 }
 

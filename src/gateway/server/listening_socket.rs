@@ -1,8 +1,8 @@
 //! Holds one listening socket, over TCP or at a path, and the connections that it accepts.
 //!
-//! A path has one socket for all threads, each of which has a duplicate: SO_REUSEPORT exists only for IP sockets. Its clients
-//! are processes of this machine and have no address: their peer address is the loopback address, so that all settings for
-//! addresses apply.
+//! A path has one socket, and each thread has a duplicate of it: SO_REUSEPORT exists only for IP sockets. Clients of a
+//! path are processes of this machine and have no address. Their peer address is the loopback address, so that settings
+//! for addresses apply to them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,14 +16,14 @@ use socket2::{Domain, Socket, Type};
 use super::socket_file;
 use base::endpoint_address::EndpointAddress;
 
-/// The length of the queue, which the kernel reduces to net.core.somaxconn.
+/// The length of the queue of a listening socket. The kernel reduces it to net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
 
-/// The most bytes of a response that wait in the kernel beyond the client's receive window. Bytes in flight are not bounded by
-/// it, so it slows no client; without it a socket takes megabytes of an unread response.
+/// The most bytes of a response that wait in the kernel without having been sent. Bytes in flight do not count, so this
+/// slows no client. Without the limit, a socket takes megabytes of a response that its client does not read.
 const UNSENT: u32 = 32 << 10;
 
-/// The peer address of a client of a path.
+/// The address that clients of a path get as their peer address.
 const LOCAL_CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A listening socket in non-blocking mode.
@@ -49,7 +49,7 @@ impl ListeningSocket {
     pub fn bind(address: &EndpointAddress, mode: Option<u32>, count: usize) -> io::Result<Vec<ListeningSocket>> {
         match address {
             EndpointAddress::Inet(address) => {
-                // Without SO_REUSEPORT first: with it, another process that shares its port in the same way would go
+                // The first bind is without SO_REUSEPORT. With it, another process that also shares the port would go
                 // unnoticed.
                 let probe = tcp(*address, PortSharing::Exclusive)?;
                 let address = probe.local_addr()?;
@@ -193,7 +193,7 @@ fn tcp(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
         PortSharing::Shared => {
             socket.set_reuse_port(true)?;
             socket.bind(&address.into())?;
-            // Every accepted connection inherits it.
+            // Accepted connections inherit this option.
             socket.set_tcp_notsent_lowat(UNSENT)?;
             socket.listen(BACKLOG)?;
         }

@@ -77,7 +77,8 @@ fn server(config: &str) -> (Arc<EchoServer>, Metrics) {
     )
 }
 
-/// The bytes that a client reads until the connection is closed, if it sends these parts of requests one after the other.
+/// Sends these parts of requests one after the other, and returns all bytes that the server sends until it closes the
+/// connection.
 async fn converse(server: &Arc<EchoServer>, parts: &[&str]) -> String {
     let (mut client, stream) = tokio::io::duplex(64 << 10);
     let (_leave, shutdown) = watch::channel(false);

@@ -1,7 +1,7 @@
 //! Reads the PROXY protocol header at the beginning of a connection, and gives the connection the client's address.
 //!
-//! Exactly the header is read, and the bytes after it stay unread: the stream continues with the client's address in place of
-//! its peer's. Where the file names the peers that may send a header, connections of others are closed before a byte is read. A
+//! Only the header is read; the bytes after it stay unread. The client's address then replaces the peer's. Where the
+//! configuration names the peers that may send a header, connections of other peers are closed before a byte is read. A
 //! connection without a valid header is closed without a response, because its client is not known.
 
 use std::io;
@@ -27,11 +27,12 @@ use identity::proxy_protocol::{HeaderError, Progress, Source, parse};
 /// after 3 seconds.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How long a client may take for its header if its connection is accepted while the process leaves. Bytes that have arrived are
-/// read, since nothing can be read at once from a new connection.
+/// How long a client may take for its header if its connection is accepted while the process shuts down. It is not
+/// zero, because the first read of a new connection is never ready at once.
 const LAST_HEADER: Duration = Duration::from_millis(100);
 
-/// The interval between two log lines about peers that may not connect: any host that reaches the address can cause them.
+/// The interval between two log lines about peers that may not connect. It is long, because any host that reaches the
+/// address can cause these lines.
 const REPORT_INTERVAL: Micros = Micros(60_000_000);
 
 /// The stage that reads the PROXY protocol headers of one listener, for all threads.
@@ -46,7 +47,7 @@ pub(crate) struct ProxyProtocol {
     clock: Clock,
 }
 
-/// Peers that may connect, with the metric of the others.
+/// The peers that may connect, and the count of connections from others.
 #[derive(Debug)]
 struct Senders {
     networks: Vec<IpNet>,
@@ -55,15 +56,15 @@ struct Senders {
     throttle: LogThrottle,
 }
 
-/// The reason why there is no header.
+/// The reason why no header was read.
 #[derive(Debug)]
 enum Failure {
     Malformed(HeaderError),
     Timeout,
     /// The connection closed within the header.
     Closed,
-    /// The connection closed before its first byte, as the check of a load balancer does, or this process leaves. Neither is an
-    /// error.
+    /// The connection closed before its first byte, as the check of a load balancer does, or the process shuts down.
+    /// Neither is an error.
     Empty,
 }
 
@@ -111,7 +112,7 @@ impl ProxyProtocol {
         match time::timeout(fixed_interval("proxy_protocol", DEADLINE), header).await.unwrap_or(Err(Failure::Timeout)) {
             Ok(Source::Client(address)) => {
                 let digest = SocketDigest::from_raw_fd(stream.id());
-                // The cell is new, and so it is empty.
+                // The cell of a new digest is always empty.
                 let _ = digest.peer_addr.set(Some(address.into()));
                 stream.set_socket_digest(digest);
                 Some(stream)
@@ -142,7 +143,7 @@ impl Senders {
     /// Whether this connection's peer may connect. A peer that may not is counted and reported.
     fn admit(&self, stream: &Stream, clock: &Clock) -> bool {
         let peer = peer(stream);
-        // On a socket of both families an IPv4 peer is an IPv4-mapped IPv6 address.
+        // On a socket for both IP versions, an IPv4 peer has an IPv4-mapped IPv6 address.
         let address = peer.map(|peer| peer.ip().to_canonical());
         if address.is_some_and(|address| self.networks.iter().any(|network| network.contains(&address))) {
             return true;
@@ -169,7 +170,7 @@ async fn read_header(stream: &mut Stream) -> Result<Source, Failure> {
         };
         let length = header.len();
         header.resize(length + missing, 0);
-        // Not `read_exact`: an invalid header shows at its first wrong byte, and more may never arrive.
+        // Not `read_exact`: an invalid header is recognised at its first wrong byte, and more bytes may never arrive.
         let read: io::Result<usize> = stream.read(header.get_mut(length..).unwrap_or_default()).await;
         match read {
             Ok(read @ 1..) => header.truncate(length + read),

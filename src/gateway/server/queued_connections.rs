@@ -48,7 +48,8 @@ pub(super) fn serve<A: ServerApp + Send + Sync + 'static>(
     guard: AcceptingGuard,
     shutdown: &ShutdownWatch,
 ) {
-    // Without a pause, so that as little as possible connects between the last accept and the close.
+    // There is no pause between the accepts, so that as few clients as possible connect between the last accept and the
+    // close.
     let accepted: Vec<_> = std::iter::from_fn(|| accept(&queue)).collect();
     drop(queue);
     let guard = Arc::new(guard);
@@ -122,7 +123,7 @@ mod tests {
         let app = Arc::new(ConnectionHolder { serving: AtomicUsize::new(0), released });
         let accepting = AcceptingSockets::default();
         serve(ListeningSocket::Tcp(queue), &app, accepting.add(), &shutdown);
-        // Before anything of the application has run.
+        // At this point, no code of the application has run.
         assert_eq!((app.serving.load(Ordering::SeqCst), accepting.count()), (0, 1));
         assert!(TcpStream::connect(address).is_err());
         while app.serving.load(Ordering::SeqCst) < waiting.len() {

@@ -1,4 +1,5 @@
-//! Defines what clients of every protocol have in common: they wait for a response, and get those of the gateway itself.
+//! Defines the interface to clients that is the same for all protocols: waiting for a response, and the gateway's own
+//! responses.
 
 use std::pin::pin;
 use std::task::{Context, Poll};
@@ -62,7 +63,7 @@ pub(crate) trait RequestClient: Send {
         rest: Rest,
     ) -> impl Future<Output = WrittenResponse> + Send;
 
-    /// Waits for something that a request needs, such as a connection to an upstream.
+    /// Waits for something that a request needs, such as a connection to an upstream, until the client leaves.
     ///
     /// # Errors
     /// If the client leaves, or the process exits.

@@ -1,4 +1,4 @@
-//! Holds the part of the gateway that the server needs, so that another application can be served without the rest.
+//! Holds the part of the gateway's state that the server needs. So another application can be served without the rest.
 
 use std::sync::Arc;
 

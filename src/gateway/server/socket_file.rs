@@ -1,7 +1,8 @@
-//! Binds a Unix domain socket to its path, where the file of an earlier process may still be.
+//! Binds a Unix domain socket to its path, where an earlier process may have left its socket file.
 //!
-//! The kernel does not remove this file when a process ends. It is replaced if no process listens at it any more. A lock on the
-//! folder ensures that of two processes that start at the same time, neither removes the socket that the other has just bound.
+//! The kernel does not remove this file when a process ends. It is replaced if no process listens on it. A lock on the
+//! folder ensures that of two processes that start at the same time, neither removes the socket that the other has just
+//! bound.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// The number of attempts to take the lock, and the pause between two. Others hold it only as long as they bind.
+/// The number of attempts to take the lock, and the pause between them. Other processes hold the lock only while they
+/// bind.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -23,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// # Errors
 /// If a process listens at the path, if a file of another kind is there, or if the file cannot be replaced.
 pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<UnixListener> {
-    // A path is absolute, and so has a folder.
+    // A path is absolute, so it has a folder.
     let lock = lock(path.parent().unwrap_or(path))?;
     let address = SockAddr::unix(path)?;
     match std::fs::symlink_metadata(path) {
@@ -43,7 +45,7 @@ pub(super) fn bind(path: &Path, mode: Option<u32>, backlog: i32) -> io::Result<U
     socket.set_nonblocking(true)?;
     socket.bind(&address)?;
     if let Some(mode) = mode {
-        // Nobody can connect before the socket listens.
+        // The permissions are set before anybody can connect, because the socket does not listen yet.
         std::fs::set_permissions(path, Permissions::from_mode(mode))?;
     }
     socket.listen(backlog)?;
@@ -66,7 +68,7 @@ pub(super) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 
 fn is_listened_at(address: &SockAddr) -> io::Result<bool> {
     let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    // With a full queue it would wait.
+    // A blocking connect would wait if the queue is full.
     client.set_nonblocking(true)?;
     match client.connect(address) {
         Ok(()) => Ok(true),
@@ -100,7 +102,7 @@ mod tests {
         let path = folder.path().join("gateway.sock");
         let first = bind(&path, None, 1).unwrap();
         assert_eq!(bind(&path, None, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        // Connections that are not accepted fill the queue: a further one would wait.
+        // The queue is filled with connections that are not accepted, so that a further connect would wait.
         let connect = || {
             let client = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
             client.set_nonblocking(true).unwrap();
@@ -128,7 +130,7 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
         assert_eq!(bind(&missing, None, 1).unwrap_err().kind(), io::ErrorKind::NotFound);
-        // A socket that is no stream is somebody's as well.
+        // A socket of another type is not replaced either.
         let datagrams = folder.path().join("datagrams");
         let _socket = std::os::unix::net::UnixDatagram::bind(&datagrams).unwrap();
         assert!(bind(&datagrams, None, 1).is_err());
@@ -140,7 +142,7 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("gateway.sock");
         drop(bind(&path, None, 1).unwrap());
-        // The queue holds the connections by which the others find out that the path is in use.
+        // The queue must hold the connections with which the other threads find out that the path is in use.
         let bound: Vec<_> = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| bind(&path, None, 16))).collect();
             starts.into_iter().filter_map(|start| start.join().unwrap().ok()).collect()

@@ -1,4 +1,4 @@
-//! Counts the open connections to upstreams, and closes those that no request uses when files are short.
+//! Counts the open connections to upstreams, and closes unused ones when file descriptors run out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::connection_guard::CountGuard;
 
-/// Closes a connection of a pool that no request uses; returns `false` if all are in use.
+/// Closes one connection of a pool that no request uses; returns `false` if there is no such connection.
 type CloseIdle = Box<dyn Fn() -> bool + Send + Sync>;
 
 #[derive(Default)]

@@ -1,14 +1,15 @@
-//! Recognises the opening handshake of a WebSocket (RFC 6455, section 4): its request, and the response that accepts it.
+//! Recognises the opening handshake of a WebSocket (RFC 6455, section 4): the request, and the response that accepts
+//! it.
 //!
-//! Only after both is a connection a tunnel. If the gateway took another upgrade or another 101 for one, and the upstream did
-//! not, requests would pass through it unseen.
+//! A connection becomes a tunnel only after both. If the gateway took another upgrade or another 101 response for a
+//! WebSocket and the upstream did not, requests would pass through the connection unseen.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use http::header::SEC_WEBSOCKET_KEY;
 
-/// The text with which the key is hashed.
+/// The fixed text that is hashed together with the key (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// Whether the valid HTTP/1.1 head of a request is the opening handshake of a WebSocket.
@@ -57,7 +58,8 @@ fn begins<'f>(method: &[u8], fields: impl Iterator<Item = (&'f [u8], &'f [u8])>)
     method == b"GET" && upgrade.is_to_websocket() && versions == Only::Valid && keys == Only::Valid
 }
 
-/// Whether a value is 16 bytes in base64. Not every client leaves the last bits empty.
+/// Whether a value is 16 bytes in base64. The unused last bits are not checked, because some clients do not set them to
+/// zero.
 fn is_key(value: &[u8]) -> bool {
     let is_digit = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/');
     value.strip_suffix(b"==").is_some_and(|digits| digits.len() == 22 && digits.iter().all(is_digit))
@@ -85,7 +87,7 @@ impl Upgrade {
     }
 }
 
-/// A field that must occur once.
+/// The state of a field that must occur exactly once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Only {
     #[default]
@@ -113,7 +115,7 @@ mod tests {
         ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
     ];
 
-    /// Whether these begin a WebSocket.
+    /// Checks whether a request with these fields begins a WebSocket.
     #[track_caller]
     fn check(method: &str, fields: &[(&'static str, &str)], expected: bool) {
         let mut head = format!("{method} / HTTP/1.1\r\nHost: a\r\n");
@@ -139,7 +141,7 @@ mod tests {
                 fields[missing].1 = other;
                 check("GET", &fields, false);
             }
-            // Options may stand in several lines.
+            // `Connection` may occur several times.
             check("GET", &[&FIELDS[..], &[FIELDS[missing]]].concat(), name == "Connection");
         }
     }

@@ -23,7 +23,7 @@ use base::time;
 /// The largest number of bytes of a body that one buffer holds.
 pub(crate) const BUFFER: usize = 64 << 10;
 
-/// The longest time for which the rest of a body is read, before the connection is closed.
+/// The longest time for which the rest of a body is read before the connection is closed.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// A client of HTTP/1.x that has sent a request and waits for the response.
@@ -104,8 +104,8 @@ impl RequestClient for Client {
     }
 
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, rest: Rest) -> WrittenResponse {
-        // A client that waits for 100 Continue will not send its body: there is nothing to read, and no way to know where the
-        // next request begins.
+        // A client that waits for 100 Continue does not send its body: there is nothing to read, and the gateway cannot
+        // know where the next request begins.
         let is_complete = self.stream.refuse_tunnel() && self.stream.is_complete();
         let drains = rest == Rest::Drained && !request.head.headers.contains_key(EXPECT);
         let mut reuse = if request.reuse == Reuse::Closed { Reuse::Closed } else { self.reuse };

@@ -1,4 +1,4 @@
-//! Holds a client connection, and ends every request where its checked head says that it ends.
+//! Holds a client connection, and ends every request at the end that its checked head states.
 //!
 //! Bytes that arrive after a request are kept for the next one. The stream also enforces the timeouts of the client: for the
 //! body that it sends, and for the response that it reads.
@@ -25,13 +25,14 @@ use crate::gateway::server::connection_guard::ConnectionSlot;
 use crate::gateway::server::connection_handle::ConnectionHandle;
 use base::time::{Clock, Timestamp};
 
-/// How many bytes of a next request are read while one is being served.
+/// The most bytes of the next request that are read while a request is served.
 const READ_AHEAD: usize = 2 << 10;
 
-/// How long a client may take to read a response before any request was read.
+/// The longest time for which a client may read nothing of a response that is sent before any request was read.
 const EARLY_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The HTTP/1.x connection of a client. Ends each request at the end that its head states, and enforces the client's timeouts.
+/// The HTTP/1.x connection of a client. Ends each request at the end that its checked head states, and enforces the
+/// client's timeouts.
 #[derive(Debug)]
 pub(crate) struct DownstreamStream {
     pub(super) inner: Stream,
@@ -48,13 +49,13 @@ pub(crate) struct DownstreamStream {
     /// How long the gateway waits for a client that neither sends nor reads anything.
     pub(super) client_timeout: Duration,
     pub(super) handle: ConnectionHandle,
-    /// The moment by which the client must have sent more of the body.
+    /// The time by which the client must have sent more of the body.
     body_deadline: Option<Pin<Box<Sleep>>>,
     body_timeout: BodyTimeout,
     pub(super) write_backpressure: WriteBackpressure,
     pub(super) write_stall: Option<WriteStall>,
     pub(super) timer: ExchangeTimer,
-    /// The moment by which the request must have ended.
+    /// The time by which the request must have ended.
     deadline: Option<Timestamp>,
     cut: ConnectionCut,
 }
@@ -145,7 +146,7 @@ impl DownstreamStream {
         self.set_body_timeout(BodyTimeout::Enforced);
         self.timer.restart();
         self.deadline = None;
-        // A buffer that is given away whole stays unshared, and is then frozen without a copy.
+        // If the buffer is given away whole, it stays unshared, and is later frozen without a copy.
         if self.unparsed.len() == head { std::mem::take(&mut self.unparsed) } else { self.unparsed.split_to(head) }
     }
 
@@ -216,7 +217,7 @@ impl DownstreamStream {
     /// Becomes ready at the deadline of the request, if the request has a deadline.
     pub(super) fn poll_request_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline else { return Poll::Pending };
-        // After the deadline, the response about it may still be written.
+        // The deadline is reported once. Afterwards, the response about it may still be written.
         if self.end.is_some() {
             return Poll::Pending;
         }
@@ -245,11 +246,11 @@ pub(super) fn poll_deadline(
 }
 
 impl Drop for DownstreamStream {
-    /// If the response was sent before the whole request was read, closing at once might discard the response.
+    /// Lingers if the client may still be sending: closing at once might discard the response.
     fn drop(&mut self) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if self.is_interrupted() {
-            // A placeholder, connected to nothing.
+            // The stream is moved out, and a stream that is connected to nothing takes its place.
             let (placeholder, _) = tokio::io::duplex(1);
             let stream = std::mem::replace(&mut self.inner, Box::new(placeholder));
             let slot = self.slot.take();

@@ -1,4 +1,4 @@
-//! Writes the responses of connections on which no valid request arrived, and closes them.
+//! Writes the response of a connection on which no valid request has arrived, and closes the connection.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use decision::cors::CorsAnswer;
 use decision::refusal::Refusal;
 use request::grpc_timeout::is_grpc_type;
 
-/// The longest time for a client to accept a response of some hundred bytes.
+/// The longest time for which a client may read nothing of a response. The response has some hundred bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why a head is rejected.
@@ -91,7 +91,7 @@ pub(super) async fn reject_head(
 
 /// Answers 503 on a connection that exceeds a limit. `guard` is held until the connection is closed.
 pub(crate) async fn reject_connection(state: &ServerState, stream: Stream, guard: CountGuard) {
-    // Nothing asks for its listener: there is no request.
+    // The index of the listener is never used, because there is no request.
     let handle = ConnectionHandle::http1(0, &stream, None);
     let mut stream = Box::new(DownstreamStream::new(
         stream,
@@ -113,7 +113,7 @@ struct RejectedRequest<'h> {
     method: &'h str,
     request_id: &'h HeaderValue,
     cors: Option<CorsAnswer>,
-    /// The time for which its head was waited for.
+    /// How long the gateway waited for the head.
     duration: Micros,
 }
 
@@ -125,7 +125,8 @@ async fn respond(
 ) {
     let snapshot = state.snapshot.load();
     let pages = snapshot.config.error_pages.as_ref();
-    // Calls of gRPC, which have none, come over HTTP/1 only where another proxy asks about them.
+    // gRPC calls get no error page. Without a content type, a call is possible only where another proxy asks about
+    // requests.
     let may_be_grpc = match only_field(stream.unparsed(), b"content-type:") {
         Some(kind) => is_grpc_type(&kind),
         None => response.recipient != Recipient::Client && rejected_head::whole_head(stream.unparsed()).is_none(),
@@ -182,7 +183,7 @@ pub(crate) fn count(
     }
 }
 
-/// The word in the place of the method; it is only compared, so it may be anything.
+/// The first word of a head, in the place of the method. Any bytes are fine, because the word is only compared.
 fn method(bytes: &[u8]) -> &str {
     let word = bytes.iter().take(16).position(|byte| *byte == b' ').and_then(|end| bytes.get(..end));
     word.and_then(|word| std::str::from_utf8(word).ok()).unwrap_or_default()
@@ -202,11 +203,11 @@ fn only_field(bytes: &[u8], name: &'static [u8]) -> Option<HeaderValue> {
 /// The values of a field in an invalid head; `name` includes the colon.
 fn fields<'b>(bytes: &'b [u8], name: &'static [u8]) -> impl Iterator<Item = HeaderValue> + 'b {
     let lines = bytes.split(|byte| *byte == b'\n').skip(1);
-    // A head ends with an empty line.
+    // An empty line ends the head.
     let lines = lines.take_while(|line| !line.trim_ascii_end().is_empty());
     lines.filter_map(move |line| {
         let (start, value) = line.split_at_checked(name.len())?;
-        // Without its line end, the value may not be complete.
+        // A line without CR at its end may be incomplete.
         let value = start.eq_ignore_ascii_case(name).then_some(value.strip_suffix(b"\r"))??;
         HeaderValue::from_bytes(value.trim_ascii()).ok()
     })

@@ -1,4 +1,4 @@
-//! Reads the body of a request as data and trailers, and writes its response. Gives up a client that reads nothing.
+//! Reads the body of a request as data and trailers, and writes the response. Gives up a client that reads nothing.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,7 +16,7 @@ use crate::gateway::runtime::write_backpressure::StallEnd;
 use crate::gateway::server::tls::EncryptedStream;
 use base::time::Micros;
 
-/// How many bytes of a body in chunks are read at once, before they are decoded.
+/// The most bytes of a chunked body that are read at once, before they are decoded.
 const CHUNKED_READ: usize = 16 << 10;
 
 /// The reason why a request cannot be read, or its response cannot be written.
@@ -95,7 +95,7 @@ impl DownstreamStream {
             if self.framing == BodyFraming::Nothing {
                 return Poll::Ready(Ok(BodyRead::End));
             }
-            // The stream now wakes the task itself.
+            // From here on, the socket wakes the task.
             self.rearm();
             let read = match self.framing {
                 BodyFraming::Chunked(_) => {
@@ -116,7 +116,7 @@ impl DownstreamStream {
                 Poll::Ready(Ok(read @ 1..)) => {
                     self.body_arrived();
                     if !matches!(self.framing, BodyFraming::Chunked(_)) {
-                        // No byte after the request was read.
+                        // No byte beyond the request was read: the read was limited to the body.
                         let all = data.get(data.len() - read..).unwrap_or_default();
                         if let Err(error) = self.framing.next_part(all) {
                             return Poll::Ready(Err(self.body_fault(error)));
@@ -163,7 +163,8 @@ impl DownstreamStream {
         ClientFault::Body(error)
     }
 
-    /// Ready once the client has sent nothing of its body for its timeout, the deadline of the request has passed, or the process exits.
+    /// Becomes ready when the client has sent nothing of its body for the body timeout, the deadline of the request has
+    /// passed, or the process exits.
     fn poll_body_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing == BodyFraming::Tunnel {
             return Poll::Pending;
@@ -182,7 +183,8 @@ impl DownstreamStream {
 
     /// Becomes ready when the client has closed the connection. Bytes that arrive meanwhile are kept.
     pub(crate) fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // Once bytes have arrived, no more are read: this bounds how far a client sends ahead. The upstream then wakes the task.
+        // Once bytes have arrived, no more are read, so a client cannot send far ahead. The upstream wakes the task
+        // later.
         if self.unparsed().is_empty()
             && let Poll::Ready(Ok(0) | Err(_)) = self.poll_read_ahead(cx)
         {
@@ -307,7 +309,7 @@ impl DownstreamStream {
         }))
     }
 
-    /// Returns the reason of a failed write, after which nothing is read either.
+    /// Returns the reason why a write failed. Nothing more is read either.
     fn write_fault(&mut self) -> ClientFault {
         self.end.get_or_insert(End::Closed);
         self.fault()

@@ -1,4 +1,4 @@
-//! Parses a valid head into the parts of which its readers ask, and finds out whether its client wants the connection kept.
+//! Parses a valid head into its parts, and finds out whether the client wants to keep the connection open.
 
 use bytes::Bytes;
 use http::header::CONNECTION;

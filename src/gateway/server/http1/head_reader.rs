@@ -1,4 +1,4 @@
-//! Reads the head of a request within `limits.header_timeout`, from the arrival of its first byte.
+//! Reads the head of a request within `limits.header_timeout`, which begins with the head's first byte.
 
 use std::future::poll_fn;
 
@@ -23,7 +23,7 @@ pub(super) enum NextHead {
     Closed,
 }
 
-/// Reads the rest of a head, and checks the head and what is already known of the body.
+/// Reads the rest of a head. Checks the head, and the part of the body that is already known.
 pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, state: &ServerState) -> NextHead {
     let size = Size { bytes: bounds.header_bytes, fields: bounds.headers, target: bounds.target_bytes };
     let mut parser = HeadParser::over(stream.handle.scheme());
@@ -34,7 +34,7 @@ pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, st
             Ok(head) => Some(check_body(head?, bounds, stream.unparsed()).map_err(HeadRejection::Body)),
             Err(error) => Some(Err(HeadRejection::Invalid(error))),
         };
-    // Mostly the whole head has arrived at once.
+    // Most heads have already arrived whole.
     match parse(&mut parser, stream) {
         Some(Ok(head)) => return NextHead::Valid(head),
         Some(Err(rejection)) => return NextHead::Rejected { rejection, duration: Micros(0) },
@@ -61,8 +61,8 @@ pub(super) async fn read_head(stream: &mut DownstreamStream, bounds: &Bounds, st
     }
 }
 
-/// Checks the body as far as it is known before the request is charged: its length, or the chunks that arrived with the
-/// head, which is at the start of `bytes`.
+/// Checks the part of the body that is known before the request is charged: its length, or the chunks that arrived with
+/// the head. `bytes` begins with the head.
 fn check_body(head: Head, bounds: &Bounds, bytes: &[u8]) -> Result<Head, BodyError> {
     let most = bounds.body_bytes.unwrap_or(u64::MAX);
     match head.body {

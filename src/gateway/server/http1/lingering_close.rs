@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// The most bytes that are discarded: what a client with a fast connection sends in that time.
+/// The most bytes that are discarded. A client with a fast connection sends this much in two seconds.
 const MAX_BYTES: usize = 64 << 20;
 
 pub(super) async fn linger(mut stream: Stream) {
@@ -43,7 +43,8 @@ pub(super) fn reset_at_close(stream: &Stream) -> io::Result<()> {
     socket2_raw::SockRef::from(&Descriptor((**stream).id())).set_linger(Some(Duration::ZERO))
 }
 
-/// The socket of a stream. Pingora shows no more of it than the number, which newer versions of `socket2` do not take.
+/// The socket of a stream. Pingora returns only its number, and newer versions of `socket2` need a type that implements
+/// `AsRawFd`.
 struct Descriptor(RawFd);
 
 impl AsRawFd for Descriptor {

@@ -1,7 +1,7 @@
 //! The HTTP/1.1 server: reads and checks the head of every request, and keeps a connection open for its next one.
 //!
-//! The application, which is a type parameter, gets a request whose head is valid, over a stream that ends where the request
-//! does. An invalid head is answered before anything is charged.
+//! The application is a type parameter. It gets a request whose head is valid, and a stream that ends at the end of the
+//! request. An invalid head is answered before anything is charged.
 
 pub(crate) mod application;
 pub(crate) mod client;
@@ -75,12 +75,13 @@ impl<A: Http1Application> Http1Server<A> {
             if !wait_for_first_byte(&mut stream, &mut idle_timeout, &self.state).await {
                 return;
             }
-            // Loaded only now: while the connection was idle, the configuration may have changed.
+            // The configuration may have changed while the connection was idle, so it is loaded only now.
             let bounds = self.state.snapshot.load().config.bounds;
             let head = match read_head(&mut stream, &bounds, &self.state).await {
                 NextHead::Valid(head) => head,
                 NextHead::Rejected { rejection, duration } => {
-                    // What is rare is on the heap, so that it does not enlarge every connection's task.
+                    // Rejections are rare. Their future is on the heap, so that it does not enlarge the task of every
+                    // connection.
                     return Box::pin(early_response::reject_head(&self.state, stream, rejection, duration)).await;
                 }
                 NextHead::Closed => return,
@@ -91,7 +92,8 @@ impl<A: Http1Application> Http1Server<A> {
                 Some(stream) => stream,
                 None => return,
             };
-            // No wait finds out about a client that sends each request before the last one has been answered.
+            // Checked here too, because a client that sends each request before the last response arrives never waits
+            // between requests.
             if idle_timeout.is_client_excluded().await {
                 return;
             }

@@ -13,7 +13,7 @@ fn is_extra(method: &[u8]) -> bool {
     method == b"M-SEARCH"
 }
 
-/// Heads that are valid, or nearly.
+/// Heads that are valid or nearly valid.
 fn head() -> impl Strategy<Value = Vec<u8>> {
     const METHODS: &[&str] = &["GET", "POST", "OPTIONS", "get", "PROPFIND", "M-SEARCH", "Trace", "", "G T"];
     const TARGETS: &[&str] =

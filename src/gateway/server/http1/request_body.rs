@@ -1,4 +1,4 @@
-//! Finds the end of a request body as its bytes arrive, whatever follows it (RFC 9112, section 6).
+//! Finds the end of a request body as its bytes arrive (RFC 9112, section 6).
 //!
 //! Chunks are parsed as strictly as heads, so that every other parser that accepts them finds the same end.
 
@@ -7,11 +7,11 @@ use std::fmt;
 use super::request_head::Body;
 use super::syntax::{is_token, is_value};
 
-/// The most bytes of extensions after chunk sizes and of zeros before them, in one body. Both are rare.
+/// The most bytes in one body that are extensions of chunks or zeros before chunk sizes. Both are rare.
 const MOST_EXTENSIONS: u32 = 4 << 10;
 /// The most bytes of trailers.
 const MOST_TRAILERS: u32 = 8 << 10;
-/// The largest chunk: 4 GiB.
+/// The largest size of a chunk: 4 GiB less one byte.
 const LARGEST_CHUNK: u64 = u32::MAX as u64;
 
 /// The reason why the end of a body cannot be reached: the body is invalid, too long, or does not arrive.
@@ -273,7 +273,8 @@ fn hex_value(digit: u8) -> u64 {
 mod tests {
     use super::*;
 
-    /// How many of these bytes belong to a body, and whether that ends with them; the same however they are split.
+    /// Returns the number of bytes that belong to the body, and whether the body is complete. Checks that the result
+    /// does not depend on how the bytes are split.
     #[track_caller]
     fn advance(bytes: &str, most: u64) -> Result<(usize, bool), BodyError> {
         let walk = |step: usize| {

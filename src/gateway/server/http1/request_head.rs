@@ -1,8 +1,8 @@
 //! Parses the head of an HTTP/1.x request as its bytes arrive. A head that is accepted can be read in one way only.
 //!
-//! The result is a head, an error, or the information that the head is incomplete. It depends only on the bytes, never on how
-//! they were split. This parser accepts less than others, so that no request is rejected for its syntax later, after it has been
-//! charged.
+//! The result is a head, an error, or the information that the head is incomplete. It depends only on the bytes, never
+//! on how they were split. This parser accepts less than other parsers do. So no request that was charged is later
+//! rejected for its syntax.
 
 use memchr::memchr;
 
@@ -34,7 +34,7 @@ pub enum Body {
     /// A body of this many bytes, at least one.
     Length(u64),
     Chunked,
-    /// No body. The client asks for a WebSocket, so the bytes that follow begin no other request.
+    /// No body. The client asks for a WebSocket, so the bytes that follow are not another request.
     Tunnel,
 }
 
@@ -73,11 +73,11 @@ type Result<T> = std::result::Result<T, HeadError>;
 /// The length of the longest accepted name of a field. The `http` crate would accept longer names, but no common field has a
 /// longer name.
 pub const LONGEST_NAME: usize = 1024;
-/// The most options of `Connection`, in all of its lines together: no honest client has more.
+/// The most options in all `Connection` fields together. No honest client sends more.
 const MOST_OPTIONS: usize = 9;
 
-/// Fields that `Connection` must not name as hop-by-hop: a message without one of them, or with another value, has another
-/// meaning.
+/// Fields that `Connection` must not name as hop-by-hop. If such a field were missing or had another value, the message
+/// would have another meaning.
 const ESSENTIAL: [&[u8]; 12] = [
     b"host",
     b"content-length",
@@ -93,7 +93,7 @@ const ESSENTIAL: [&[u8]; 12] = [
     b"x-request-id",
 ];
 
-/// A part of the bytes, by the indexes of its begin and end.
+/// A range of the bytes, as the index of its first byte and the index after its last byte.
 type Span = (usize, usize);
 
 /// Parses one head. Each call of [`HeadParser::parse`] gets all bytes that have arrived since the beginning of the head.
@@ -105,7 +105,7 @@ pub struct HeadParser {
     method: usize,
     /// The index at which the current line begins; 0 for the request line.
     line: usize,
-    /// The index up to which no further line end was found.
+    /// The index up to which no line end was found after the current line's begin.
     searched: usize,
     version: Version,
     fields: usize,
@@ -150,13 +150,14 @@ impl HeadParser {
         size: &Size,
         is_extra_method: impl FnOnce(&[u8]) -> bool,
     ) -> Result<Option<Head>> {
-        // First of all, and before the line is complete: TLS and binary protocols are rejected at once.
+        // The method is checked before its line is complete, so that TLS and binary protocols are rejected at once.
         if self.method == 0 {
             let Some(method) = method(bytes, is_extra_method)? else { return Ok(None) };
             self.method = method;
         }
         loop {
-            // Checked before the line itself: whether its end has arrived or not, the same bytes are too many.
+            // The limit is checked before the line is parsed, so that the result is the same whether the line's end has
+            // arrived or not.
             let (last, error) = self.line_limit(size);
             let Some(found) = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest)) else {
                 self.searched = bytes.len();
@@ -184,7 +185,7 @@ impl HeadParser {
     /// The last index at which the current line may end, and the error if it does not end there.
     fn line_limit(&self, size: &Size) -> (usize, HeadError) {
         let whole = (size.bytes.saturating_sub(1), HeadError::TooLarge("head too large"));
-        // The method, a space, the target, the version with its space, CR.
+        // The request line is the method, a space, the target, a space with the version (9 bytes), and CR.
         let request_line = self.method + 1 + size.target + 9 + 1;
         if self.line == 0 && request_line < whole.0 { (request_line, HeadError::TargetTooLong) } else { whole }
     }
@@ -209,7 +210,7 @@ impl HeadParser {
             Some(b'/') => {}
             Some(b'*') if target == b"*" && line.starts_with(b"OPTIONS ") => {}
             _ => {
-                // With another scheme than that of the connection it would be a request for something else.
+                // A request with another scheme than the connection's asks for another resource.
                 let own: &[u8] = if self.encrypted { b"https://" } else { b"http://" };
                 let scheme = own.len();
                 let absolute = target.get(..scheme).is_some_and(|begin| begin.eq_ignore_ascii_case(own));
@@ -229,7 +230,7 @@ impl HeadParser {
         if self.fields > size.fields {
             return Err(HeadError::TooLarge("too many fields"));
         }
-        // A line that continues the one before it begins with a space, and so has no name.
+        // The continuation of a folded line begins with a space, so it has no name and is rejected here.
         let colon =
             line.iter().position(|byte| !is_token(*byte)).ok_or(HeadError::Malformed("field without a colon"))?;
         let (name, value) = match line.split_at_checked(colon) {
@@ -239,7 +240,7 @@ impl HeadParser {
         if colon > LONGEST_NAME {
             return Err(HeadError::TooLarge("field name too long"));
         }
-        // Without an early exit, which would keep the compiler from checking many bytes at once.
+        // The loop has no early exit, so that the compiler can check many bytes at once.
         if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
             return Err(HeadError::Malformed("control byte in a field"));
         }
@@ -297,7 +298,8 @@ impl HeadParser {
         if self.hosts > 1 || (self.hosts == 0 && !http10) {
             return Err(HeadError::Malformed("not exactly one Host"));
         }
-        // Without `Host`, which HTTP/1.0 may lack, rules would not see the host that the upstream reads in the target.
+        // In HTTP/1.0, `Host` may be missing. The upstream would then read the host in the target, which rules do not
+        // see.
         if let Some((begin, end)) = self.authority
             && bytes.get(begin..end) != bytes.get(self.host.0..self.host.1)
         {
@@ -308,7 +310,7 @@ impl HeadParser {
         let body = match (self.length, self.chunked) {
             (Some(_), true) => return Err(HeadError::Malformed("Content-Length with Transfer-Encoding")),
             (None, true) if http10 => return Err(HeadError::Malformed("Transfer-Encoding in HTTP/1.0")),
-            // Once the protocol has changed, the end of the body could not be found any more.
+            // After the change of the protocol, the gateway could not find the end of the body.
             (Some(1..), _) | (None, true) if websocket => return Err(HeadError::Malformed("upgrade with a body")),
             (None, true) => Body::Chunked,
             (Some(length @ 1..), false) => Body::Length(length),
@@ -345,7 +347,7 @@ mod tests {
         HeadParser::default().parse(head.as_ref(), &SIZE, |method| method == b"PURGE")
     }
 
-    /// Checks what follows a valid head, also when bytes do.
+    /// Checks that a head is valid and announces this body, also if more bytes follow the head.
     #[track_caller]
     fn check(head: &str, body: Body) {
         let whole = Ok(Some(Head { length: head.len(), body }));

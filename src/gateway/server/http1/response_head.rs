@@ -1,4 +1,4 @@
-//! Writes the parts of a response's head that are the same for every response over HTTP/1.x, and whole heads of the gateway's own.
+//! Writes the parts that the heads of all HTTP/1.x responses share, and whole heads of the gateway's own responses.
 
 use http::StatusCode;
 use pingora::protocols::http::date::get_cached_date;
@@ -37,7 +37,7 @@ pub(crate) fn status_line(status: u16, reason: &[u8], out: &mut Vec<u8>) {
 
 fn usual_reason(status: u16) -> &'static str {
     match status {
-        // The `http` crate has the name of an older RFC.
+        // The `http` crate has the name from an older RFC.
         413 => "Content Too Large",
         _ => StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or_default(),
     }

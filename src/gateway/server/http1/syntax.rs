@@ -1,4 +1,4 @@
-//! The syntax of the parts of a head: the bytes that each may have, and the forms of hosts and lengths.
+//! The syntax of the parts of a head: which bytes may occur in each part, and the forms of hosts and lengths.
 
 use std::net::Ipv6Addr;
 
@@ -6,8 +6,8 @@ use base::byte_set::ByteSet;
 pub(crate) use base::http_method::is_token;
 use base::split::around;
 
-/// The bytes of a target: those of RFC 3986 and others that browsers send, without those that the `http` crate rejects in a
-/// path or a query.
+/// The bytes of a target: those of RFC 3986, and others that browsers send. Bytes that the `http` crate rejects in a
+/// path or a query are left out.
 const TARGET: ByteSet = ByteSet::letters_digits_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~").and_beyond_ascii();
 /// The bytes of a host name or an IPv4 address (RFC 3986, section 3.2.2).
 const NAME: ByteSet = ByteSet::letters_digits_and(b"!$&'()*+,-.;=_~");

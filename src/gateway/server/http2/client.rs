@@ -1,4 +1,4 @@
-//! Holds a client of HTTP/2 that has sent a request on a stream: reads the body, writes the response, and enforces the timeouts.
+//! Holds a client that has sent an HTTP/2 request: reads the body, writes the response, and enforces the timeouts.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -39,7 +39,7 @@ pub(crate) struct Http2Client {
     left: u64,
     body_timeout: BodyTimeout,
     body_deadline: Option<Pin<Box<Sleep>>>,
-    /// The longest time in which the client neither sends nor reads anything.
+    /// The longest time for which the client may neither send nor read anything.
     client_timeout: Duration,
     deadline: Deadline,
     upstream_wait: UpstreamWait,
@@ -53,7 +53,7 @@ pub(crate) struct Http2Client {
 enum Responder {
     Waiting(SendResponse<Bytes>),
     Streaming(SendStream<Bytes>),
-    /// It is complete, or the stream was reset.
+    /// The response is complete, or the stream was reset.
     Done,
 }
 
@@ -61,17 +61,17 @@ enum Responder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyTimeout {
     Enforced,
-    /// It may be waiting for `100 Continue`.
+    /// The timeout begins with the first byte of the body, because the client may be waiting for `100 Continue`.
     AfterFirstByte,
-    /// The request has been answered.
+    /// The timeout is not enforced, because the request has been answered.
     Lifted,
 }
 
-/// The moment by which the request must have ended.
+/// The time by which the request must have ended.
 enum Deadline {
     None,
     Waiting(Pin<Box<Sleep>>),
-    /// It has passed. The response about it may still be written.
+    /// The deadline has passed. The response about it may still be written.
     Passed,
 }
 
@@ -240,7 +240,7 @@ impl Http2Client {
         }
     }
 
-    /// Ready once the client has read nothing for its timeout, or too much is held for clients.
+    /// Becomes ready when the client has read nothing for its timeout, or when too many bytes are held for clients.
     fn poll_stalled(&mut self, held: usize, cx: &mut Context<'_>) -> Poll<ClientFault> {
         let backpressure = self.guard.as_ref().and_then(|guard| guard.handle().write_backpressure());
         let Some(backpressure) = backpressure else { return Poll::Pending };
@@ -282,7 +282,7 @@ pub(crate) fn own_head(response: &OwnResponse, request_id: &HeaderValue) -> Resp
         fields.remove(name);
     }
     fields.insert(DATE, get_cached_date());
-    // The id of a request is not put into the table of fields, in which no other message would find it.
+    // The request id is not put into the HPACK table, because no other response has this id.
     if let Some(id) = fields.get_mut(request_id::NAME) {
         id.clone_from(request_id);
     }
@@ -310,7 +310,7 @@ impl RequestClient for Http2Client {
         self.poll_reset(cx)
     }
 
-    /// The rest of the request is discarded after the response.
+    /// Writes a response of the gateway. The rest of the request is discarded afterwards, whatever `Rest` says.
     async fn write_own(&mut self, request: AnsweredRequest<'_>, response: OwnResponse, _: Rest) -> WrittenResponse {
         if let (Reuse::Closed, Some(guard)) = (request.reuse, &self.guard) {
             guard.handle().close_when_done();
@@ -335,7 +335,8 @@ impl Drop for Http2Client {
         if !matches!(self.responder, Responder::Done) {
             return self.reset();
         }
-        // Also of a client that waits for 100 Continue, and will send no body: it would not see its response either.
+        // Lingers also for a client that waits for 100 Continue and sends no body. Without this it would not see its
+        // response.
         if let Some(body) = self.body.take() {
             linger(body, self.guard.take());
         }

@@ -1,5 +1,5 @@
-//! Answers the streams whose requests never reach the application: their head is invalid, or their client has too many under
-//! way.
+//! Answers the streams whose requests never reach the application: the head is invalid, or the client has too many
+//! streams.
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -54,7 +54,7 @@ fn answer(
     let pages = snapshot.config.error_pages.as_ref();
     let page = pages.and_then(|pages| pages.find(None, response.status())).map(|(_, page)| page);
     let cors = rejected_head::cors(&snapshot.config, handle, head);
-    // Another proxy, which asks here, takes the 200 of a refusal of gRPC for a permission.
+    // Another proxy that asks for a decision would take a gRPC refusal, whose status is 200, for a permission.
     let recipient = Recipient::at(&snapshot.config, handle.listener());
     let response = &ProblemResponse { page, cors: cors.as_ref(), recipient, ..*response };
     let own = response.response(head, request_id);
@@ -68,6 +68,6 @@ fn answer(
 
 fn send(respond: &mut SendResponse<Bytes>, head: Response<()>, body: Bytes) -> Result<(), h2::Error> {
     let mut stream = respond.send_response(head, body.is_empty())?;
-    // However little the client reads: it is some hundred bytes.
+    // The body has some hundred bytes, so it is sent without waiting for the client to read.
     if body.is_empty() { Ok(()) } else { stream.send_data(body, true) }
 }

@@ -5,10 +5,11 @@ use base::time::{Micros, Timestamp};
 
 const PERIOD: Micros = Micros(10_000_000);
 
-/// The streams that a client may reset in a period. Beyond it, at most half of its streams.
+/// The most streams that a client may reset in a period. It may reset more if these are at most half of its streams.
 const MOST_RESETS: u32 = 200;
 
-/// The frames without content in a period. Pings that measure the connection are some tens in a second.
+/// The most frames without content in a period. A client that measures the connection sends some tens of pings a
+/// second.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// Counts the frames of the current period, to detect a client that floods the gateway with frames.

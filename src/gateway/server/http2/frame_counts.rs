@@ -1,7 +1,7 @@
-//! Counts the frames that a client sends, by their heads alone (RFC 9113, section 4.1).
+//! Counts the frames that a client sends, from the heads of the frames alone (RFC 9113, section 4.1).
 //!
-//! They show whether a block of header fields is incomplete, how many streams were opened, and how often a client resets streams
-//! or sends frames without content. The h2 crate reads the content.
+//! The counts show whether a block of header fields is incomplete, how many streams were opened, and how often a client
+//! resets streams or sends frames without content. The h2 crate reads the content.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -31,10 +31,10 @@ pub struct FrameCounts {
     resets: AtomicU32,
     /// The number of parts of bodies.
     data: AtomicU32,
-    /// The number of frames that carry neither a part of a message nor credit for one: SETTINGS, PING, PRIORITY and unknown
-    /// ones.
+    /// The number of frames that carry no part of a message and no credit for one: SETTINGS, PING, PRIORITY and frames
+    /// of unknown type.
     idle_frames: AtomicU32,
-    /// The number of frames since the last turn.
+    /// The number of frames in the current turn of the connection.
     turn: AtomicU32,
 }
 
@@ -86,7 +86,7 @@ pub struct FrameCounter {
     /// The number of missing bytes of the preface.
     preface: usize,
     head: [u8; FRAME_HEAD],
-    /// The number of bytes of the head so far.
+    /// The number of bytes of `head` that have arrived.
     filled: usize,
     /// The number of missing bytes of the frame's payload.
     payload: usize,
@@ -143,7 +143,7 @@ impl FrameCounter {
     fn begin_frame(&mut self) {
         let [high, middle, low, kind, flags, stream @ ..] = self.head;
         self.payload = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
-        // Nobody else writes them: there is nothing to lock.
+        // Only this counter writes these numbers, so no atomic addition is needed.
         let add = |count: &AtomicU32| count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         add(&self.counts.turn);
         match kind {
@@ -152,7 +152,8 @@ impl FrameCounter {
             HEADERS | CONTINUATION => {
                 if kind == HEADERS {
                     add(&self.counts.blocks);
-                    // Without the bit that is reserved. Clients open those with odd numbers, each above the one before.
+                    // The reserved bit is removed. Streams of clients have odd numbers, and each number is higher than
+                    // the one before.
                     let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
                     if stream % 2 == 1 && stream > self.last_stream {
                         self.last_stream = stream;
@@ -167,7 +168,7 @@ impl FrameCounter {
     }
 }
 
-/// Skips `left` bytes of a part, as far as `bytes` contains them, and returns the rest.
+/// Skips up to `left` bytes, and returns the rest of `bytes`.
 fn skip<'b>(left: &mut usize, bytes: &'b [u8]) -> &'b [u8] {
     let skipped = bytes.len().min(*left);
     *left -= skipped;
@@ -183,7 +184,7 @@ mod tests {
         [vec![0, 0, length, kind, flags, 0, 0, 0, stream], vec![HEADERS; payload]].concat()
     }
 
-    /// What is known after these bytes, which arrive in parts of these sizes.
+    /// Returns the counts after these bytes, which arrive in parts of these sizes.
     fn count(bytes: &[u8], sizes: &[usize]) -> Arc<FrameCounts> {
         let mut counter = FrameCounter::default();
         counter.count(&PREFACE[..3]);
@@ -226,7 +227,8 @@ mod tests {
         let bytes = [
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 5, 3),
-            // Trailers, a stream that cannot be opened any more, and one that is no client's.
+            // Trailers of stream 1, an old stream number that cannot be opened any more, and an even number, which
+            // clients do not use.
             frame(HEADERS, END_HEADERS, 1, 3),
             frame(HEADERS, END_HEADERS, 3, 3),
             frame(HEADERS, END_HEADERS, 8, 3),

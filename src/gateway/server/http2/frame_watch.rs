@@ -1,4 +1,4 @@
-//! Watches the bytes that a client sends on their way to the h2 crate, which reports nothing about its frames.
+//! Counts the frames of a client while its bytes pass to the h2 crate, which does not report them.
 
 use std::io;
 use std::pin::Pin;
@@ -13,17 +13,17 @@ use super::frame_counts::{FrameCounter, FrameCounts};
 use crate::gateway::server::forward_writes::forward_writes;
 use crate::gateway::server::http1::poll_on_wake::PollOnWake;
 
-/// The number of frames that are read before other connections get a turn.
+/// The most frames that are read before other connections get a turn.
 const FRAMES_PER_TURN: u32 = 256;
 
 /// The stream of an HTTP/2 connection. Counts the frames that the client sends.
 #[derive(Debug)]
 pub(super) struct FrameWatch {
     inner: Stream,
-    /// Whether there may be something to read. This relies on a stream that reads only when it is polled for reading, as sockets
-    /// and our TLS stream do.
+    /// Whether there may be something to read. Requires a stream that reads only when it is polled for reading, as
+    /// sockets and [`crate::gateway::server::tls::EncryptedStream`] do.
     readable: PollOnWake,
-    /// The bytes that have been read of the connection before.
+    /// The bytes that were read from the connection before this stream was made.
     prefix: Bytes,
     counter: FrameCounter,
 }
@@ -46,7 +46,7 @@ impl AsyncRead for FrameWatch {
             let length = watch.prefix.len().min(buf.remaining());
             buf.put_slice(&watch.prefix.split_to(length));
         } else if watch.counter.counts().of_this_turn() > FRAMES_PER_TURN {
-            // The connection is polled again after the others.
+            // The task is polled again after the other connections.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         } else {

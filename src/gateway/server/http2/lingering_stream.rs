@@ -1,6 +1,6 @@
 //! Reads and discards the rest of a request that was answered before it was complete, so that its client sees the response.
 //!
-//! A stream that ends is reset while its client is still sending. Clients such as curl then discard the response.
+//! The end of a stream resets it if the client is still sending. Clients such as curl then discard the response.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::streams::StreamGuard;
 use base::time;
 
 const LONGEST: Duration = Duration::from_secs(2);
-/// The most bytes that are discarded: what a client with a fast connection sends in that time.
+/// The most bytes that are discarded. A client with a fast connection sends this much in two seconds.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Reads and discards the rest of a body for a while, so that the client sees the response. Holds `guard` for that time.
@@ -26,7 +26,7 @@ pub(super) fn linger(body: ReceivedBody, guard: Option<StreamGuard>) {
                 }
             }
         };
-        // What was not read is given up.
+        // After the time, the rest is not read.
         let _ = time::timeout(LONGEST, discarding).await;
         drop(guard);
     });

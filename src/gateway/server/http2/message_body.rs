@@ -18,7 +18,7 @@ pub(crate) fn poll_part(body: &ReceivedBody, cx: &mut Context<'_>) -> Poll<Resul
     loop {
         match ready!(body.poll_part(cx)) {
             Some(Ok(data)) if body.is_at_end() => {
-                // The h2 crate says so of a stream that has failed, too.
+                // For a stream that has failed, the h2 crate also reports its end. So the end is polled.
                 return Poll::Ready(match poll_end(body, cx) {
                     Poll::Ready(end) => end.map(|BodyPart { end, .. }| BodyPart { data, end }),
                     Poll::Pending => Ok(BodyPart::data(data)),
@@ -94,7 +94,7 @@ fn trailer_lines(trailers: &HeaderMap) -> TrailerLines {
     lines
 }
 
-/// The fields in lines of trailers; `None` without any. One that has no form in HTTP/2 is left out.
+/// The fields in lines of trailers; `None` if there are none. A line that is no valid field in HTTP/2 is left out.
 fn trailer_map(lines: &[u8]) -> Option<HeaderMap> {
     let mut trailers = HeaderMap::new();
     for (name, value) in lines.split(|byte| *byte == b'\n').filter_map(|line| split_once(line, b':')) {

@@ -1,9 +1,9 @@
-//! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and gives each to the application as a
-//! request of its own.
+//! The HTTP/2 server: accepts the streams of a connection, checks the head of each, and passes each to the application
+//! as a request.
 //!
-//! The h2 crate implements the protocol, over a stream that watches the frames ([`frame_counts`]). Nothing is read or written
-//! except while the loop in [`Http2Server::serve`] polls the connection, so a request never runs in it: each has a task. The
-//! bounds of a connection are here; those of a request are in its [`client`].
+//! The h2 crate implements the protocol, over a stream that counts the frames ([`frame_counts`]). Bytes are read and
+//! written only while the loop in [`Http2Server::serve`] polls the connection. So a request runs in a task of its own,
+//! never in the loop. Limits of a connection are enforced here, those of a request in its [`client`].
 
 pub(crate) mod application;
 pub(crate) mod client;
@@ -54,29 +54,30 @@ use frame_watch::FrameWatch;
 use received_body::{ReceivedBody, WaitingBody};
 use streams::Streams;
 
-/// How long a client may stay without a stream after a GOAWAY; also how long a client whose connection has failed may take to
-/// read the reason.
+/// The longest time without a stream after a GOAWAY, before the connection is closed. Also the longest time in which a
+/// client may read why its connection has failed.
 const FAREWELL: Micros = Micros(2_000_000);
 
-/// How long a client may still take for its preface when the process begins to leave.
+/// How long a client may still take for its preface when the process begins to shut down.
 const LAST_PREFACE: Duration = Duration::from_millis(100);
 
 const MOST_STREAMS: u32 = 100;
 /// The largest size of a request's fields, in bytes as HTTP/2 counts them (RFC 9113, section 6.5.2).
 const HEADER_LIST: u32 = 64 << 10;
 
-/// The most bytes of a body that a client may send before they are read, for each stream. No stream can use up the window of
-/// others.
+/// The most bytes of a body that a client may send before they are read, for each stream. The window of the connection
+/// has room for all streams, so no stream can use up the window of others.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = MOST_STREAMS * STREAM_WINDOW;
 
-/// The number of body parts after which unread ones are taken out of the h2 crate.
+/// The number of arrived body parts after which those that nobody has read are taken out of the h2 crate.
 const PARTS_PER_SWEEP: u32 = 64;
 
 /// The largest number of bytes of a response that wait in a stream until the client reads them.
 pub(crate) const SEND_BUFFER: usize = 64 << 10;
 
-/// The most streams that are reset because of a client's errors, and the most that it may reset before they are accepted.
+/// The most streams that are reset because of a client's errors. Also the most streams that a client may reset before
+/// they are accepted.
 const MOST_ERRORS: usize = 200;
 
 /// Serves HTTP/2 requests with the application `A`.
@@ -88,14 +89,14 @@ pub(crate) struct Http2Server<A> {
     pub errors: Arc<Http2Errors>,
 }
 
-/// A stream that a client has opened, with its request.
+/// A stream that a client has opened: the request, and the handle for the response.
 type OpenedStream = (Request<RecvStream>, SendResponse<Bytes>);
 
 /// An event for the loop of a connection.
 enum Event {
-    /// The process leaves, the proxy requests the end of the connection, or the client is excluded.
+    /// The process shuts down, the application wants to close the connection, or the client is excluded.
     Leave,
-    /// The client has exceeded a limit of [`flood_limit`].
+    /// The client has sent more frames than [`flood_limit`] allows.
     Flood,
     Deadline,
     Closed,
@@ -147,8 +148,8 @@ impl<A: Http2Application> Http2Server<A> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
-            // It counts small parts of bodies that are not read, whosever they are, and those of streams that have ended, for good. None
-            // stays there for long: see `take_out_bodies`.
+            // The h2 crate would count small body parts that are not read, of all streams together and also after a
+            // stream has ended. Parts do not stay in the h2 crate for long: see `take_out_bodies`.
             .data_frame_budget(usize::MAX)
             .max_local_error_reset_streams(Some(MOST_ERRORS))
             .max_pending_accept_reset_streams(MOST_ERRORS);
@@ -170,25 +171,25 @@ struct Http2Connection<'s, A> {
     connection: Connection<FrameWatch, Bytes>,
     frames: Arc<FrameCounts>,
     flood_limit: FloodLimit,
-    /// The number of accepted streams. It wraps.
+    /// The number of accepted streams, modulo 2^32.
     accepted: u32,
-    /// The number of streams that have been counted as rejected by the h2 crate.
+    /// The number of streams that are already counted as rejected by the h2 crate.
     rejected: u32,
-    /// The bodies of open streams, and of some that have ended.
+    /// The bodies of open streams, and of some streams that have ended.
     bodies: Vec<WaitingBody>,
-    /// The number of body parts when they were last taken out.
+    /// The number of body parts that had arrived at the last sweep.
     swept_at: u32,
     streams: Streams,
     handle: ConnectionHandle,
-    /// Whether the process may have begun to leave.
+    /// Tells when to poll for the shutdown of the process.
     leave_woken: PollOnWake,
     exclusion: ClientExclusion,
-    /// The number of the incomplete block of header fields, and the moment at which it began.
+    /// The number of the incomplete block of header fields, and the time at which it was first seen.
     block: Option<(u32, Timestamp)>,
-    /// The moment of the GOAWAY, after which no more streams are accepted.
+    /// The time at which the GOAWAY was sent. No more streams are accepted after it.
     left_at: Option<Timestamp>,
-    /// The moment at which the connection failed. From then on only the reason is sent, which a client that reads nothing can
-    /// delay.
+    /// The time at which the connection failed. Afterwards only the reason is sent. A client that reads nothing can
+    /// delay this.
     failed_at: Option<Timestamp>,
 }
 
@@ -212,7 +213,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
                     self.fail(Reason::ENHANCE_YOUR_CALM);
                 }
                 Event::Deadline if self.left_at.is_some() => break,
-                // Nothing for the idle timeout.
+                // The connection has been idle for the idle timeout.
                 Event::Deadline => self.leave(),
                 Event::Broken => {
                     errors.connection.increment(1);
@@ -224,11 +225,12 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         self.count_rejected();
     }
 
-    /// Counts streams that were opened and not accepted: the h2 crate has answered or reset them itself.
+    /// Counts streams that were opened but not accepted, because the h2 crate has answered or reset them.
     fn count_rejected(&mut self) {
         let incomplete = u32::from(self.frames.open_block().is_some());
         let missing = self.frames.opened().wrapping_sub(self.accepted);
-        // Above half of the range, it is a difference below 0: an incomplete block may belong to an open stream.
+        // A difference above half of the range is negative: the incomplete block may belong to a stream that is already
+        // open.
         let rejected = missing.wrapping_sub(incomplete);
         if rejected > self.rejected && rejected < u32::MAX / 2 {
             self.server.errors.stream.increment(u64::from(rejected - self.rejected));
@@ -252,7 +254,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
                     self.handle.note_accepted(*now.get_or_insert_with(|| clock.now()));
                     self.begin(accepted);
                 }
-                // What this side has ended fails in the same way.
+                // If this side has ended the connection, the error is expected and is not counted.
                 Poll::Ready(Some(Err(error))) if error.is_library() && self.left_at.is_none() => {
                     return Poll::Ready(Event::Broken);
                 }
@@ -264,7 +266,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             }
             self.take_out_bodies();
         }
-        // Without a stream under way nothing waits to be written, so all that was read has been looked at.
+        // If no stream is open, nothing waits to be written, so the h2 crate has handled all bytes that were read.
         if self.streams.open() == 0 {
             self.count_rejected();
         }
@@ -277,7 +279,8 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         }
         let state = &self.server.state;
         if let Some(failed) = self.failed_at {
-            // What has made the connection fail is still so, and would end every turn of the loop at once.
+            // The limits are not checked again, because what made the connection fail would end every turn of the loop
+            // at once.
             return timer.poll(failed.plus(FAREWELL), clock, cx).map(|()| Event::Deadline);
         }
         let now = now.unwrap_or_else(|| clock.now());
@@ -291,8 +294,8 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         timer.poll(deadline, clock, cx).map(|()| Event::Deadline)
     }
 
-    /// Takes body parts out of the h2 crate, once there may be many. In a turn of the loop no more arrive than [`FrameWatch`]
-    /// lets through.
+    /// Takes body parts out of the h2 crate when many have arrived. [`FrameWatch`] limits how many arrive in one turn
+    /// of the loop.
     fn take_out_bodies(&mut self) {
         let parts = self.frames.data();
         if parts.wrapping_sub(self.swept_at) >= PARTS_PER_SWEEP {
@@ -302,10 +305,10 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         }
     }
 
-    /// The body of a stream, which the connection keeps track of from then on.
+    /// Makes the body of a stream. The connection keeps track of the body from then on.
     fn receive(&mut self, body: RecvStream) -> ReceivedBody {
         let body = ReceivedBody::new(body);
-        // Those of streams that have ended would fill it.
+        // Bodies of ended streams are removed before the list would grow.
         if self.bodies.len() == self.bodies.capacity() {
             self.bodies.retain(WaitingBody::is_wanted);
         }
@@ -318,7 +321,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
         let end = match (self.streams.open(), self.left_at) {
             (0, Some(left)) => self.streams.ended().max(left).plus(FAREWELL),
             (0, None) => self.streams.ended().plus(bounds.idle_timeout),
-            // Only looked at again.
+            // Streams are open, so the connection is only checked again.
             _ => now.plus(bounds.idle_timeout),
         };
         self.block = self.frames.open_block().map(|number| match self.block {
@@ -342,7 +345,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
     }
 
     fn begin(&mut self, (request, mut respond): OpenedStream) {
-        // Nothing is done for a stream that was reset as soon as it was opened.
+        // A stream that was reset as soon as it was opened gets no request.
         if respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
@@ -389,7 +392,7 @@ impl<A: Http2Application> Http2Connection<'_, A> {
             handle: self.handle.clone(),
         };
         let app = Arc::clone(&self.server.app);
-        // The runtime has one thread: the stream stays where its connection is.
+        // The runtime has one thread, so the stream stays on the thread of its connection.
         tokio::spawn(async move { app.serve(request).await });
     }
 }

@@ -1,4 +1,5 @@
-//! Detects by its first bytes which protocol a client speaks, on a listener without TLS that has both.
+//! Detects by the first bytes which protocol a client speaks, on a listener without TLS that has both HTTP/1.1 and
+//! HTTP/2.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::gateway::server::server_state::ServerState;
 use base::http_protocol::HttpProtocol;
 use base::time;
 
-/// How long a connection without any bytes is kept when the process leaves: bytes may be on their way.
+/// How long a connection without any bytes is kept when the process shuts down: bytes may be on their way.
 const LAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Detects the protocol that the client speaks, and returns it with the bytes that were read. `None` if the connection must be
@@ -45,7 +46,7 @@ pub(crate) async fn find_protocol(
         }
         Some(())
     };
-    // After the timeout, it may be the beginning of a head of HTTP/1.1, which is answered by its server.
+    // After a timeout the bytes may begin an HTTP/1.1 head. The HTTP/1.1 server then answers.
     if let Ok(ended) = time::timeout(bounds.header_timeout.into(), rest).await {
         ended?;
     }
@@ -87,7 +88,7 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_waited_for_no_longer_than_its_limits_allow() {
         assert_eq!(found(&[]).await, None);
-        // Perhaps the beginning of a PUT.
+        // The byte may begin a PUT.
         assert_eq!(found(&[b"P"]).await, Some((HttpProtocol::Http1, 1)));
     }
 }

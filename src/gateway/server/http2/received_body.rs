@@ -1,9 +1,9 @@
 //! Holds the body of a message as its peer sends it, until it is read.
 //!
-//! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read. So
-//! the loop of a connection [takes out](WaitingBody::take_out) the parts of requests that do not read them yet: those that wait
-//! for a store, for a delay or for their upstream. Small parts are joined, so that a body takes the memory of its bytes however
-//! its client has split it. Its window stays used until it is read.
+//! The h2 crate keeps every frame separately, with some 270 bytes besides its content, and the memory into which it was read.
+//! So the loop of a connection [takes out](WaitingBody::take_out) the parts of bodies that nobody reads yet, because the
+//! request waits for a store, for a delay or for its upstream. Small parts are joined. So a body takes as much memory as it
+//! has bytes, however the client has split it. The parts count in the flow-control window until they are read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use h2::RecvStream;
 use http::HeaderMap;
 use parking_lot::Mutex;
 
-/// Parts below this length are copied, so that none of them holds the memory into which others were read.
+/// Shorter parts are copied, so that they do not hold the memory into which other parts were read.
 const SMALL: usize = 8 << 10;
 /// The size of the parts into which small parts are joined.
 const JOINED: usize = 16 << 10;
@@ -33,9 +33,9 @@ struct State {
     stream: RecvStream,
     /// The parts that were taken out before they were read.
     waiting: VecDeque<Bytes>,
-    /// The small parts after these, joined.
+    /// The small parts that arrived after those in `waiting`, joined.
     small: BytesMut,
-    /// The last reader that found no part.
+    /// The waker of the last reader that found no part.
     reader: Option<Waker>,
 }
 
@@ -69,7 +69,7 @@ impl ReceivedBody {
                 }
             },
         };
-        // Of a stream that has ended, no more is read.
+        // An error is ignored: if the stream has ended, no more is read from it.
         let _ = state.stream.flow_control().release_capacity(part.len());
         Poll::Ready(Some(Ok(part)))
     }
@@ -112,7 +112,8 @@ impl WaitingBody {
     pub(crate) fn take_out(&self) {
         let Some(body) = self.0.upgrade() else { return };
         let state = &mut *body.lock();
-        // The h2 crate knows one waker of a stream: that of its reader, whom whatever comes next has to wake.
+        // The h2 crate keeps one waker for each stream. It must be the waker of the body's reader, whom the next event
+        // has to wake.
         let reader = state.reader.clone();
         state.take_out(&mut Context::from_waker(reader.as_ref().unwrap_or(Waker::noop())));
     }
@@ -120,7 +121,7 @@ impl WaitingBody {
 
 impl State {
     fn take_out(&mut self, cx: &mut Context<'_>) {
-        // An end or an error is found again by the reader.
+        // The reader polls an end or an error again.
         while let Poll::Ready(Some(Ok(part))) = self.stream.poll_data(cx) {
             self.push(part);
         }

@@ -1,8 +1,8 @@
-//! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and converts it to the form of a head there.
+//! Checks the head of an HTTP/2 request by the rules of HTTP/1.1, and converts it to the form of an HTTP/1.1 head.
 //!
-//! The h2 crate has rejected heads that HTTP/2 forbids (RFC 9113, section 8.2): fields of a connection, names in upper case,
-//! pseudo-header fields that are missing or repeated. Afterwards a head has its authority in `Host` only, and one line of
-//! cookies at most, so that its readers need not know the protocol.
+//! The h2 crate has rejected heads that HTTP/2 forbids (RFC 9113, section 8.2): with connection-specific fields, with
+//! names in upper case, or with missing or repeated pseudo-header fields. A converted head has its authority only in
+//! `Host`, and at most one `Cookie` field. So readers of a head need not know the protocol.
 
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
@@ -54,7 +54,7 @@ pub(super) fn check(
     let has_host = !matches!(&checked, Ok(fields) if fields.hosts == 0);
     let host = host(&head.uri, &head.headers, has_host)?;
     let Fields { number: fields, bytes, cookies, lengths, .. } = checked?;
-    // The authority is a field, as it would be in HTTP/1.1.
+    // The authority counts as a field, as in HTTP/1.1.
     let host_line = host.as_ref().map_or(0, |host| HOST.as_str().len() + host.len() + FIELD_LINE);
     if fields + usize::from(host.is_some()) > size.fields {
         return Err(HeadError::TooLarge("too many fields"));
@@ -75,7 +75,8 @@ pub(super) fn check(
     Ok(length)
 }
 
-/// The authority as a value of `Host`, unless a field `Host` already has it. Looks for that field only if `may_be_there`.
+/// Returns the authority as a value for `Host`; `None` if a field `Host` already has it. Looks for that field only if
+/// `may_be_there`.
 fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<HeaderValue>, HeadError> {
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     let hosts = may_be_there.then(|| headers.get_all(HOST).iter()).into_iter().flatten();
@@ -93,19 +94,19 @@ fn host(uri: &Uri, headers: &HeaderMap, may_be_there: bool) -> Result<Option<Hea
     if is_authority(host) { Ok(missing) } else { Err(HeadError::Malformed("bad Host")) }
 }
 
-/// The results of one pass over the fields, since a search for each of these names takes longer.
+/// The results of one pass over all fields. A search for each of these names would take longer.
 #[derive(Debug, Default)]
 struct Fields {
-    /// The number of fields, and their size in HTTP/1.1.
+    /// The number of fields, and the number of bytes that they take in an HTTP/1.1 head.
     number: usize,
     bytes: usize,
-    /// The number of fields with certain names.
+    /// The number of `Host` fields; below, of `Cookie` and of `Content-Length` fields.
     hosts: usize,
     cookies: usize,
     lengths: usize,
 }
 
-/// Checks each field by itself.
+/// Checks all fields in one pass.
 fn check_fields(headers: &HeaderMap) -> Result<Fields, HeadError> {
     let mut fields = Fields::default();
     for (name, value) in headers {
@@ -113,7 +114,7 @@ fn check_fields(headers: &HeaderMap) -> Result<Fields, HeadError> {
         if name.len() > LONGEST_NAME {
             return Err(HeadError::TooLarge("field name too long"));
         }
-        // HTTP/1.1 takes it off: for an upstream that speaks it, the value would be another one than for our rules.
+        // HTTP/1.1 strips such spaces. An upstream with HTTP/1.1 would read another value than our rules.
         if [value.first(), value.last()].into_iter().flatten().any(|byte| matches!(byte, b' ' | b'\t')) {
             return Err(HeadError::Malformed("space around the value of a field"));
         }
@@ -128,7 +129,7 @@ fn check_fields(headers: &HeaderMap) -> Result<Fields, HeadError> {
         }
         fields.bytes += name.len() + value.len() + FIELD_LINE;
     }
-    // They will be one field.
+    // The cookies will be joined to one field.
     let joined = fields.cookies.saturating_sub(1);
     fields.bytes -= joined * (COOKIE.as_str().len() + FIELD_LINE - COOKIE_SEPARATOR.len());
     fields.number = headers.len() - joined;
@@ -145,7 +146,7 @@ fn body_length(headers: &HeaderMap) -> Result<Option<u64>, HeadError> {
     }
 }
 
-/// Joins cookies: a client may send each in a field of its own (RFC 9113, section 8.2.3).
+/// Joins the cookies to one field. An HTTP/2 client may send each in a field of its own (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut cookies = headers.get_all(COOKIE).iter();
     let (Some(first), Some(second)) = (cookies.next(), cookies.next()) else { return };
@@ -154,7 +155,7 @@ fn join_cookies(headers: &mut HeaderMap) {
         joined.extend_from_slice(COOKIE_SEPARATOR.as_bytes());
         joined.extend_from_slice(cookie.as_bytes());
     }
-    // Made of values, it is one.
+    // Valid values are joined, so the result is valid.
     if let Ok(joined) = HeaderValue::from_bytes(&joined) {
         headers.insert(COOKIE, joined);
     }

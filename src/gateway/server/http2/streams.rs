@@ -1,4 +1,5 @@
-//! Counts the streams of a connection, keeps the connection counted until the last of them has ended, and lends timers to them.
+//! Counts the streams of a connection. The connection stays counted until its last stream has ended. Also lends timers
+//! to streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use crate::gateway::server::connection_limits::ConnectionLimit;
 use crate::gateway::server::http1::reusable_timer::ReusableTimer;
 use base::time::{Clock, Timestamp};
 
-/// The most timers of one connection that are kept for its next streams. Each has some hundred bytes.
+/// The most timers of one connection that are kept for later streams. Each takes some hundred bytes.
 const MOST_TIMERS: usize = 16;
 
 /// Counts the open streams of one connection, and holds what these streams share.
@@ -22,9 +23,10 @@ pub(crate) struct Streams(Arc<State>);
 #[derive(Debug)]
 struct State {
     open: AtomicUsize,
-    /// Whether the stream is open that is counted with its connection, like the one request of an HTTP/1.1 connection.
+    /// Whether the first stream is open. It is counted together with its connection, like the one request of an
+    /// HTTP/1.1 connection.
     is_first_open: AtomicBool,
-    /// The moment at which the last stream ended, in microseconds.
+    /// The time at which the last stream ended, in microseconds.
     ended: AtomicU64,
     clock: Clock,
     /// Whether the loop of the connection waits for the end of the last stream.
@@ -33,7 +35,7 @@ struct State {
     /// The timers that no stream has borrowed.
     timers: Mutex<Vec<ReusableTimer>>,
     handle: ConnectionHandle,
-    /// The guard of the connection, also held for streams that outlive it.
+    /// The guard of the connection. Streams hold it too, because they may outlive the connection.
     guard: ConnectionGuard,
 }
 
@@ -90,9 +92,9 @@ impl Streams {
 #[derive(Debug)]
 pub(crate) struct StreamGuard {
     streams: Streams,
-    /// Whether it is counted with its connection.
+    /// Whether the stream is counted together with its connection.
     is_first: bool,
-    /// Whether it is counted as its client's.
+    /// Whether the stream is counted among those of its client.
     is_clients: bool,
 }
 
@@ -133,8 +135,8 @@ impl Drop for StreamGuard {
             client.end_stream();
         }
         if state.open.load(Ordering::Acquire) == 1 {
-            // Not while others are open: nobody looks at it then, and a clock is not read for nothing. All streams of a
-            // connection are on its thread, so none ends at the same time.
+            // While other streams are open, nobody reads the time, so the clock is not read. All streams of a
+            // connection are on one thread, so no two end at the same time.
             state.ended.store(state.clock.now().0, Ordering::Relaxed);
         }
         let was_last = state.open.fetch_sub(1, Ordering::AcqRel) == 1;

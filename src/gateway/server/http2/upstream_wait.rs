@@ -1,7 +1,7 @@
 //! Enforces the upstream read timeout of a stream.
 //!
-//! A timer that is set and dropped with every stream costs three clock readings, two allocations and a search among all timers
-//! of the thread. So a stream borrows a timer of its connection, which is still set for an earlier stream.
+//! To set and drop a timer for every stream costs three clock readings, two allocations and a search among all timers
+//! of the thread. So a stream borrows a timer of its connection that is still set for an earlier stream.
 
 use std::task::{Context, Poll, ready};
 
@@ -12,7 +12,7 @@ use base::time::{Micros, Timestamp};
 
 #[derive(Debug, Default)]
 pub(super) struct UpstreamWait {
-    /// The beginning of the present wait for the upstream; `None` without one.
+    /// The time at which the current wait for the upstream began; `None` if there is no wait.
     since: Option<Timestamp>,
     timer: Option<ReusableTimer>,
     grace: GraceTurns,

@@ -1,7 +1,7 @@
-//! Ends the connection of a client that the certificates in force no longer admit: their authorities or revocation lists have
-//! changed, or they require a certificate.
+//! Ends the connection of a client that the current certificates no longer admit: the authorities or revocation lists
+//! have changed, or a certificate is now required.
 //!
-//! Each change wakes every encrypted connection once. Between changes a request costs one look at a flag.
+//! Each change wakes every encrypted connection once. Between changes, a request only checks a flag.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,12 +45,12 @@ impl ClientExclusion {
     }
 }
 
-/// Returns once the certificates in force on a listener do not admit the client of a session.
+/// Returns when the current certificates of a listener no longer admit the client of a session.
 async fn exclusion(session: Arc<Session>, listener: usize, state: ServerState, mut changes: watch::Receiver<()>) {
-    // First without a change: there may have been one during the handshake.
+    // The first check does not wait for a change, because the certificates may have changed during the handshake.
     while state.snapshot.load().admits_client(&session, listener, state.clock.wall()) {
         if changes.changed().await.is_err() {
-            // Nothing changes any more.
+            // Without a sender, nothing changes any more.
             std::future::pending::<()>().await;
         }
     }

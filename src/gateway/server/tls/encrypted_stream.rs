@@ -1,8 +1,8 @@
 //! Holds an encrypted connection as a stream of its plaintext.
 //!
-//! The HTTP/1.1 server relies on two properties: the stream reads only when it is polled for reading, never in a write; and
-//! `Pending` means that the waker has been registered with the socket, or called already. A poll that was `Ready` must be
-//! repeated, since more records may have been read than were returned.
+//! The HTTP/1.1 server relies on two properties. The stream reads only when it is polled for reading, never in a write.
+//! `Pending` means that the waker has been registered with the socket or has already been called. A poll that was
+//! `Ready` must be repeated, because more bytes may have been decrypted than were returned.
 
 use std::io;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ use base::http_protocol::HttpProtocol;
 pub struct EncryptedStream {
     pub(super) inner: TlsStream<Stream>,
     digest: Arc<SslDigest>,
-    /// Whether the connection ends before its last response is complete.
+    /// Whether the connection ends before its last response is complete. If so, no `close_notify` is sent.
     is_truncated: AtomicBool,
 }
 
@@ -36,7 +36,7 @@ impl EncryptedStream {
         let (_, connection) = inner.get_ref();
         let version = connection.protocol_version().and_then(|version| version.as_str()).unwrap_or_default();
         let suite = connection.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).unwrap_or_default();
-        // A stream without a digest counts as one without encryption.
+        // Pingora takes a stream without this digest for an unencrypted one.
         let digest = Arc::new(SslDigest::new(suite, version, None, None, Vec::new()));
         EncryptedStream { inner, digest, is_truncated: AtomicBool::new(false) }
     }
@@ -50,7 +50,8 @@ impl EncryptedStream {
 impl AsyncRead for EncryptedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            // Closed without `close_notify`, as many clients do. HTTP itself says where a message ends.
+            // The client has closed without `close_notify`, as many do. This is safe, because HTTP itself says where a
+            // message ends.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             polled => polled,
         }
@@ -60,7 +61,8 @@ impl AsyncRead for EncryptedStream {
 forward_writes!(EncryptedStream, inner);
 
 impl Drop for EncryptedStream {
-    /// Sends `close_notify`, as far as that needs no wait: a connection that ends without it may look cut off to its client.
+    /// Sends `close_notify` if this is possible without waiting. Without it, the connection may look cut off to the
+    /// client.
     fn drop(&mut self) {
         if *self.is_truncated.get_mut() {
             return;
@@ -72,7 +74,7 @@ impl Drop for EncryptedStream {
 #[async_trait]
 impl Shutdown for EncryptedStream {
     async fn shutdown(&mut self) {
-        // The connection is closed either way.
+        // An error is ignored, because the connection is closed anyway.
         let _ = AsyncWriteExt::shutdown(self).await;
     }
 }
@@ -95,7 +97,7 @@ impl Ssl for EncryptedStream {
 }
 
 impl GetTimingDigest for EncryptedStream {
-    /// Empty: the time that it took to establish the connection is not used.
+    /// Empty, because nobody uses the time that the connection took to establish.
     fn get_timing_digest(&self) -> Vec<Option<TimingDigest>> {
         Vec::new()
     }

@@ -1,7 +1,7 @@
 //! The TLS stage of a connection: reads the name that the client asks for, chooses the certificate, and makes the handshake.
 //!
-//! The connection has been counted, as its client's too, before anything is computed for it. What is left of its time is
-//! bounded by a deadline, and what is computed at once by `limits.handshakes_at_once`, of which one client has a tenth.
+//! The connection has already been counted, also for its client. A deadline bounds the time of the handshake, and
+//! `limits.handshakes_at_once` the number of handshakes that are computed at once. One client may have a tenth of them.
 
 pub(crate) mod client_exclusion;
 mod encrypted_stream;
@@ -34,8 +34,8 @@ pub use encrypted_stream::EncryptedStream;
 /// The longest time from the accepted connection, or the end of its PROXY protocol header, to the end of the handshake.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The longest time for the first request of a client whose handshake ended while this process leaves: the client could not know
-/// earlier.
+/// The longest wait for the first request of a client whose handshake ended while this process shuts down. The client
+/// could not send it earlier.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// The fatal alert `unrecognized_name`, as a record that is not encrypted yet.
@@ -44,20 +44,20 @@ const UNRECOGNIZED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 /// The stage that encrypts the connections of one listener, for all threads.
 #[derive(Debug)]
 pub(crate) struct TlsStage {
-    /// The index of the listener in the configuration, which has its certificates.
+    /// The index of the listener in the configuration. The listener has the certificates.
     listener: usize,
     handshakes: Arc<HandshakeMetrics>,
     throttle: LogThrottle,
 }
 
-/// The reason why a handshake gave no connection.
+/// The reason why a handshake failed or was ended.
 #[derive(Debug)]
 enum Failure {
     Timeout,
     TooMany(HandshakeLimit),
     /// The client asked for a name without a certificate, or for no name.
     UnknownName,
-    /// The client resumed a session whose certificate has expired since.
+    /// The client resumed a session whose client certificate has expired.
     Expired,
     Failed(io::Error),
 }
@@ -82,7 +82,7 @@ impl TlsStage {
             Ok((mut stream, session)) => {
                 if *shutdown.borrow() {
                     let first = poll_fn(|cx| Pin::new(&mut stream.inner).poll_fill_buf(cx).map(drop));
-                    // What arrives, or does not, is for the server of HTTP to deal with.
+                    // The result is ignored: the HTTP server reads the bytes or finds the error.
                     let _ = time::timeout(FIRST_REQUEST, first).await;
                 }
                 Some((Box::new(stream), Arc::new(session)))
@@ -108,7 +108,7 @@ impl TlsStage {
             (server.ok_or(Failure::UnknownName)?.in_force(), config.bounds)
         };
         let Some(entry) = certificates.choose(start.client_hello().server_name()).cloned() else {
-            // The connection is closed either way.
+            // An error is ignored, because the connection is closed anyway.
             let _ = start.io.write_all(&UNRECOGNIZED_NAME).await;
             return Err(Failure::UnknownName);
         };
@@ -119,7 +119,7 @@ impl TlsStage {
         let is_resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
         let shown = connection.peer_certificates().unwrap_or_default();
         let session = Session::new(certificates, entry, connection.server_name(), shown);
-        // The certificate of a resumed session has not been verified again.
+        // A resumed session does not verify its certificate again, so the expiry is checked here.
         let certificate = session.identity().certificate.as_ref();
         if is_resumed && certificate.is_some_and(|certificate| certificate.has_expired(state.clock.wall())) {
             return Err(Failure::Expired);
@@ -142,7 +142,7 @@ impl TlsStage {
             Failure::Failed(error) => (result(error), certificate_error::of_client(&error.to_string()).into_owned()),
         };
         self.handshakes.count(result);
-        // Closed by its client, as the check of a load balancer is: no error.
+        // The client has closed the connection, as the check of a load balancer does. This is no error.
         if result == HandshakeResult::Closed {
             return;
         }

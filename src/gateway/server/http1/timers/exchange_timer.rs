@@ -9,7 +9,7 @@ use base::time::{Clock, Micros, Timestamp};
 
 #[derive(Debug)]
 pub(crate) struct ExchangeTimer {
-    /// The beginning of the present wait for the upstream; `None` without one.
+    /// The time at which the current wait for the upstream began; `None` if there is no wait.
     since: Option<Timestamp>,
     timer: ReusableTimer,
     grace: GraceTurns,

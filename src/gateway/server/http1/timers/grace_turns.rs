@@ -1,14 +1,14 @@
-//! Lets a task run a few more times when the wait for a peer is over, before the peer is given up.
+//! Gives a task a few more turns after a wait for a peer has timed out, before the peer is given up.
 //!
-//! After a stall of this process, such as one by a CPU quota or SIGSTOP, the timer may be polled before the socket. Bytes that
-//! have arrived in time are found during these turns.
+//! After a stall of this process, for example by a CPU quota or SIGSTOP, the timer may be polled before the socket.
+//! These turns find the bytes that have arrived in time.
 
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The number of turns: in the first the runtime looks at its sockets, in the second the task reads, in the third the bytes are
-/// passed on within the task. One more is for another task that reads for this one, as with HTTP/2 and its upstreams.
+/// The number of turns. In the first the runtime looks at its sockets, in the second the task reads, in the third the
+/// task passes the bytes on. The fourth is for a task that reads through another task, as with HTTP/2.
 const TURNS: u8 = 4;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl GraceTurns {
     /// Becomes ready when the task has been woken once for each turn.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.taken < TURNS {
-            // The runtime looks at its sockets before it wakes the task.
+            // Before the runtime wakes the task, it looks at its sockets.
             let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
             ready!(turn.as_mut().poll(cx));
             self.turn = None;

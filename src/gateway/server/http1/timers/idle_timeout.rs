@@ -1,5 +1,5 @@
-//! Ends a connection between two requests: after `limits.idle_timeout`, when the process leaves, or when the certificates in
-//! force no longer admit its client.
+//! Ends a connection between two requests: after `limits.idle_timeout`, when the process shuts down, or when the
+//! current certificates no longer admit the client.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -58,12 +58,12 @@ fn begins_head(stream: &mut DownstreamStream, skipped: &mut bool) -> bool {
     }
 }
 
-/// Reads the bytes that have arrived by the end of the wait. If they were left unread when the connection is closed, a request
-/// would be lost, and its client would see a reset.
+/// Reads the bytes that have arrived by the end of the wait. Without this, closing the connection would reset it, and a
+/// request that has arrived would be lost.
 async fn read_what_arrived(stream: &mut DownstreamStream) {
-    // The runtime looks at its sockets before it goes on.
+    // Before the task continues, the runtime looks at its sockets.
     tokio::task::yield_now().await;
-    // Nothing that was read is an error that the next read or write meets again.
+    // An error here is found again by the next read or write.
     let _ = poll_fn(|cx| Poll::Ready(stream.poll_read_ahead(cx))).await;
 }
 

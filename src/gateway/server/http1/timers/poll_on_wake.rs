@@ -1,7 +1,8 @@
 //! Polls a future only if its own waker has been called since the last poll.
 //!
-//! A task that waits for several futures polls each of them whenever one wakes it, and a connection does so several times
-//! for every request. Most have nothing new: finding that out costs one load here, while polling costs a lock and a list each.
+//! A task that waits for several futures polls all of them whenever one wakes it, and a connection does so several
+//! times for every request. Most of these futures have not changed. To find this out costs one load here, instead of a
+//! lock and a list for each future.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,11 +30,11 @@ impl PollOnWake {
         if !flag.woken.load(Ordering::Acquire) {
             return Poll::Pending;
         }
-        // Before the poll: a wake during it counts.
+        // The flag is cleared before the poll, so that a wake during the poll is not lost.
         flag.woken.swap(false, Ordering::AcqRel);
         let polled = poll(&mut Context::from_waker(waker));
         if polled.is_ready() {
-            // A future that is ready wakes nothing any more.
+            // A future that was ready never wakes the task again, so the next poll must not wait for a wake.
             flag.woken.store(true, Ordering::Release);
         }
         polled
@@ -83,7 +84,8 @@ mod tests {
         (Arc::clone(&task), Waker::from(task))
     }
 
-    /// Polls once a future that would return `answer`; also returns the waker that it was polled with, if it was.
+    /// Polls once. The future would return `answer`. Also returns the waker that the future was polled with, if it was
+    /// polled.
     fn poll(poll_on_wake: &mut PollOnWake, by: &Waker, answer: Poll<()>) -> (Poll<()>, Option<Waker>) {
         let mut given = None;
         let polled = poll_on_wake.poll(&mut Context::from_waker(by), |cx| {
@@ -101,7 +103,7 @@ mod tests {
         assert!(first.is_pending());
         let flag = flag.expect("not polled at first");
         for _ in 0..3 {
-            // It would be ready if it were polled.
+            // The future would be ready, but it is not polled.
             let (polled, given) = poll(&mut poll_on_wake, &task, Poll::Ready(()));
             assert!(polled.is_pending() && given.is_none());
         }
@@ -142,7 +144,7 @@ mod tests {
         assert!(poll(&mut poll_on_wake, &other, Poll::Pending).1.is_some());
     }
 
-    /// Two threads that share nothing else: the last wake is seen, whenever it happens.
+    /// Two threads share only the flag: the last wake is seen, whenever it happens.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "waits in real time")]
     fn no_wake_of_another_thread_is_lost() {

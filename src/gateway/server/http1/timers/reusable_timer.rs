@@ -1,7 +1,7 @@
-//! A deadline timer that is reused across requests instead of being made for each.
+//! A timer that is used again for each request, instead of a new timer for each.
 //!
-//! A timer that is set and dropped with every request takes 1300 of its 90 000 instructions. So a connection keeps one for its
-//! life, set for a time that may be earlier than the current deadline.
+//! To set and drop a timer takes 1300 of the 90 000 instructions of a request. So a connection keeps one timer for its
+//! whole life. It may be set for a time before the current deadline.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,10 +12,11 @@ use super::poll_on_wake::PollOnWake;
 use base::time;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The longest time for which the timer is set: one that is no longer waited for is held until it fires.
+/// The longest time for which the timer is set. It is bounded because a timer that nobody waits for is held until it
+/// fires.
 const LONGEST: Micros = Micros(60_000_000);
-/// The shortest time for which it is set: Pingora's timers are late by up to 20 ms, and one that fires during its first poll would
-/// not be noticed.
+/// The shortest time for which the timer is set. Pingora's timers are up to 20 ms late, and a timer that fires during
+/// its first poll would not be noticed.
 const SHORTEST: Micros = Micros(20_000);
 
 pub(crate) struct ReusableTimer {
@@ -45,13 +46,13 @@ impl ReusableTimer {
                     ready!(self.woken.poll(cx, |cx| timer.as_mut().poll(cx)));
                     self.set = None;
                 }
-                // Not set yet, or set for too late: a reload has made the timeout shorter.
+                // The timer is not set, or fires too late, because a reload has made the timeout shorter.
                 _ => {
                     let now = clock.now();
                     if now >= deadline {
                         return Poll::Ready(());
                     }
-                    // Never set for later than `deadline`: it would be set again with each poll.
+                    // Never set for later than `deadline`, because it would then be set again at each poll.
                     let left = deadline.since(now).min(LONGEST);
                     self.set = Some((now.plus(left), (self.timer)(left.max(SHORTEST).into())));
                     self.woken.rearm();
@@ -74,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Polled every second with the deadline of that second, the timer is ready at `fires` and not before.
+    /// Polls every second with the deadline of that second. The timer is ready at `fires`, in seconds, and not before.
     async fn check(deadline: fn(u64) -> u64, fires: u64) {
         let clock = Clock::manual(Timestamp(0));
         let mut timer = ReusableTimer::with(|left| {
@@ -92,7 +93,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_that_was_set_for_an_earlier_request_fires_at_the_current_deadline() {
-        // The deadline moves after 4, 8 and 12 seconds. The last one is nearer than the one before.
+        // The deadline moves after 4, 8 and 12 seconds. The last deadline is earlier than the one before.
         let deadline = |second| match second {
             0..4 => 10,
             4..8 => 14,
@@ -112,7 +113,7 @@ mod tests {
         assert!(ready(&mut timer(), Timestamp(19_000_000)).await);
         assert!(ready(&mut timer(), clock.now()).await);
         let mut set = timer();
-        // Nearer than the shortest time for which a timer is set.
+        // This deadline is nearer than `SHORTEST`.
         assert!(!ready(&mut set, Timestamp(20_000_001)).await);
         assert!(!ready(&mut set, Timestamp(30_000_000)).await);
         assert!(ready(&mut set, Timestamp(19_000_000)).await);
