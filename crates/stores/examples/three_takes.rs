@@ -1,4 +1,4 @@
-//! Takes three requests from a token bucket of two tokens: in memory, and in a Redis if its port on this machine is given.
+//! Takes three requests from a token bucket of two tokens: from the memory store, and from a Redis whose port is given.
 //!
 //! `cargo run --package tollgate-stores --example three_takes 6379`
 #![allow(clippy::print_stdout, reason = "an example shows its result")]
@@ -43,7 +43,7 @@ pub fn in_redis(port: u16) -> Settings {
 /// Takes from a bucket three times for one client: two requests are granted, the third must wait.
 pub async fn three_takes(settings: Settings) -> Result<Vec<Outcome>, Box<dyn Error>> {
     let store = Arc::new(Store::open(&settings, 1, Clock::system(), EventSink::new(|_| {})));
-    // A remote store has a connection for each worker, which the worker's thread drives.
+    // A remote store has one connection for each worker. A task must drive that connection.
     let connection = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.run(Worker(0)).await }
@@ -59,7 +59,7 @@ pub async fn three_takes(settings: Settings) -> Result<Vec<Outcome>, Box<dyn Err
     Ok(outcomes)
 }
 
-/// One token of a bucket of this process, to which one comes back each minute.
+/// Returns a plan that takes one token. The bucket has a capacity of two tokens and gains one token each minute.
 fn plan() -> Result<Plan, Box<dyn Error>> {
     let rate = Rate { amount: Cost::ONE, period: Micros(60_000_000) };
     let bucket = TokenBucket::new(rate, 2).map_err(|invalid| format!("{invalid:?}"))?;

@@ -1,8 +1,8 @@
 //! Decides plans while the store gives no answer, in memory: by this gateway's share of each limit.
 //!
-//! A share is the limit divided by the number of live gateways, as last reported through the store. A bucket starts with its
-//! part of the level that the store last showed, so an outage is no refill; what is spent here is remembered until the next
-//! outage.
+//! A share is the limit divided by the number of live gateways, which the store last reported. A bucket starts with
+//! this gateway's part of the level that the store last showed, so an outage does not refill it. Charges during an
+//! outage are remembered until the next outage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub struct FallbackShare {
     clock: Clock,
     memory: Memory,
     observed: Cache<BucketKey, Observation>,
-    /// The number of gateways from the file, used unless more are alive.
+    /// The number of gateways in gateway.yaml. Limits are never divided among fewer.
     at_least: u64,
     gateways: AtomicU64,
 }
@@ -38,9 +38,9 @@ pub struct FallbackShare {
 #[derive(Clone, Debug)]
 struct Observation {
     state: State,
-    /// The moment on the store's clock.
+    /// The moment of the state, on the store's clock.
     decided: Timestamp,
-    /// The same moment on this process's clock, as far as it is known.
+    /// The same moment on this process's clock, as nearly as it is known.
     at: Timestamp,
 }
 
@@ -104,8 +104,8 @@ impl FallbackShare {
         TakeReply { source: Source::Fallback, evicted: taken.evicted + evicted, ..taken }
     }
 
-    /// Lowers a share to its part of the last known level, plus the refill since then. Returns how many other buckets were
-    /// evicted for it.
+    /// Lowers this gateway's share of a bucket to its part of the last known level, plus the refill since then. Returns
+    /// how many other buckets were evicted to make room.
     fn begin(&self, charge: &Charge, share: &Charge) -> u64 {
         let Some(observed) = self.observed.get(&charge.key) else { return 0 };
         let now = observed.decided.plus(self.clock.now().since(observed.at));
@@ -135,7 +135,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000;
 
-    /// `burst` tokens at one per second.
+    /// A plan over token buckets, given by number and burst. Each gains one token per second.
     fn plan(buckets: &[(u8, u64)]) -> Plan {
         let charge = |(bucket, burst): &(u8, u64)| Charge::of_token_bucket(*bucket, *burst, 1);
         Plan { enforced: buckets.iter().map(charge).collect(), shadow: smallvec![] }
@@ -146,12 +146,13 @@ mod tests {
         (FallbackShare::new(at_least, clock.clone(), Arc::default()), clock)
     }
 
-    /// How many requests pass at this moment.
+    /// Counts the requests that are granted at this moment.
     fn passing(fallback: &FallbackShare, plan: &Plan) -> usize {
         (0..1000).take_while(|_| fallback.take(plan).settlement.is_granted()).count()
     }
 
-    /// Shows a bucket from which so much was taken, on a store whose clock is elsewhere.
+    /// Reports the state of a bucket to the fallback after `tokens` were taken from it. The store's clock shows another
+    /// time than this process's clock.
     fn show(fallback: &FallbackShare, plan: &Plan, tokens: u64, at: Timestamp) {
         let mut spent = plan.clone();
         spent.enforced[0].cost = Cost::from_tokens(tokens);
@@ -195,7 +196,7 @@ mod tests {
         let plan = plan(&[(1, 12)]);
         show(&fallback, &plan, 10, clock.now());
         clock.set(clock.now().plus(Micros(2 * SECOND)));
-        // Two were left, and two have come back.
+        // Two tokens were left in the share, and two were refilled.
         assert_eq!(passing(&fallback, &plan), 2);
     }
 
@@ -236,7 +237,8 @@ mod tests {
         let two = plan(&[(2, 12)]);
         show(&fallback, &two, 12, clock.now());
         let taken = fallback.take(&two);
-        // The share holds nothing, so the bucket is stored before it is asked, and then refuses.
+        // The share holds nothing. The bucket is stored when its share is lowered, before the decision, and then
+        // refuses.
         assert_eq!((taken.settlement.is_granted(), taken.evicted, fallback.buckets()), (false, 1, 1));
     }
 
@@ -260,7 +262,8 @@ mod tests {
         assert_eq!(passing(&fallback, &plan(&[(1, 12)])), 4);
     }
 
-    /// A share of this limit, of which a store has shown that so many tokens were granted so many seconds ago.
+    /// Makes a fallback and a plan with one limit, for which the store has shown earlier grants. Each of `grants` is a
+    /// number of requests, and how many seconds ago they were granted.
     fn begun(algorithm: Algorithm, grants: &[(u64, u64)]) -> (FallbackShare, Clock, Plan) {
         let clock = Clock::manual(Timestamp(1_000 * SECOND));
         let store_clock = Arc::new(StoreClock::default());
@@ -286,7 +289,7 @@ mod tests {
         let window = SlidingWindow::new(12, Micros(10 * SECOND), 10).unwrap();
         let log = SlidingLog::new(12, Micros(10 * SECOND)).unwrap();
         for (algorithm, leaves) in [(Algorithm::SlidingWindow(window), 6), (Algorithm::SlidingLog(log), 5)] {
-            // Six of twelve were granted five seconds ago, and four now.
+            // The limit is twelve: six requests were granted five seconds ago, and four now.
             let (fallback, clock, plan) = begun(algorithm, &[(6, 5), (4, 0)]);
             assert_eq!(passing(&fallback, &plan), 1);
             clock.set(clock.now().plus(Micros(leaves * SECOND - 1)));
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn of_a_long_log_a_share_knows_the_first_sixteen_grants_and_the_last_exactly() {
         let log = SlidingLog::new(60, Micros(100 * SECOND)).unwrap();
-        // One a second, the last one now.
+        // One grant each second, the last one now.
         let grants: Vec<_> = (0..60).map(|ago| (1, 59 - ago)).collect();
         let (fallback, clock, plan) = begun(Algorithm::SlidingLog(log), &grants);
         let start = clock.now();
@@ -309,9 +312,9 @@ mod tests {
             passing(&fallback, &plan)
         };
         assert_eq!(passes_at(40), 0);
-        // Two that leave the whole make room for one in a share of a half.
+        // The share is half of the limit: only when two grants have left the log can this gateway grant one.
         assert_eq!((passes_at(41), passes_at(42), passes_at(56)), (0, 1, 7));
-        // Those in between count as long as the last one.
+        // The grants between the first sixteen and the last count until the last one leaves.
         assert_eq!((passes_at(99), passes_at(100)), (0, 22));
     }
 

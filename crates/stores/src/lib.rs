@@ -1,7 +1,7 @@
 //! Stores of buckets: each takes a plan atomically, all of its charges or none.
 //!
-//! Every store answers with the time of its decision and the level of every bucket in the plan. A store never logs or counts:
-//! it returns the result of a call to the caller, and sends everything else as an [`Event`].
+//! Every store answers with the time of its decision and the level of every bucket in the plan. A store writes no log
+//! and no metric: it returns the result of a call to the caller, and sends everything else as an [`Event`].
 //!
 //! ```
 //! use ledger::algorithm::Algorithm;
@@ -21,7 +21,8 @@
 //! assert_eq!(granted, [true, true, false]);
 //! ```
 //!
-//! A store on a server has a connection for each [`Worker`], which [`Store::run`] keeps up: `examples/three_takes.rs` asks a Redis.
+//! A store on a server has one connection for each [`Worker`], and [`Store::run`] keeps that connection open.
+//! `examples/three_takes.rs` calls a Redis.
 
 pub mod breaker;
 mod caller;
@@ -157,7 +158,8 @@ impl Store {
         match self {
             Store::Memory(memory) => Ok(Some(memory.take(plan))),
             Store::Redis(redis) => Ok(redis.take(worker, plan, caller, answer_within).await?),
-            // The largest by far: on the heap, so that it does not enlarge the task of a request with another store.
+            // The largest future by far. It is on the heap, so that it does not enlarge the task of a request to
+            // another store.
             Store::Cluster(cluster) => Box::pin(cluster.take(worker, plan, caller, answer_within)).await,
             Store::Postgres(postgres) => Ok(postgres.take(worker, plan, caller, answer_within).await?),
         }
@@ -199,7 +201,7 @@ impl Store {
             (Store::Redis(redis), Settings::Redis(settings)) => redis.replace_login(settings),
             (Store::Cluster(cluster), Settings::Redis(settings)) => cluster.replace_login(settings),
             (Store::Postgres(postgres), Settings::Postgres(settings)) => postgres.replace_login(&settings.login),
-            // A store of another kind is opened after a restart only.
+            // The kind of the store cannot change without a restart.
             (Store::Memory(_) | Store::Redis(_) | Store::Cluster(_) | Store::Postgres(_), _) => {}
         }
     }

@@ -4,8 +4,8 @@
 //! made. After a cool-down one request is let through as a probe: if it is answered the breaker closes, otherwise the
 //! cool-down doubles. The cool-down is jittered, so that gateways do not probe at the same time.
 //!
-//! One pause of the store delays the calls of all connections at the same moment. In the row of failures that counts as one,
-//! however many connections there are: timeouts that overlap in time count once.
+//! One pause of the store delays the calls of all connections at the same moment. Such a pause counts as one failure in
+//! a row, however many connections there are: of timeouts that overlap in time, only one counts.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,12 +29,12 @@ impl Default for Settings {
     }
 }
 
-/// The number of recent calls that are counted, and the time for which each is.
+/// The number of recent calls that are counted.
 const WINDOW: usize = 100;
 const SPAN: Micros = Micros(10_000_000);
-/// The number of separate failures within the span without which half of the recent calls do not open it: so a single pause that
-/// delayed fifty connections does not. Timeouts that overlap still count one by one among the calls: with many connections the
-/// last hundred calls may end within one timeout, and would otherwise hold a single failure however many are late.
+/// The number of separate failures within `SPAN` without which the breaker does not open when half of the recent calls
+/// failed. So a single pause that delayed fifty connections does not open it. The recent calls also include timeouts
+/// that overlap: with many connections, the last hundred calls may all end within one timeout.
 const SEPARATE: usize = 5;
 
 /// A circuit breaker: refuses calls to a store for a while after too many failures. All workers share it.
@@ -52,9 +52,10 @@ struct State {
     /// The recent calls, oldest first: when each ended, and how.
     calls: VecDeque<(Timestamp, CallResult)>,
     failed: usize,
-    /// The end of the last timeout that counted in the row. A timeout that began earlier overlaps with it.
+    /// The end of the last timeout that counted as a failure in a row. A timeout that began before this moment overlaps
+    /// with it.
     counted_until: Timestamp,
-    /// The moments of the last failures that counted in the row, oldest first; at most [`SEPARATE`].
+    /// The moments of the last failures that counted in a row, oldest first; at most [`SEPARATE`].
     separate: VecDeque<Timestamp>,
     open: Option<Open>,
 }
@@ -64,10 +65,10 @@ struct Open {
     until: Timestamp,
     /// The cool-down before jitter.
     cooldown: Micros,
-    /// Whether a probe is under way.
+    /// Whether a probe is running.
     probing: bool,
-    /// The moment of the last connection to a server that had left a call unanswered on the connection before; 0 before the
-    /// first.
+    /// When the last connection was made to a server that had left a call unanswered on its previous connection. 0 if
+    /// there was none.
     reconnected: Timestamp,
 }
 
@@ -139,7 +140,7 @@ impl Breaker {
                 state.open(cooldown, now);
                 Change::None
             }
-            // The call was under way when the breaker opened: its result is outdated.
+            // The call began before the breaker opened, so its result is outdated.
             (Some(_), _) => Change::None,
             (None, _) => {
                 state.count(result, now);
@@ -159,7 +160,7 @@ impl Breaker {
     /// consecutive failure.
     pub(crate) fn record_timeout(&self, timeout: Range<Timestamp>, now: Timestamp) -> Change {
         let mut state = self.state.lock();
-        // The call was under way when the breaker opened: its result is outdated.
+        // The call began before the breaker opened, so its result is outdated.
         if state.open.is_some() {
             return Change::None;
         }
@@ -250,7 +251,8 @@ impl State {
     }
 
     fn half_failed(&self, now: Timestamp) -> bool {
-        // Successes before the first failure are not recorded: what is missing to a whole window did not fail.
+        // Successes before the first failure are not recorded, so there may be fewer than `WINDOW` calls: the missing
+        // ones succeeded.
         let half = self.failed * 2 >= WINDOW;
         let recent = self.separate.front().is_some_and(|first| now.since(*first) <= SPAN);
         half && recent && self.separate.len() == SEPARATE

@@ -31,7 +31,7 @@ fn failures_in_a_row_open_it_and_one_probe_closes_it() {
     assert_eq!(breaker.acquire(now.plus(Micros(SECOND * 3 / 4 - 1))), Permit::Refused);
     let later = now.plus(Micros(SECOND * 5 / 4));
     assert_eq!(breaker.acquire(later), Permit::Probe);
-    // One probe at a time; late results do not count.
+    // Only one probe runs at a time, and results of earlier calls do not count.
     assert_eq!(breaker.acquire(later), Permit::Refused);
     assert_eq!(breaker.record(Permit::Granted, CallResult::Success, later), Change::None);
     assert_eq!(breaker.acquire(later), Permit::Refused);
@@ -60,7 +60,7 @@ fn a_failed_probe_doubles_the_pause_up_to_the_longest() {
 fn a_new_connection_to_a_server_that_hung_lets_one_request_probe_and_keeps_the_pause() {
     let breaker = breaker();
     let now = Timestamp(1_000 * SECOND);
-    // A row that has begun goes on.
+    // The four failures before `probe_soon` still count.
     for _ in 0..4 {
         breaker.record(Permit::Granted, CallResult::Failure, now);
     }
@@ -118,26 +118,26 @@ fn a_probe_whose_client_disconnects_leaves_the_next_request_to_probe() {
 fn half_of_a_hundred_calls_open_it_within_ten_seconds() {
     let (often, seldom) = (breaker(), breaker());
     let mut opened = false;
-    // One more: successes before the first failure are not recorded.
+    // 101 calls, because the first success comes before any failure and is not recorded.
     for number in 0..101 {
         let now = Timestamp(1_000 * SECOND + number * SECOND / 20);
         opened |= often.record(Permit::Granted, alternating(number), now) == Change::Opened;
     }
     assert!(opened);
     for number in 0..400 {
-        // The same, but spread over minutes.
+        // The same results, but over several minutes.
         let now = Timestamp(1_000 * SECOND + number * SECOND / 2);
         assert_eq!(seldom.record(Permit::Granted, alternating(number), now), Change::None);
     }
 }
 
-/// How many of the last hundred calls, the newest of which ended `now`, failed within ten seconds.
+/// Counts the failures among the last hundred calls, within ten seconds before `now`. The newest call ended at `now`.
 fn failed(calls: &[(Timestamp, CallResult)], now: Timestamp) -> usize {
     let last = calls.iter().rev().take(100);
     last.filter(|(at, result)| *result == CallResult::Failure && now.since(*at).0 <= 10 * SECOND).count()
 }
 
-/// Calls of one kind after another, each so many at once; never five failures in a row.
+/// Generates results in runs of successes and of failures. There are never five failures in a row.
 fn calls() -> impl Strategy<Value = Vec<CallResult>> {
     let some = prop_oneof![
         12 => (1usize..=4).prop_map(|failures| vec![CallResult::Failure; failures]),
@@ -158,11 +158,12 @@ fn calls() -> impl Strategy<Value = Vec<CallResult>> {
 }
 
 proptest! {
-    /// The condition by its definition, over all calls, including those before the first failure.
+    /// Compares the breaker with the definition of its condition, over all calls, including those before the first
+    /// failure.
     #[test]
     fn it_opens_when_half_of_the_last_hundred_calls_failed_and_not_before(
         calls in calls(),
-        // From a hundred calls in half a second to twenty in ten.
+        // The pause between calls: from a hundred calls in half a second to twenty calls in ten seconds.
         pause in prop::sample::select(vec![SECOND / 200, SECOND / 20, SECOND / 9, SECOND / 2]),
     ) {
         let (breaker, mut ended) = (breaker(), Vec::new());
@@ -188,7 +189,7 @@ fn the_fiftieth_failure_of_a_hundred_calls_opens_it_and_the_forty_ninth_does_not
     for _ in 0..2 {
         assert_eq!(breaker.record(Permit::Granted, CallResult::Success, now), Change::None);
     }
-    // The first failure is no longer among the last hundred.
+    // The oldest failure is not among the last hundred calls any more.
     assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::None);
     assert_eq!(breaker.record(Permit::Granted, CallResult::Failure, now), Change::Opened);
 }

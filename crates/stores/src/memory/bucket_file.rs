@@ -1,6 +1,6 @@
-//! Keeps the buckets of the memory store in a file, which one process at a time may use.
+//! Keeps the buckets of the memory store in a file, which only one process at a time may use.
 //!
-//! A lock on a second file, `FILE.lock`, tells other processes: the file itself is replaced whenever it is written.
+//! The lock is on a second file, `FILE.lock`, because the first one is replaced by a new file at each write.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -90,14 +90,15 @@ impl BucketFile {
         });
         match written {
             Ok(count) => {
-                // So that the new name survives a crash of the machine; not every file system can do this.
+                // The folder is synced so that the renamed file survives a crash of the machine. Some file systems
+                // cannot do this.
                 if let Ok(folder) = File::open(folder_of(&self.path)) {
                     let _ = folder.sync_all();
                 }
                 Ok(count)
             }
             Err(error) => {
-                // It may not even exist.
+                // The error is ignored: the file may not exist.
                 let _ = std::fs::remove_file(&new);
                 Err(error)
             }
@@ -106,8 +107,8 @@ impl BucketFile {
 }
 
 impl Drop for BucketFile {
-    /// Releases the lock explicitly: a process that is being started may still have a duplicate of the file, which would keep
-    /// it.
+    /// Releases the lock explicitly. A process that is being started may still have a duplicate of the file handle,
+    /// which would keep the lock.
     fn drop(&mut self) {
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
@@ -118,21 +119,21 @@ fn write(path: &Path, memory: &Memory) -> io::Result<u64> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Never through a link that somebody has put there.
+    // `create_new` does not follow a symbolic link that somebody has put there.
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     let count = memory.write_buckets(&file)?;
     file.sync_all()?;
     Ok(count)
 }
 
-/// A path in the same folder.
+/// The path with `suffix` appended to the file name.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
 }
 
-/// The folder that has a file.
+/// The folder in which a file is.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -171,7 +172,7 @@ mod tests {
         let path = folder.path().join("buckets.tgb");
         let file = BucketFile::lock(&path).unwrap();
         assert!(matches!(file.load(&memory()), Ok(None)));
-        // What a crash has left, and a link to a file of somebody else.
+        // A file that a crash has left could be a symbolic link to another file.
         std::fs::write(folder.path().join("precious"), "precious").unwrap();
         std::os::unix::fs::symlink(folder.path().join("precious"), folder.path().join("buckets.tgb.new")).unwrap();
         for _ in 0..2 {

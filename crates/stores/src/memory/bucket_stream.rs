@@ -1,28 +1,28 @@
-//! Writes the buckets of this store to a stream, and reads them in another process: the format of `store.memory.file`, and of
-//! the handover to the next process.
+//! Writes the buckets of a memory store to a stream, and reads them in another process: the format of
+//! `store.memory.file`, and of the handover to the next process.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 16 | `tollgate buckets` |
 //! | 1 | the version of this format |
-//! | 1, and as many as it says | the format of the keys and states, [`ledger::bucket_key::FORMAT`] |
+//! | 1, then the given number of bytes | the format of the keys and states, [`ledger::bucket_key::FORMAT`] |
 //! | 8 | the store's time when writing began, in microseconds since the Unix epoch |
 //! | each bucket: 1 | 1 |
-//! | 4 | its limit and how much of that is spent, as [`QueueId`] |
+//! | 4 | its limit and how much of the limit is spent, as [`QueueId`] |
 //! | 16 | its key |
-//! | 8 | until when it is kept |
-//! | 4, and 8 times as many as they say | its state |
+//! | 8 | the moment until which it is kept |
+//! | 4, then 8 for each integer | the number of integers in its state, and the integers |
 //! | at the end: 1 | 0 |
 //! | 8 | the number of buckets |
 //! | 4 | CRC-32 of everything before it |
 //!
-//! Integers are little-endian. A key is a hash of the algorithm's name among others, so a state is only ever read by the
-//! algorithm that wrote it, in the unit that the state itself includes. Nothing here knows an algorithm.
+//! Integers are little-endian. A key is a hash that includes the algorithm's name, so a state is only ever read by the
+//! algorithm that wrote it, in the unit that the state itself includes. The code in this file knows no algorithm.
 //!
-//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, and monotonic from there.
-//! The next process continues with the wall clock. If that is set back meanwhile, a bucket refills nothing until the clock
-//! has caught up, or, if it is set back by more than an hour, is empty until it would have been full. If it is set forward,
-//! a bucket refills for that time too.
+//! Times are those of [`base::time::Clock`]: the wall clock at the start of the process, and monotonic from there. The
+//! next process continues with the wall clock. If the wall clock was set back meanwhile, a bucket is not refilled until
+//! the clock has caught up. If it was set back by more than an hour, the bucket stays empty until it would have been
+//! full. If the clock was set forward, a bucket is also refilled for the skipped time.
 
 use std::fmt;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -39,11 +39,11 @@ const BUCKET: u8 = 1;
 const END: u8 = 0;
 const KEY_FORMAT: usize = FORMAT.len();
 
-/// The number of buckets that are copied each time that their shard is locked.
+/// The number of buckets that are copied each time a shard is locked.
 const BATCH: usize = 512;
 
-/// The longest time that the moments of a stream may be ahead of the clock. Algorithms replace a moment that is further ahead,
-/// and would refuse until the clock has caught up.
+/// The longest time by which a moment in the stream may be ahead of the clock. A state with a later moment becomes an
+/// empty bucket, because its algorithm would refuse requests until the clock has caught up.
 const AHEAD: Micros = Micros(3_600_000_000);
 
 /// The reason why buckets cannot be read from a stream.
@@ -88,7 +88,7 @@ impl Memory {
         let now = self.clock.now();
         to.write_all(MAGIC)?;
         to.write_all(&[VERSION])?;
-        // It has ten bytes.
+        // The text of the format is ten bytes long, so its length fits into one byte.
         to.write_all(&[u8::try_from(KEY_FORMAT).unwrap_or(u8::MAX)])?;
         to.write_all(FORMAT)?;
         to.write_all(&now.0.to_le_bytes())?;
@@ -98,7 +98,7 @@ impl Memory {
                 buffer.clear();
                 let shard = shard.lock();
                 for key in batch {
-                    // It may have been evicted since.
+                    // The bucket may have been evicted since its key was listed.
                     let Some((queue, kept_until, state)) =
                         shard.kept(key).filter(|(_, kept_until, _)| *kept_until > now)
                     else {
@@ -139,7 +139,7 @@ impl Memory {
 
     fn read(&self, from: impl Read) -> Result<(), InvalidBuckets> {
         let mut from = ChecksumStream { inner: BufReader::new(from), hash: crc32fast::Hasher::new() };
-        // Only a whole head says what this is.
+        // A stream that ends before the end of the magic bytes is not a stream of buckets.
         let magic = from.bytes().map_err(|error| match error {
             InvalidBuckets::Truncated => InvalidBuckets::Foreign,
             error => error,
@@ -170,7 +170,7 @@ impl Memory {
             let entry = if is_believed {
                 entry
             } else {
-                // No algorithm has such a state, so it counts as an empty bucket.
+                // No algorithm has such a state, so the bucket counts as empty.
                 Entry { state: State::new(), kept_until: now.plus(entry.kept_until.since(written)) }
             };
             if entry.kept_until > now {
@@ -238,12 +238,12 @@ impl<S: Read> ChecksumStream<S> {
         self.bytes().map(u64::from_le_bytes)
     }
 
-    /// A bucket, after its first byte.
+    /// Reads a bucket. Its first byte has already been read.
     fn bucket(&mut self) -> Result<(BucketKey, QueueId, Entry), InvalidBuckets> {
         let queue = QueueId(u32::from_le_bytes(self.bytes()?));
         let (key, kept_until) = (BucketKey(self.bytes()?), Timestamp(self.integer()?));
         let length = u32::from_le_bytes(self.bytes()?);
-        // No more memory than there are bytes, whatever the length says.
+        // Grows with the integers that are read: a false length in the stream must not reserve memory.
         let mut state = (0..length).map(|_| self.integer()).collect::<Result<State, _>>()?;
         state.shrink_to_fit();
         Ok((key, queue, Entry { state, kept_until }))
@@ -272,7 +272,7 @@ mod tests {
         BucketKey([number; 16])
     }
 
-    /// The keys are those of three limits.
+    /// The queue of a key. The keys of the tests belong to three limits.
     fn queue(key: &BucketKey, class: SpentClass) -> QueueId {
         QueueId::new(LimitTag(u32::from(key.0[0] / 100)), class)
     }
@@ -293,7 +293,7 @@ mod tests {
         bytes
     }
 
-    /// Two buckets, one of them full soon.
+    /// A stream of two buckets. One of them is full after a second.
     fn two() -> Vec<u8> {
         let memory = memory(NOW);
         put(&memory, key(1), SpentClass::Drained, NOW.plus(Micros(HOUR)), smallvec![1, 2, NOW.0]);
@@ -383,7 +383,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever an algorithm keeps of a bucket, and however much of it.
+        /// Generates states with any integers, of up to 80 integers.
         #[test]
         fn what_is_written_is_read(
             buckets in prop::collection::hash_map(

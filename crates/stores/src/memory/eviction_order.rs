@@ -1,16 +1,17 @@
-//! Orders the buckets of a shard by which is evicted first.
+//! Determines which bucket of a shard is evicted first.
 //!
-//! Full buckets go first, of whichever limit. Then all limits are compared by the [`SpentClass`] of their buckets: one of the
-//! lowest class that any limit has goes, so drained buckets go last, whatever their rate, and however many their limit has.
-//! Of the limits that have a bucket of that class, the one with the most of them loses its soonest full one. Limits are ordered
-//! again when a number of theirs has changed by more than an eighth, so almost no charge orders any; one with nearly as many may
-//! therefore lose a bucket in place of the one with the most.
+//! Buckets that are full again are evicted first, whatever their limit. Otherwise the buckets of all limits are
+//! compared by their [`SpentClass`], and a bucket of the lowest class is evicted. So drained buckets are evicted last,
+//! whatever their rate, and however many buckets their limit has. Of the limits that have a bucket of the lowest class,
+//! the limit with the most such buckets loses the one that will be full first. A limit is moved in this order only when
+//! its number of buckets has changed by more than an eighth, so almost no charge moves one. Therefore a limit with
+//! nearly as many buckets may lose one in place of the limit with the most.
 //!
-//! One charge drains a bucket of one per day and is little to a bucket of a hundred per second. So that a flood of new keys
-//! under the first limit does not keep the second one from remembering anything, a limit with few buckets is spared: with at
-//! most a sixteenth of what a limit has on average, or with two.
+//! One charge drains a bucket with one token per day, but hardly changes a bucket with a hundred tokens per second. A
+//! flood of new keys under the first limit must not evict all buckets of the second. So a limit with few buckets loses
+//! none: at most a sixteenth of the average number of buckets per limit, or at most two.
 //!
-//! No operation looks at every limit, except when the number of buckets that are spared is changed by half.
+//! No operation visits every limit, except when the number of spared buckets has to be doubled or halved.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,21 +22,23 @@ use super::queue_id::{CLASSES, QueueId, SpentClass};
 use base::time::Timestamp;
 use ledger::bucket_key::LimitTag;
 
-/// A limit of everybody has a single bucket. Twice that is spared where limits have more on average.
+/// A limit that is shared by all clients has a single bucket. Limits with up to two buckets are spared if the average
+/// is higher.
 const FEW: usize = 2;
 
-/// A limit is spared with this part of what a limit has on average.
+/// A limit is spared if it has at most the average number of buckets divided by this.
 const SPARED: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct EvictionOrder {
-    /// Only limits that have a bucket here.
+    /// The limits that have a bucket in this shard.
     limits: HashMap<LimitTag, LimitQueues, RandomState>,
-    /// Every limit, by a moment before which none of its buckets is full.
+    /// Every limit, ordered by a moment before which none of its buckets is full.
     soonest: BTreeSet<(Timestamp, LimitTag)>,
-    /// For each class, the limits that are not spared and have buckets of it, by how many, as noted in [`LimitQueues::noted`].
+    /// For each class, the limits that are not spared and have buckets of the class, ordered by the number in
+    /// [`LimitQueues::noted`].
     largest: [BTreeSet<(usize, LimitTag)>; CLASSES],
-    /// With how many buckets a limit is spared.
+    /// The largest number of buckets with which a limit is spared.
     spared: usize,
 }
 
@@ -44,7 +47,8 @@ pub(crate) struct EvictionOrder {
 struct LimitQueues {
     none_full_before: Timestamp,
     classes: [FullQueue; CLASSES],
-    /// For each class, the number by which the limit is ordered: about how many buckets of it can be lost. 0 if none can.
+    /// For each class, the number by which the limit is ordered: about how many buckets of the class it can lose. 0 if
+    /// it can lose none.
     noted: [usize; CLASSES],
 }
 
@@ -79,7 +83,7 @@ impl LimitQueues {
         self.classes.iter().map(FullQueue::len).sum()
     }
 
-    /// How many buckets of each class it can lose; 0 if it is spared.
+    /// Returns how many buckets of each class the limit can lose: 0 if it is spared.
     fn losable(&self, spared: usize) -> [usize; CLASSES] {
         let counts = self.classes.each_ref().map(FullQueue::len);
         if counts.iter().sum::<usize>() > spared { counts } else { [0; CLASSES] }
@@ -102,8 +106,8 @@ impl EvictionOrder {
         self.limits.get(&queue.limit())?.class(queue.class()).get(position)
     }
 
-    /// Adds a bucket to a queue. As in the other operations, `moved` is called for each bucket whose position in its queue has
-    /// changed, with its slot and new position.
+    /// Adds a bucket to a queue. Like the other operations, this calls `moved` for each bucket whose position in its
+    /// queue has changed, with the bucket's slot and new position.
     pub(super) fn join(&mut self, queue: QueueId, item: Item, moved: impl FnMut(u32, usize)) {
         self.change(queue.limit(), |limit| {
             limit.none_full_before = limit.none_full_before.min(item.full_at);
@@ -111,7 +115,7 @@ impl EvictionOrder {
         });
     }
 
-    /// Changes the moment at which a bucket is full. The bucket is at this position of the queue.
+    /// Changes the moment at which a bucket is full. The bucket is at `position` in the queue.
     pub(super) fn update(
         &mut self,
         queue: QueueId,
@@ -160,7 +164,7 @@ impl EvictionOrder {
         self.limits.get(&tag)?.class(class).first().map(|item| item.slot)
     }
 
-    /// Changes a limit, which is added if it is new and removed if it has no bucket any more, and orders it again.
+    /// Changes a limit, and updates its place in the order. A new limit is added; a limit without buckets is removed.
     fn change(&mut self, tag: LimitTag, change: impl FnOnce(&mut LimitQueues)) {
         let limit = self.limits.entry(tag).or_default();
         let full_before = limit.none_full_before;
@@ -185,11 +189,12 @@ impl EvictionOrder {
         }
     }
 
-    /// Follows the average number of buckets, if it is far from what it was: then every limit is looked at.
+    /// Adapts `spared` to the average number of buckets per limit, if that has changed much. Then every limit is
+    /// visited.
     fn adapt_spared(&mut self, buckets: usize) {
         let average = buckets / self.limits.len().max(1);
         let wanted = if average > FEW { (average / SPARED).max(FEW) } else { 0 };
-        // At least one limit has more than `spared`, as one has the average.
+        // At least one limit has more than `spared` buckets, because at least one limit has the average.
         let fits = self.spared < average.max(1) && self.spared <= 2 * wanted && wanted <= 2 * self.spared;
         if fits || (self.spared == 0 && average <= 2 * FEW) {
             return;
@@ -207,7 +212,8 @@ impl EvictionOrder {
     }
 }
 
-/// Whether a limit need not be ordered again: its number has changed by an eighth at most, and neither is 0.
+/// Whether a limit can keep its place in the order: its number of buckets has changed by at most an eighth, and not
+/// from or to 0.
 fn is_near(noted: usize, buckets: usize) -> bool {
     (noted == 0) == (buckets == 0) && noted.abs_diff(buckets) <= noted / 8
 }
@@ -221,7 +227,7 @@ mod tests {
     use smallvec::smallvec;
     use std::collections::BTreeMap;
 
-    /// The buckets that a shard should hold, each with its limit, class and moment.
+    /// The buckets that a shard should hold, each with its limit, its class, and the moment at which it is full.
     type ExpectedBuckets = BTreeMap<u16, (u32, SpentClass, u64)>;
 
     fn key(number: u16) -> BucketKey {
@@ -230,8 +236,9 @@ mod tests {
         BucketKey(bytes)
     }
 
-    /// Whether this bucket may be evicted next, by all that stands at the top of this file. Of two limits that are ordered by
-    /// numbers an eighth too small and too large, the second may go first with 7/9 of the buckets of the first.
+    /// Whether this bucket may be evicted next, by the rules at the top of this file. The numbers by which two limits
+    /// are ordered may be an eighth too small and an eighth too large, so a limit with 7/9 of the most buckets may lose
+    /// one too.
     fn may_go(kept: &ExpectedBuckets, spared: usize, number: u16) -> bool {
         let in_limit = |limit: u32| kept.values().filter(|(of, ..)| *of == limit).count();
         let losable = || kept.values().filter(|(limit, ..)| in_limit(*limit) > spared);
@@ -248,7 +255,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Buckets come, change and are evicted; time passes. Few limits have most of the buckets.
+        /// Adds, changes and evicts random buckets while time passes. A few limits have most of the buckets.
         #[test]
         fn the_next_to_go_is_full_or_of_the_lowest_class_of_the_limits_that_are_not_spared(
             steps in prop::collection::vec((0u16..120, 0u32..12, 0usize..CLASSES, 0u64..90, prop::bool::weighted(0.3)), 1..400)

@@ -1,15 +1,15 @@
-//! Orders buckets by the moment at which they are full: the soonest full in front.
+//! Orders buckets by the moment at which they are full: the bucket that is full first is in front.
 //!
 //! A heap in which the position of each bucket is known, so that a bucket can be updated and removed. An item names its
-//! bucket by the slot, which is the bucket's index in the shard. The shard stores the bucket's position in the heap. Whenever a
-//! position changes, the heap calls `moved(slot, position)`, and the caller updates the bucket. The heap stores the moments
-//! itself, so that no comparison reads a bucket.
+//! bucket by the slot, which is the bucket's index in the shard. The shard stores the bucket's position in the heap.
+//! Whenever a position changes, the heap calls `moved(slot, position)`, and the caller updates the bucket. The heap
+//! stores the moments itself, so that comparisons do not read the buckets.
 
 use super::segmented_vec::SegmentedVec;
 use base::time::Timestamp;
 
-/// How many children an item has. A move is a write to a bucket somewhere in memory, and takes longer than to compare
-/// neighbours: with four children there are half as many as with two.
+/// The number of children of an item. A move writes to a bucket somewhere in memory, which takes longer than to compare
+/// neighbours. With four children there are half as many moves as with two.
 const CHILDREN: usize = 4;
 
 #[derive(Debug, Default)]
@@ -88,7 +88,8 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item in order at a position where one with the moment `before` was in order.
+    /// Puts an item at `position`, and moves it to its place in the order. Until now an item with the moment `before`
+    /// was there.
     fn place(&mut self, position: usize, item: Item, before: Timestamp, moved: impl FnMut(u32, usize)) {
         if item.full_at < before {
             self.rise(position, item, moved);
@@ -97,7 +98,7 @@ impl FullQueue {
         }
     }
 
-    /// Puts an item at `position`, or as far in front of it as it must be.
+    /// Puts an item at `position`, and moves it to the front past all later ancestors.
     fn rise(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         while position > 0 {
             let parent = (position - 1) / CHILDREN;
@@ -110,7 +111,7 @@ impl FullQueue {
         moved(item.slot, position);
     }
 
-    /// Puts an item at `position`, or as far behind it as it must be.
+    /// Puts an item at `position`, and moves it to the back past all earlier descendants.
     fn sink(&mut self, mut position: usize, item: Item, mut moved: impl FnMut(u32, usize)) {
         loop {
             let first = CHILDREN * position + 1;
@@ -133,7 +134,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
-        /// Slots 0 to 39: whatever is done, the first is the soonest full, and the positions that were reported hold.
+        /// Uses slots 0 to 39. After each random step, the first item is the one that is full first, and the reported
+        /// positions are right.
         #[test]
         fn the_soonest_full_is_first_and_every_item_is_where_it_was_reported(
             steps in prop::collection::vec((0u32..40, prop::option::weighted(0.7, 0u64..20)), 0..300)

@@ -1,4 +1,4 @@
-//! Reads, finds, removes and gives back to buckets in memory for an operator.
+//! Reads, finds and removes buckets in memory, and gives back to them, for an operator.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ impl Memory {
     pub fn states_of(&self, keys: &[BucketKey]) -> (StoreTime, Vec<Option<State>>) {
         let state = |key| self.shard(self.shard_of(key)).lock().get(key).cloned();
         let states = keys.iter().map(state).collect();
-        // Read after the states, so that none of them is later than it.
+        // The time is read after the states, so that no state is later than the time.
         (self.time(), states)
     }
 
@@ -42,7 +42,7 @@ impl Memory {
             GivenBack { before, after: Some(state.clone()) }
         };
         let given = buckets.iter().map(give_back).collect();
-        // Read after the states, as in `states_of`.
+        // The time is read after the states, so that no state is later than the time.
         (self.time(), given)
     }
 

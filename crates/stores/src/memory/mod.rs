@@ -3,8 +3,8 @@
 //! Buckets are spread over shards, each with a lock of its own. A [`Shard`] determines which of its buckets can be freed, and
 //! which one is evicted at the bound.
 //!
-//! Invariants: a plan holds the locks of all its shards at once, taken in their order; below `max_buckets` nothing that
-//! is not full again is evicted.
+//! Invariants: a plan holds the locks of all its shards at once, taken in the order of the shards. While there are
+//! fewer than `max_buckets` buckets, only buckets that are full again are removed.
 
 pub mod bucket_file;
 pub mod bucket_stream;
@@ -59,7 +59,8 @@ pub struct Memory {
     store_clock: Option<Arc<StoreClock>>,
     max_buckets: usize,
     buckets: AtomicUsize,
-    /// The hasher for shards, with a random key, so that no client can choose values whose buckets fill one shard.
+    /// The hasher that assigns keys to shards. Its key is random, so that no client can choose values whose buckets
+    /// fill one shard.
     hasher: RandomState,
     shards: Box<[Mutex<Shard>]>,
 }
@@ -72,7 +73,7 @@ type States<'s> = SmallVec<[Option<&'s [u64]>; 2]>;
 
 impl Memory {
     pub fn new(settings: &Settings, clock: Clock) -> Memory {
-        // At least 1024 buckets per shard, so that none is empty at the bound.
+        // At least 1024 buckets per shard, so that no shard is empty when the store is full.
         let shards = (settings.max_buckets / 1024).clamp(1, 16);
         Memory {
             clock,
@@ -94,8 +95,9 @@ impl Memory {
         self.time().now
     }
 
-    /// Periods of a calendar end by the machine's clock, also if that was set forward or this process was suspended. If it was set
-    /// back they end by the clock of the process: no period begins a second time.
+    /// Returns the time of the store. Periods of a calendar end by the machine's clock, also if that clock was set
+    /// forward or this process was suspended. If the machine's clock was set back, periods end by the clock of the
+    /// process, so that no period begins a second time.
     fn time(&self) -> StoreTime {
         let now = self.clock.now();
         match &self.store_clock {
@@ -112,7 +114,7 @@ impl Memory {
     /// Decides a plan at one moment, while it holds the locks of all shards with the plan's buckets.
     pub fn take(&self, plan: &Plan) -> TakeReply {
         let mut held = self.lock(plan);
-        // Read under the locks: the times of one bucket's charges never step back.
+        // The clock is read under the locks, so that the times of a bucket's charges never go back.
         let time = self.time();
         let (settlement, evicted) = self.settle(plan, &mut held, time);
         TakeReply { now: time.date, settlement, evicted, source: Source::Store }
@@ -153,7 +155,7 @@ impl Memory {
     pub fn sweep(&self) {
         let now = self.now();
         for shard in &self.shards {
-            // In small batches, so that no request waits long for the lock.
+            // Frees small batches, so that no request waits long for the lock.
             while self.free_some(&mut shard.lock(), now) {}
         }
     }
@@ -187,7 +189,7 @@ impl Memory {
         let (settlement, entries) = settle(plan, &states, time);
         drop(states);
         let mut evicted = 0;
-        // A shadow of a refused request has no outcome, but its bucket may have to be corrected.
+        // When a request is refused, its shadow charges have no outcome, but their buckets may have to be corrected.
         let unasked = std::iter::repeat(&Outcome::UNASKED);
         let outcomes = settlement.enforced.iter().chain(&settlement.shadow).chain(unasked);
         for (((charge, index), entry), outcome) in plan.charges().zip(&indices).zip(entries).zip(outcomes) {
@@ -200,7 +202,7 @@ impl Memory {
         (settlement, evicted)
     }
 
-    /// For each charge, the index of its shard among the held ones, and the state of its bucket.
+    /// Returns for each charge the index of its shard among the held locks, and the state of its bucket.
     #[allow(
         clippy::indexing_slicing,
         reason = "indices are of `index_of`; a bucket that is not looked up would be a full one"
@@ -212,7 +214,7 @@ impl Memory {
         (indices, states)
     }
 
-    /// The index of the lock that guards this bucket.
+    /// Returns the index of the lock that guards this bucket.
     fn index_of(&self, held: &LockedShards<'_>, key: &BucketKey) -> usize {
         match held.len() {
             1 => 0,
@@ -220,7 +222,7 @@ impl Memory {
         }
     }
 
-    /// Stores an entry. Returns how many buckets were evicted although something was still spent in them.
+    /// Stores an entry. Returns how many buckets were evicted that were not full again.
     fn keep(&self, shard: &mut Shard, key: BucketKey, queue: QueueId, entry: Entry, now: Timestamp) -> u64 {
         if shard.put(key, queue, entry.kept_until, entry.state) == Put::Replaced
             || self.buckets.fetch_add(1, Ordering::Relaxed) < self.max_buckets

@@ -1,4 +1,4 @@
-//! Identifies the queue of a bucket: its limit, and how much of that is spent.
+//! Identifies the eviction queue of a bucket: its limit, and how much of the limit is spent.
 
 use ledger::bucket_key::LimitTag;
 use ledger::cost::Cost;
@@ -15,7 +15,7 @@ pub(crate) enum SpentClass {
     Some,
     /// Half or more is spent.
     Much,
-    /// What is left in the bucket cannot pay the last cost again.
+    /// The bucket cannot pay the cost of the last charge again.
     Drained,
 }
 
@@ -23,11 +23,11 @@ impl SpentClass {
     pub(super) const ALL: [SpentClass; CLASSES] =
         [SpentClass::Little, SpentClass::Some, SpentClass::Much, SpentClass::Drained];
 
-    /// Returns the class of a bucket after it has paid `cost`. `remaining` is what the bucket holds then, `ceiling` what it
-    /// holds when full.
+    /// Returns the class of a bucket after it has paid `cost`. `remaining` is the level of the bucket then, and
+    /// `ceiling` the level of a full bucket.
     pub(super) fn of(remaining: Cost, ceiling: Cost, cost: Cost) -> SpentClass {
         let (remaining, ceiling) = (remaining.thousandths(), ceiling.thousandths());
-        // Without overflow: a ceiling is below 2^53.
+        // Cannot overflow, because a ceiling is below 2^53.
         let spent = ceiling.saturating_sub(remaining);
         if remaining < cost.thousandths() || remaining == 0 {
             SpentClass::Drained

@@ -1,12 +1,12 @@
 //! A vector in segments of equal size: it grows and shrinks without copying, and reserves at most one segment that is not used.
 //!
-//! A plain vector that doubles reserves up to as much as it uses. One that grows in smaller steps copies all its elements at each
-//! of them, and leaves the allocator the space of the former ones.
+//! A vector that doubles its capacity reserves up to twice the memory that it uses. A vector that grows in smaller
+//! steps copies all its elements at each step, and leaves unused gaps in the allocator's memory.
 
 /// A vector that stores its elements in segments. Each segment but the last has `SEGMENT` elements.
 #[derive(Debug)]
 pub(crate) struct SegmentedVec<T, const SEGMENT: usize> {
-    /// None is empty.
+    /// No segment is empty.
     segments: Vec<Vec<T>>,
     len: usize,
 }
@@ -32,7 +32,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
 
     pub(super) fn push(&mut self, value: T) {
         if self.len.is_multiple_of(SEGMENT) {
-            // The first one grows: there may be many short vectors.
+            // The first segment starts empty and grows as needed, because there may be many short vectors.
             let reserved = if self.segments.is_empty() { 0 } else { SEGMENT };
             self.segments.push(Vec::with_capacity(reserved));
         }
@@ -56,7 +56,7 @@ impl<T, const SEGMENT: usize> SegmentedVec<T, SEGMENT> {
             self.segments.pop();
         }
         self.len -= 1;
-        // The last one may be the one that is removed.
+        // `index` may be that of the last element, which is already removed.
         Some(match self.get_mut(index) {
             Some(place) => std::mem::replace(place, last),
             None => last,

@@ -23,16 +23,16 @@ pub(crate) struct Shard {
     order: EvictionOrder,
 }
 
-/// Buckets, each in a slot; 32 bits suffice for a slot, since a shard has at most a sixteenth of 10^9 buckets.
+/// Buckets by slot. 32 bits suffice for a slot, since a shard has at most a sixteenth of 10^9 buckets.
 type Buckets = SegmentedVec<Bucket, 128>;
 
-/// A bucket; the moment at which it is full is in its queue.
+/// A bucket. The moment at which it is full is stored in its queue.
 #[derive(Debug)]
 struct Bucket {
     key: BucketKey,
     state: State,
     queue: QueueId,
-    /// Its position in that queue.
+    /// The bucket's position in that queue.
     position: u32,
 }
 
@@ -169,7 +169,8 @@ impl Shard {
         if let Ok(entry) = slots.find_entry(hasher.hash_one(bucket.key), |kept| *kept == slot) {
             entry.remove();
         }
-        // The last bucket is in its slot now; its queue learns that first, since leaving may move it.
+        // The last bucket has moved to the free slot. Its queue gets the new slot first, because the `leave` below may
+        // move that bucket.
         if let Some(last) = buckets.get(to_index(slot)) {
             let former = to_number(buckets.len());
             if let Some(kept) = slots.find_mut(hasher.hash_one(last.key), |kept| *kept == former) {
@@ -182,12 +183,12 @@ impl Shard {
     }
 }
 
-/// The hash of the key of the bucket in this slot.
+/// Returns the hash of the key of the bucket in this slot.
 fn hash_of(slot: u32, buckets: &Buckets, hasher: &RandomState) -> u64 {
     buckets.get(to_index(slot)).map_or(0, |bucket| hasher.hash_one(bucket.key))
 }
 
-/// A function that notes the position of a bucket that has moved within its queue.
+/// Returns a function that stores the new position of a bucket that has moved within its queue.
 fn mover(buckets: &mut Buckets) -> impl FnMut(u32, usize) {
     |slot, position| {
         if let Some(bucket) = buckets.get_mut(to_index(slot)) {
@@ -278,7 +279,7 @@ mod tests {
         for number in 0..100 {
             put_under(&mut shard, LimitTag(number.into()), number, SpentClass::Some, 10);
         }
-        // A bucket may change its limit too: two limits of which one took the other's name, say.
+        // A bucket may also change its limit, for example when a limit was renamed to the name of another one.
         assert_eq!(put_under(&mut shard, LimitTag(0), 1, SpentClass::Some, 20), Put::Replaced);
         assert_eq!(shard.order.limits(), 99);
         assert_eq!(shard.remove(&key(1)), Some(smallvec![1]));

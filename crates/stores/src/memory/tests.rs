@@ -1,4 +1,4 @@
-//! Tests the store as a whole: what is granted below its bound, and in a flood at it.
+//! Tests the store as a whole: what it grants below `max_buckets`, and during a flood when it is full.
 
 use super::*;
 use base::time::Micros;
@@ -88,7 +88,8 @@ fn at_the_bound_the_soonest_full_bucket_is_evicted_and_drained_ones_are_kept() {
     }
 }
 
-/// `burst` tokens that refill in `window`, in a bucket of its own for each `key`; each window is another limit.
+/// A charge of one token. The bucket has `burst` tokens that refill in `window`. Each `key` has its own bucket, and
+/// each `window` is another limit.
 fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
     let rate = Rate { amount: Cost::from_tokens(burst), period: window };
     let mut bytes = [0; 16];
@@ -105,8 +106,8 @@ fn charge_by(key: u64, burst: u64, window: Micros) -> Charge {
 
 const DAY: Micros = Micros(86_400 * SECOND);
 
-/// A ceiling for each key (`burst` at once, 1 per second) beside a quota per day for each account, with ever new
-/// accounts; then one key asks three times its burst at once.
+/// Each request has a key with a limit of `burst` at once and 1 per second, and a new account with a quota per day.
+/// After `accounts` requests, one key asks three times its burst at once.
 #[track_caller]
 fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
     const AFTERWARDS: u64 = 5_000;
@@ -123,7 +124,7 @@ fn check_flood(max_buckets: usize, accounts: u64, burst: u64, quota: u64) {
     let passed = (0..3 * burst).filter(|number| request(victim, accounts + number) == Verdict::Allow).count();
     assert_eq!(passed as u64, burst, "of three times the burst, with {quota} per day");
     assert!(memory.buckets() <= max_buckets);
-    // A flood of other keys between two requests does not refill it.
+    // A flood of other keys between two requests does not refill the bucket.
     for account in 2 * accounts..2 * accounts + AFTERWARDS {
         request(account, account);
     }
@@ -146,7 +147,8 @@ fn a_flood_among_a_hundred_thousand_buckets_does_not_switch_a_limit_off() {
     }
 }
 
-/// A million take 15 seconds of CPU in a debug build: only in the long form of the proof, `scripts/prove eviction`.
+/// The long form with a million buckets takes 15 seconds of CPU in a debug build. It runs with `scripts/prove
+/// eviction`.
 #[test]
 fn a_flood_among_three_hundred_thousand_buckets_or_a_million_does_not_switch_a_limit_off() {
     let is_long = std::env::var("TOLLGATE_PROOF").is_ok_and(|form| form == "long");
@@ -165,8 +167,8 @@ fn a_flood_under_one_variant_of_a_limit_does_not_switch_another_off() {
     assert_eq!((0..300).filter(|_| paying() == Verdict::Allow).count(), 100);
 }
 
-/// 700 clients have used their one request per day, and 300 buckets of `other` were charged, the first of them `drained`
-/// times its quota. Then 200 new keys are charged to `other`, and the 700 ask once more.
+/// 700 clients use their one request per day. Then 300 keys are charged `costs[0]` tokens each under the limit `other`,
+/// and 200 more keys `costs[1]` tokens. All 700 clients must still be refused.
 #[track_caller]
 fn check_drained_are_kept(other: impl Fn(u64) -> Charge, costs: [u64; 2]) {
     let (memory, _) = memory(1_000);
@@ -226,19 +228,19 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     let take = |charge: &Charge| memory.take(&plan([charge.clone()]));
     let set = |seconds: i64| ahead.store(seconds * 1_000_000, Ordering::Relaxed);
     let is_granted = |charge: &Charge| take(charge).settlement.is_granted();
-    // From an hour after midnight, so that the test is not at the end of a day.
+    // The test begins an hour after midnight, so that the day does not end during the test.
     let midnight = i64::try_from(day.around(clock.now()).begin.0 / SECOND).unwrap();
     let since = i64::try_from(clock.now().0 / SECOND).unwrap() - midnight;
     let begin = 86_400 + 3_600 - since;
     set(begin);
     assert!(is_granted(&daily) && is_granted(&refilled));
     assert!(!is_granted(&daily));
-    // Twelve hours later the day is the same, and less of it is left.
+    // Twelve hours later the day is the same, and less of the day is left.
     set(begin + 12 * 3_600);
     let reply = take(&daily);
     let left = reply.settlement.enforced[0].retry_after;
     assert!(!reply.settlement.is_granted() && left <= Micros(11 * 3_600 * SECOND), "{left:?}");
-    // The client learns when it really ends.
+    // The client is told when the day really ends.
     assert_eq!(reply.now.plus(left).0 % DAY.0, 0);
     set(begin + 24 * 3_600);
     assert!(is_granted(&daily) && !is_granted(&daily));
@@ -249,7 +251,7 @@ fn a_day_ends_when_the_machines_clock_is_set_forward_and_does_not_begin_again_wh
     assert!(!is_granted(&refilled), "only time refills a token bucket");
 }
 
-/// The bound in docs/algorithms.md, "When numbers change".
+/// The bound is documented in docs/algorithms.md, "When numbers change".
 #[test]
 fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_it() {
     let (memory, clock) = memory(4096);
@@ -260,12 +262,12 @@ fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_i
     assert_eq!(verdict(&memory, ten_at(10, 8)), Verdict::Allow);
     clock.set(Timestamp(1_000 * SECOND + 8 * SECOND - 1));
     memory.sweep();
-    // By a tenth of the rate not even one of the eight has come back.
+    // At a tenth of the rate, not even one of the eight tokens has come back.
     let slower = memory.take(&ten_at(100, 3)).settlement;
     assert_eq!((slower.verdict, slower.enforced[0].remaining.whole()), (Verdict::Deny, 2));
     clock.set(Timestamp(1_000 * SECOND + 8 * SECOND));
     memory.sweep();
-    // 8 × (1 − 1 ÷ 10) are forgotten: 10 left in place of 2.8.
+    // The bucket forgets 8 × (1 − 1 ÷ 10) tokens: it holds 10 in place of 2.8.
     assert_eq!(verdict(&memory, ten_at(100, 10)), Verdict::Allow);
     assert_eq!(verdict(&memory, ten_at(100, 1)), Verdict::Deny);
 }
@@ -273,7 +275,8 @@ fn a_bucket_is_forgotten_when_the_faster_numbers_that_charged_it_have_refilled_i
 #[test]
 fn callers_on_many_threads_never_get_more_than_the_burst_between_them() {
     let (memory, _) = memory(1_000_000);
-    // Opposite orders of the same buckets: a deadlock, if locks were taken as they are listed.
+    // The two callers list the same buckets in opposite orders. If locks were taken in the listed order, they would
+    // deadlock.
     let orders = [[1, 2, 3], [3, 2, 1]];
     let granted = std::thread::scope(|scope| {
         let memory = &memory;

@@ -1,4 +1,4 @@
-//! Decides many plans on the states of their buckets: the pure part of a transaction.
+//! Decides many plans from the states of their buckets: the part of a transaction without I/O.
 
 use crate::error::Fault;
 use crate::remote::transport::{BucketAfterCall, Reply};
@@ -10,7 +10,8 @@ use ledger::outcome::Verdict;
 
 use super::errors::unexpected_reply;
 
-/// The plans of a call, and the keys of their buckets: each once, in the order in which the rows are locked.
+/// The plans of a call, and the keys of their buckets. Each key is listed once, in the order in which the rows are
+/// locked.
 #[derive(Debug)]
 pub(crate) struct Batch<'p> {
     plans: &'p [&'p Plan],
@@ -46,9 +47,9 @@ pub(super) struct Writes {
 #[derive(Debug, Default)]
 struct Bucket<'p> {
     state: Option<State>,
-    /// Set once something has to be stored.
+    /// The moment until which to keep the state. `None` until a state has to be stored.
     kept_until: Option<Timestamp>,
-    /// The last enforced charge of a plan that spent from the bucket: it determines the level afterwards.
+    /// The last enforced charge that spent from the bucket. It determines the level after the call.
     last: Option<Last<'p>>,
 }
 
@@ -112,7 +113,7 @@ impl<'p> Batch<'p> {
                 if plan.checks_what_is_spent(charge) {
                     continue;
                 }
-                // A leaky bucket may refuse with places left: the request could not wait so long.
+                // A leaky bucket may refuse although it has room, if the request would have to wait too long.
                 let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                 if let Some(bucket) = buckets.get_mut(*index) {
                     bucket.last = Some(Last { short, reset_after: outcome.reset_after, algorithm: &charge.algorithm });

@@ -1,10 +1,11 @@
-//! Cancels the work of a server for a connection that is given up: a COMMIT that waits for a replica would otherwise go on while
-//! that is away, with its rows locked and its server process occupied.
+//! Cancels the work of a server for a connection that is given up. Otherwise a COMMIT that waits for an absent replica
+//! would go on, with its rows locked and its server process occupied.
 //!
 //! A cancelled call has no answer, so it counts as charged and is never repeated. The charge of a cancelled COMMIT stays.
 //!
-//! A pooler does not cancel for a client that has disconnected, nor when the connection that asks for it has been closed. So
-//! both connections stay open until their other side closes them, the call has ended, or `CANCEL_TIMEOUT` has passed.
+//! A pooler does not cancel the work if the client has disconnected, or if the connection with the cancel request was
+//! closed. So both connections stay open until their other side closes them, the call has ended, or `CANCEL_TIMEOUT`
+//! has passed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use super::tls::Handshake;
 use crate::error::Fault;
 use crate::remote::transport::Driver;
 
-/// The longest that a cancellation may take, and that the connection stays open for it.
+/// The longest time that a cancellation may take, and for which the connection stays open for it.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cancels what the server does for one connection.
@@ -56,7 +57,7 @@ impl Cancellation {
         self.sent.store(true, Ordering::Relaxed);
         let Cancellation { token, server, tls, .. } = self.clone();
         let cancelling = async move {
-            // Without one, or if it fails, the server goes on.
+            // Without a connection, or if the request fails, the server continues its work.
             let Ok(stream) = TcpStream::connect(server).await else { return };
             let Ok((stream, mut open)) = two_of(stream) else { return };
             let _ = match tls {
@@ -76,14 +77,14 @@ impl Cancellation {
     }
 }
 
-/// Duplicates the handle of a connection, which is open until both are dropped.
+/// Duplicates the handle of a connection. The connection stays open until both handles are dropped.
 fn two_of(stream: TcpStream) -> io::Result<(TcpStream, TcpStream)> {
     let one = stream.into_std()?;
     let other = one.try_clone()?;
     Ok((TcpStream::from_std(one)?, TcpStream::from_std(other)?))
 }
 
-/// A connection that is not closed for writing when everything was written.
+/// A connection whose write side is not closed after the last byte was written.
 struct StaysOpen(TcpStream);
 
 impl AsyncRead for StaysOpen {

@@ -1,9 +1,10 @@
-//! Removes the rows of buckets that are full again, in small pieces, in one gateway at a time, and measures the table.
+//! Removes the rows of buckets that are full again, in small pieces, from one gateway at a time. Also measures the
+//! table.
 //!
-//! No changing column is indexed, so all rows are visited in the order of their keys. A row of the same table records which
-//! gateway is cleaning, how far it has come and when the next one may begin; its key is empty, which no bucket's is, so it comes
-//! before all visited rows. After an error a gateway continues from the same key the next time; if it does not, another gateway
-//! does.
+//! Columns that change have no index, so all rows are visited in the order of their keys. A row of the same table
+//! records which gateway is cleaning, the last visited key, and when the next removal may begin. The key of this row is
+//! empty, unlike that of any bucket, so the row comes before all visited rows. After an error the gateway continues
+//! from the same key the next time; if it does not, another gateway does.
 
 use std::time::Duration;
 
@@ -24,25 +25,25 @@ use crate::remote::login::CurrentLogin;
 use base::interval::fixed_interval;
 
 const EVERY: Duration = Duration::from_secs(30);
-/// The shortest pause between the end of one removal and the beginning of the next, in any gateways, as a part of the interval.
-/// A single gateway is never too early, because its pauses are longer.
+/// The shortest pause between the end of one removal and the beginning of the next, by any gateway, as a part of the
+/// interval. A single gateway is never too early, because its pauses are longer.
 const SHORTEST_PAUSE: f64 = 0.75;
 /// The pause between two pieces, so that requests do not have to wait.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The longest that one piece may take.
+/// The longest time that one piece may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Begins a piece. Its locks block requests, so it does not wait for a synchronous replica, whose absence no timeout of the
-/// server ends, and only briefly for a lock: the server process would go on waiting after the gateway has given up. A removal
-/// that a crash undoes is repeated. At another isolation level, which may be the default of the database, it would conflict with
-/// requests.
+/// Begins the transaction of a piece. Its locks block requests. So it waits only briefly for a lock, because the server
+/// process would go on waiting after the gateway has given up. And it does not wait for a synchronous replica: no
+/// timeout of the server ends that wait, and a removal that a crash undoes is repeated. The isolation level is stated
+/// because a stricter default of the database would cause conflicts with requests.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = off; \
                      SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '10s'";
 
 /// The number of rows that one transaction visits.
 const PIECE: i64 = 2_000;
 
-/// The name of a gateway among those that remove rows.
+/// Identifies a gateway that removes rows.
 type CleanerName = [u8; 16];
 
 /// The name that is stored when no gateway is cleaning.
@@ -104,7 +105,7 @@ async fn patiently<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T,
     timeout(PATIENCE, work).await.map_err(|_| unexpected_reply("the removal of old rows"))?
 }
 
-/// The key after which this gateway must begin; `None` if it is not its turn.
+/// Returns the key after which this gateway must begin. `None` if it is not this gateway's turn.
 async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) -> Result<Option<Vec<u8>>, Fault> {
     let parameters: [Parameter<'_>; 2] = [(&&name[..], Type::BYTEA), (&pause, Type::INT8)];
     let rows = single_statement(client, BEGIN, statement, &parameters).await?;
@@ -112,7 +113,7 @@ async fn begin(client: &Client, statement: &str, name: CleanerName, pause: i64) 
     row.try_get(0).map(Some).map_err(|_| unexpected_reply("the removal of old rows"))
 }
 
-/// Visits one piece in one transaction, so that it works through a pooler too.
+/// Visits one piece. It is a single transaction, so that it also works through a pooler.
 async fn clean_piece(
     client: &Client,
     statement: &str,
