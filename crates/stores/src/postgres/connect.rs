@@ -27,7 +27,8 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::secret::Secret;
 
-/// The longest duration of one step of connecting: the server starts a process, and a distant server needs several round trips.
+/// The longest time that one step of connecting may take: the server starts a process, and a distant server needs
+/// several round trips.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -90,10 +91,10 @@ pub(super) async fn connect(
 ) -> Result<ReadyConnection, Fault> {
     let stream = step("connecting", TcpStream::connect(address)).await?.map_err(unreachable)?;
     let ends = SocketAddresses { local: stream.local_addr().map_err(unreachable)?, peer: *address };
-    // A call is one small write: waiting for more to send with it would only delay it.
+    // A call is one small write, so waiting for more bytes to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // A peer that has vanished is noticed even on an idle connection.
+    // Keepalive notices also on an idle connection that the peer has vanished.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -148,7 +149,8 @@ pub(super) async fn step<T>(name: &str, work: impl Future<Output = T>) -> Result
     tokio::time::timeout(STEP, work).await.map_err(overdue)
 }
 
-/// The fault of a failed login: an answer of the server is reported as it is; any other error means that there is no connection.
+/// Returns the fault of a failed login. An error that the server has answered is reported as it is. Any other error
+/// means that the server cannot be reached.
 fn login_fault(error: tokio_postgres::Error) -> Fault {
     let answered = error.as_db_error().is_some();
     let fault = Fault::from(error);
@@ -163,8 +165,8 @@ fn server_name(host: &HostPort, tls: &Tls) -> Result<ServerName<'static>, Fault>
     }
 }
 
-/// Moves the bytes of a connection, reports warnings of the server, and returns why it ended. Other notices are dropped: they
-/// are for people who run a statement.
+/// Moves the bytes of a connection until it ends, and returns the reason. Reports warnings of the server. Drops its
+/// other notices, which are meant for people who run a statement.
 async fn ended<S, T>(mut connection: Connection<S, T>, events: EventSink) -> Fault
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -182,8 +184,8 @@ where
     }
 }
 
-/// Ends when the connection ends, or when the name no longer resolves to the address because another server has replaced this
-/// one.
+/// Wraps the driver of a connection. The result ends when the connection ends, or when the host name no longer resolves
+/// to `address` because another server has replaced this one.
 fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     if host.ip().is_some() {
         return connection;
@@ -191,7 +193,7 @@ fn until_moved(connection: Driver, host: HostPort, address: IpAddr) -> Driver {
     let moved = async move {
         loop {
             tokio::time::sleep(fixed_interval("resolve_store", RESOLVE_EVERY)).await;
-            // Without an answer nothing is known.
+            // A failed lookup says nothing about the server.
             let Ok(addresses) = lookup_host((&*host.host, host.port)).await else { continue };
             let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
             if !addresses.is_empty() && !addresses.contains(&address) {

@@ -64,11 +64,11 @@ impl Database {
 impl Transport for Database {
     type Link = Link;
 
-    // A larger transaction holds its locks for longer. A connection runs one transaction at a time, and what is sent during one
-    // belongs to it.
+    // A larger transaction would hold its locks for longer. One call at a time: a connection runs one transaction at a
+    // time, and statements that are sent meanwhile would become part of it.
     const CALLS: CallLimits = CallLimits { charges: 256, requests: 1024, at_once: 1, parted: false };
 
-    // It has written nothing.
+    // Connecting writes nothing, so it does not show that calls succeed.
     const CONNECTED: ConnectionProof = ConnectionProof::Answers;
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {
@@ -91,7 +91,7 @@ impl Transport for Database {
         Ok(smallvec![PartReply { plans: plans.len(), reply: Ok(reply) }])
     }
 
-    /// Cancels the transaction, which would otherwise keep its rows locked.
+    /// Cancels the transaction. Otherwise it would keep its rows locked.
     fn give_up(&self, link: &Link) {
         link.cancellation.send();
     }

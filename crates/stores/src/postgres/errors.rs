@@ -6,7 +6,7 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::error::{Fault, StoreError};
 use base::tls::certificate_error;
 
-/// The most bytes of a server's text that are reported.
+/// The largest number of bytes of a server's message that are reported.
 const LONGEST_TEXT: usize = 300;
 
 impl From<Error> for Fault {
@@ -15,7 +15,7 @@ impl From<Error> for Fault {
             Some(answer) => Fault::new(kind(answer.code()), text(answer)),
             None if error.is_closed() => Fault::new(StoreError::Closed, "the connection was closed"),
             None => {
-                // Its own text says only in which step it occurred.
+                // The error's own text names only the step in which the error occurred.
                 let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
                 // A server that refuses our certificate says so only after the handshake of TLS 1.3.
                 let text = format!("{error}{cause}");

@@ -1,4 +1,4 @@
-//! Announces a gateway to the others in a table of its own, by one statement that also lists them.
+//! Announces a gateway to the other gateways in a separate table. The statement also lists the other gateways.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ pub(crate) async fn beat(
     for row in &rows {
         let read = || Some(RunningGateway { host: row.try_get(0).ok()?, configuration: row.try_get(1).ok()? });
         let other = read().ok_or_else(|| unexpected_reply("the heartbeat"))?;
-        // Anybody with access to the table can write it: what no gateway would write is not shown.
+        // Anybody with access to the table can write to it, so only values that a gateway could have written are shown.
         let is_plain = |text: &str| text.len() <= MAX_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         if is_plain(&other.host) && is_plain(&other.configuration) && !other.configuration.is_empty() {
             others.push(other);

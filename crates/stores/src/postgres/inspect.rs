@@ -1,6 +1,7 @@
 //! Reads, finds and removes buckets in PostgreSQL for an operator, without a gateway.
 //!
-//! Gateways are not notified; one that has cached a bucket as empty asks the database again after a second at the latest.
+//! Gateways are not notified of changes. A gateway that has cached a bucket as empty asks the database again after at
+//! most a second.
 
 use std::time::Duration;
 
@@ -23,9 +24,9 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long one statement may take; longer than for a request, because an operator waits.
+/// How long one statement may take. Longer than for a request, because an operator can wait.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many rows are read at once.
+/// The number of rows that are read at once.
 const BATCH_ROWS: i64 = 10_000;
 
 /// A connection to PostgreSQL, for an operator who reads, finds and removes buckets.
@@ -50,7 +51,7 @@ impl Inspector {
         let login = CurrentLogin::new(settings.login.clone());
         let ready = connect_to_primary(settings, &login, Checks::Schema, &nobody()).await?;
         tokio::spawn(ready.driver);
-        // An operator waits for locks as long as for anything else.
+        // An operator can wait for locks as long as for the statement itself.
         let settings = Settings { timeout: Micros::from(STATEMENT_TIMEOUT), ..settings.clone() };
         Ok(Inspector { client: ready.client, settings })
     }
@@ -136,7 +137,7 @@ impl Inspector {
         }
     }
 
-    /// Reads the states before the clock, so that no state is ahead of the returned moment.
+    /// Reads the states of buckets, and then the clock, so that no state is later than the returned moment.
     async fn read(&self, keys: &[BucketKey], text: &str) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let packed: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
         let rows = self.rows(text, &[(&packed, Type::BYTEA_ARRAY)]).await?;
@@ -144,7 +145,7 @@ impl Inspector {
         let buckets = rows.iter().map(stored).collect::<Result<Vec<_>, Fault>>()?;
         let state = |key: &BucketKey| {
             let bucket = buckets.iter().find(|bucket| bucket.key == *key)?;
-            // An invalid state is an empty bucket.
+            // An invalid state counts as an empty bucket.
             bucket.packed.as_ref().map(|packed| unpack(packed).unwrap_or_default())
         };
         Ok((now, keys.iter().map(state).collect()))

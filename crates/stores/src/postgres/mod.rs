@@ -1,5 +1,6 @@
-//! Stores buckets in PostgreSQL, where many gateways share them: a transaction locks the buckets of many requests, the same
-//! step as everywhere decides on the server's clock, and one statement writes what was granted.
+//! Stores buckets in PostgreSQL, where many gateways share them. A transaction locks the buckets of many requests and
+//! reads the server's clock. The gateway decides with the same steps as for any other store, and one statement writes
+//! the new states.
 
 mod batch;
 mod cancellation;

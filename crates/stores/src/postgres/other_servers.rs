@@ -1,5 +1,5 @@
-//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later, such as YugabyteDB, whose version number is
-//! that of an older PostgreSQL: only the result of the statements counts.
+//! Tries the statements of a gateway on a server that is not PostgreSQL 14 or later. YugabyteDB, for example, has the
+//! version number of an older PostgreSQL. Only the result of the statements counts.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
@@ -41,7 +41,7 @@ pub(crate) async fn try_statements(client: &Client, settings: &Settings, server:
 async fn run_all(client: &Client, settings: &Settings) -> Result<(), Error> {
     client.batch_execute(&format!("{}; {PATIENCE}", transaction::begin(settings))).await?;
     let texts = Statements::new(settings).texts;
-    // No bucket has it.
+    // No bucket has this key.
     let (keys, states, until) = ([&b"trial"[..]], [&[0_u8; 8][..]], [i64::MAX]);
     let rows: [&(dyn ToSql + Sync); 3] = [&&keys[..], &&states[..], &&until[..]];
     for Statement { text, types } in [&texts.insert, &texts.lock, &texts.clock, &texts.write, &texts.remove] {

@@ -51,7 +51,7 @@ pub(crate) async fn connect_to_primary(
     if let [(_, fault)] = &faults[..] {
         return Err(fault.clone());
     }
-    // A server that answered says more than one that did not.
+    // An error that a server has answered tells more than a server that cannot be reached.
     let error = faults.iter().map(|(_, fault)| fault.error).find(|error| *error != StoreError::Unreachable);
     let details: Vec<String> = faults.iter().map(|(host, fault)| format!("{host}: {}", fault.detail)).collect();
     Err(Fault::new(error.unwrap_or(StoreError::Unreachable), details.join("; ")))
@@ -68,8 +68,8 @@ struct HostSearch {
 }
 
 impl HostSearch {
-    /// Asks every address of the host until one can be used, and reports each round in which none can. The name is resolved each
-    /// time, so a new address is asked even while the former one hangs.
+    /// Asks every address of the host until a connection succeeds. Reports each round in which none succeeds. The name
+    /// is resolved in each round, so a new address is asked even while the former one hangs.
     async fn run(self, failed: mpsc::UnboundedSender<(HostPort, Fault)>) -> ReadyConnection {
         let fail = |fault: Fault| drop(failed.send((self.host.clone(), fault)));
         let (mut attempts, mut under_way) = (JoinSet::new(), Vec::new());
@@ -93,7 +93,7 @@ impl HostSearch {
                     Some(attempted) = attempts.join_next() => match attempted {
                         Ok((_, Ok(connection))) => return connection,
                         Ok((address, Err(fault))) => (address, fault),
-                        // It was not cancelled, and does not panic.
+                        // The task is never cancelled and does not panic.
                         Err(_) => continue,
                     },
                     () = &mut again => break,

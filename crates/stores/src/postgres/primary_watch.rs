@@ -1,5 +1,5 @@
-//! Determines which server accepts writes, for all connections of a gateway: while none does, only the watch logs in at the
-//! hosts, however many connections wait for it.
+//! Determines which server accepts writes, for all connections of a gateway. While there is no such server, only the
+//! watch logs in at the hosts, however many connections wait.
 
 use tokio::sync::{Notify, watch};
 
@@ -68,7 +68,7 @@ impl PrimaryWatch {
         if !under_way {
             self.wanted.notify_one();
         }
-        // It is never closed: the sender is here.
+        // Fails only if the channel is closed, which cannot happen while `self.search` exists.
         let search = searches.wait_for(|search| search.ended > ended).await;
         search
             .map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |search| search.found.clone())

@@ -13,7 +13,7 @@ use crate::error::{Fault, StoreError};
 /// The version of the schema. It changes whenever the tables or the meaning of their contents change.
 pub const VERSION: u32 = 1;
 
-/// The oldest PostgreSQL with all functions that are used, as `server_version_num`.
+/// The oldest version of PostgreSQL that has all functions that are used, as `server_version_num`.
 const OLDEST_SERVER: i32 = 140_000;
 
 /// The part of a version text that identifies YugabyteDB, as in 11.2-YB-2.25 and 15.2-YB-2025.1.
@@ -193,7 +193,7 @@ fn identifier(name: &str) -> String {
 }
 
 fn literal(text: &str) -> String {
-    // A backslash is itself, whatever the server is set to, only in a text that is marked.
+    // In a text that is marked with E, a backslash is an escape whatever the server's settings are.
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

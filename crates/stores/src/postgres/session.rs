@@ -1,8 +1,8 @@
-//! Holds a connection for calls: their statements are prepared by name if there is no pooler in between, which spares the server
-//! from parsing them each time, and mostly from planning them.
+//! Holds a connection for calls. Without a pooler in between, the statements of calls are prepared by name. That spares
+//! the server from parsing them each time, and mostly from planning them.
 //!
-//! Through a pooler the next transaction can run on another server process, on which a name is unknown or belongs to another
-//! statement. There statements are sent as texts.
+//! Through a pooler, the next transaction can run on another server process, on which a name is unknown or belongs to
+//! another statement. So through a pooler, statements are sent as texts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct SocketAddresses {
     pub peer: SocketAddr,
 }
 
-/// Returns both ends of the connection, as the server sees them.
+/// Returns the addresses of both ends of the connection, as the server sees them.
 const ENDS: &str = "SELECT host(inet_client_addr()), inet_client_port(), host(inet_server_addr()), inet_server_port()";
 
 /// The steps of a call. Each step is one SQL statement.
@@ -88,7 +88,8 @@ impl Session {
         statements: Arc<CallStatements<Statement>>,
     ) -> Result<Session, Error> {
         let is_direct = leads_to_the_server(&client, ends).await?;
-        // Behind a pooler the second commit might be made after a crash, or by another server, which lack the first.
+        // Behind a pooler, the second commit may be made after a crash, or by another server, where the first commit is
+        // lost.
         let can_flush = is_direct && can_flush(&client).await?;
         let prepared = if is_direct { Some(prepare(&client, &statements, can_flush).await?) } else { None };
         Ok(Session { client, statements, prepared, can_flush })
@@ -149,7 +150,7 @@ async fn prepare(
         let Statement { text, types } = statements.of(statement);
         client.prepare_typed(text, types)
     };
-    // One that is not used stands in for what the server does not have.
+    // Without permission to flush, the prepared statement for `Flush` is a copy of `Clock`, and is never used.
     let flush = if can_flush { CallStatement::Flush } else { CallStatement::Clock };
     let (insert, lock, clock, write, remove, flush) = tokio::try_join!(
         prepare(CallStatement::Insert),
@@ -165,18 +166,18 @@ async fn prepare(
 async fn can_flush(client: &Client) -> Result<bool, Error> {
     match client.query_typed(CAN_FLUSH, &[]).await {
         Ok(rows) => Ok(rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(false)),
-        // It is another kind of server, which does not know the question.
+        // Another kind of server does not know the function.
         Err(error) if error.as_db_error().is_some() => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Whether the server sees the same connection: both of its ends are equal there. A pooler's connection to the server has at
-/// least one other end.
+/// Whether the connection leads to the server without a pooler. The server then reports the same addresses and ports of
+/// both ends. Behind a pooler, at least one of them differs.
 async fn leads_to_the_server(client: &Client, SocketAddresses { local, peer }: SocketAddresses) -> Result<bool, Error> {
     let rows = match client.query_typed(ENDS, &[]).await {
         Ok(rows) => rows,
-        // It does not say, or not to everybody.
+        // Some servers do not report the addresses, or not to every user.
         Err(error) if error.as_db_error().is_some() => return Ok(false),
         Err(error) => return Err(error),
     };

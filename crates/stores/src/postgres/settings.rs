@@ -1,4 +1,4 @@
-//! The settings of a PostgreSQL store: how to reach the database, and what a crash of it may forget.
+//! The settings of a PostgreSQL store: how to connect to the database, and which changes it may lose in a crash.
 
 use crate::breaker;
 use crate::remote::login::Login;
@@ -7,14 +7,15 @@ use base::time::Micros;
 
 pub(super) const DEFAULT_PORT: u16 = 5432;
 
-/// The longest name of an object in PostgreSQL, in bytes.
+/// The largest length of an object's name in PostgreSQL, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The suffix that makes the name of the table of heartbeats from that of the buckets.
+/// The suffix that is appended to the name of the table of buckets, to name the table of heartbeats.
 const GATEWAYS: &str = "_gateway";
 
-/// The most connections of one gateway. Each has one transaction under way, and transactions on the same bucket wait for each
-/// other: more connections would not decide more, and many gateways would use up the server's connections.
+/// The largest number of connections of one gateway. Each runs one transaction at a time, and transactions on the same
+/// bucket wait for each other. So more connections would not decide more, and many gateways would use up the server's
+/// connections.
 const MOST_CONNECTIONS: usize = 2;
 
 /// Returns the number of connections that a gateway with this many workers makes.

@@ -32,7 +32,7 @@ async fn run_statement(
     statement: &str,
     parameters: &[Parameter<'_>],
 ) -> Result<Vec<Row>, Error> {
-    // Sent in this order, without waiting for each other's answers.
+    // The statements are sent in this order, without waiting for the answers in between.
     let (begun, rows, committed) = tokio::join!(
         biased;
         client.batch_execute(begin),

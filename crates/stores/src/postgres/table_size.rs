@@ -9,7 +9,7 @@ use super::single_statement::Parameter;
 use crate::error::Fault;
 use crate::events::TableSize;
 
-/// The statement. The numbers of rows are the server's estimates.
+/// Queries the sizes of the table and its indexes, and the server's estimates of live and dead rows.
 const STATEMENT: &str = "SELECT pg_table_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup \
                          FROM pg_stat_user_tables WHERE relid = to_regclass($1)";
 

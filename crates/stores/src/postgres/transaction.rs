@@ -1,12 +1,13 @@
 //! Runs one call as one transaction: lock the buckets, read the clock, decide, write, commit.
 //!
-//! Absent rows are inserted first and all are locked in the order of their keys, so no two gateways wait for each other. The
-//! clock is read by a statement of its own after the locks: no earlier transaction on these buckets has a later time.
+//! Missing rows are inserted first. Then all rows are locked in the order of their keys, so that gateways cannot
+//! deadlock. A separate statement reads the clock after the locks, so that no earlier transaction on these buckets has
+//! a later time.
 //!
-//! The commit does not wait for the disk, so that rows are locked only for a moment, however slow a disk or a replica is. If
-//! `durability` requires that wait, a second commit follows at once, which waits for everything that was logged before it, and
-//! only then are requests answered. Other transactions that decide on the rows in the meantime wait in the same way before they
-//! answer.
+//! The commit does not wait for the disk, so that rows are locked only for a moment, even if a disk or a replica is
+//! slow. If `durability` requires that wait, a second commit follows at once. It waits for everything that was logged
+//! before it, and requests are answered only then. Other transactions that decide on the rows in the meantime also wait
+//! in this way before they answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +29,8 @@ use ledger::charge::Plan;
 
 pub(crate) const CLOCK: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
-/// The number of times that a row may vanish between its insertion and its lock, because it is cleaned up, before the call is
-/// given up.
+/// How many times a row may vanish before the call is given up. A row vanishes if it is cleaned up between its
+/// insertion and its lock.
 const MOST_VANISHED: usize = 3;
 
 const KEYS: &[Type] = &[Type::BYTEA_ARRAY];
@@ -40,7 +41,8 @@ const ROWS: &[Type] = &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY, Type::INT8_ARRAY];
 /// After this many transactions that found a row for every bucket, the next one does not insert rows.
 const QUIET: u8 = 16;
 
-/// A commit that only waits for everything that was logged before it. Its record has no other content.
+/// Commits a transaction whose only effect is to wait for everything that was logged before it. Its log record is
+/// empty.
 const FLUSH: &str =
     "SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'tollgate', '')";
 
@@ -49,13 +51,13 @@ const FLUSH: &str =
 pub(crate) struct Statements {
     /// Begins a transaction whose commit waits for nothing.
     begin: String,
-    /// Begins a transaction whose commit waits as `durability` says.
+    /// Begins a transaction whose commit waits as long as `durability` requires.
     begin_durable: String,
     pub texts: Arc<CallStatements<Statement>>,
     durability: Durability,
     timeout: Micros,
-    /// Whether a commit is unanswered for longer than `timeout`, and none has succeeded since it was sent. Then every answer
-    /// must also show that commits succeed, even if it writes nothing.
+    /// Whether a commit was unanswered for longer than `timeout`, and none has succeeded since it was sent. While this
+    /// is set, a call that writes nothing also commits before it answers, to show that commits succeed.
     in_doubt: AtomicBool,
 }
 
@@ -156,14 +158,14 @@ impl Statements {
                     conflicts += 1;
                     fault
                 }
-                // The next attempt inserts it.
+                // The next attempt inserts the missing row.
                 Err(TransactionError::Absent) => continue,
                 Err(TransactionError::Vanished) => {
                     vanished += 1;
                     Fault::new(StoreError::Busy, "rows were removed before they were locked")
                 }
             };
-            // One that waited for a lock has used up its time: by a second wait the answer would be late.
+            // A transaction that waited for a lock has used up its time. After a second wait the answer would be late.
             if conflicts > 1 || vanished > MOST_VANISHED || clock.now().since(started) >= lock_wait(self.timeout) {
                 return Err(fault);
             }
@@ -180,7 +182,7 @@ impl Statements {
         let undone = match self.locked(session, new_rows, batch).await {
             Ok((rows, now)) => match batch.decide(rows, injected.unwrap_or(now)) {
                 Ok(BatchDecision { reply, writes }) => match self.finish(session, &writes).await {
-                    // COMMIT has ended the transaction, by a rollback if a statement before it failed.
+                    // COMMIT has ended the transaction. If an earlier statement had failed, COMMIT has rolled it back.
                     Ok(()) => return Ok(reply),
                     Err(undone) => return Err(undone),
                 },
@@ -197,7 +199,7 @@ impl Statements {
         }
     }
 
-    /// Locks the rows of the batch; returns them with the time after that.
+    /// Locks the rows of the batch. Returns the rows, and the time after they were locked.
     async fn locked(
         &self,
         session: &Session,
@@ -208,7 +210,7 @@ impl Statements {
         let parameters: [&(dyn ToSql + Sync); 1] = [&keys];
         let insert = new_rows.are_likely();
         let inserted = async { if insert { session.execute(CallStatement::Insert, &parameters).await } else { Ok(0) } };
-        // Sent in this order, without waiting for each other's answers.
+        // The statements are sent in this order, without waiting for the answers in between.
         let begin = if session.can_flush() { &self.begin } else { &self.begin_durable };
         let (begun, inserted, locked, clock) = tokio::join!(
             biased;
@@ -236,8 +238,8 @@ impl Statements {
 
     async fn finish(&self, session: &Session, writes: &Writes) -> Result<(), TransactionError> {
         let Writes { keys, states, until, unused } = writes;
-        // Unlike a commit a rollback does not wait for the disk. The rows were locked, which is logged: so their transaction can be
-        // committed in its place.
+        // Nothing to write. A rollback does not wait for the disk, unlike a commit. In doubt, the transaction is
+        // committed instead: it has locked rows, and locks are logged, so its commit shows that commits succeed.
         if keys.is_empty() && !self.in_doubt.load(Ordering::Relaxed) {
             return Ok(session.client.batch_execute("ROLLBACK").await?);
         }
@@ -248,7 +250,7 @@ impl Statements {
             }
             session.execute(CallStatement::Write, &parameters).await
         };
-        // A refused request stores nothing.
+        // A refused request stores nothing, so rows that were inserted for it are removed.
         let removed = async {
             if unused.is_empty() {
                 return Ok(0);
@@ -268,7 +270,7 @@ impl Statements {
         let written = written?;
         removed?;
         committed?;
-        // The charge stays, so this must not be tried again.
+        // The charge is committed, so the call must not be tried again.
         flushed.map_err(Fault::from)?;
         if written != keys.len() as u64 {
             return Err(unexpected_reply("the write of the buckets").into());
@@ -285,7 +287,7 @@ impl Statements {
         Ok(())
     }
 
-    /// Waits for commits, and notes whether they take longer than `timeout`.
+    /// Waits for commits, and sets `in_doubt` if they take longer than `timeout`.
     async fn committed<T>(&self, commits: impl Future<Output = T>) -> T {
         let mut commits = std::pin::pin!(commits);
         let answered = time::timeout(self.timeout.into(), &mut commits).await;
@@ -299,17 +301,17 @@ impl Statements {
     }
 }
 
-/// The moment at which a commit is answered.
+/// The moment at which the server answers a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Commit {
-    /// Before it is on disk.
+    /// Before the commit is on disk.
     AtOnce,
-    /// When it is as durable as `durability` requires.
+    /// When the commit is as durable as `durability` requires.
     Durable,
 }
 
-/// How long a transaction waits for rows: half of `timeout`. The other half is for the rest of the transaction, so that a locked
-/// row is reported in time.
+/// How long a transaction waits for rows: half of `timeout`. The other half is left for the rest of the transaction, so
+/// that a locked row is reported in time.
 fn lock_wait(timeout: Micros) -> Micros {
     Micros(timeout.0 / 2)
 }
@@ -328,8 +330,9 @@ fn begin_until_committed(settings: &Settings, commit: Commit) -> String {
     let milliseconds = |micros: Micros| Duration::from(micros).as_millis().clamp(1, 2_147_483_647);
     let (timeout, wait) = (milliseconds(settings.timeout), milliseconds(lock_wait(settings.timeout)));
     let commit = if commit == Commit::Durable && settings.durability == Durability::Sync { "on" } else { "off" };
-    // A batch has few keys; of a small table the planner prefers to read all rows, which takes longer. Where it has no other way, that
-    // makes a plan look so expensive that the server compiles it first, for longer than `timeout`: hence without JIT.
+    // A batch has few keys. For a small table the planner prefers to read all rows, which takes longer, so other plans
+    // than index scans are disabled. Where there is no other plan, it looks so expensive that the server would compile
+    // it first, for longer than `timeout`, so JIT is off.
     let planner = ["seqscan", "hashjoin", "mergejoin"].map(|way| format!("; SET LOCAL enable_{way} = off")).concat();
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {wait}; SET LOCAL statement_timeout = {wait}; \

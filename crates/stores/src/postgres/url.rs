@@ -53,7 +53,7 @@ impl Url {
         let ports = config.get_ports();
         let host = |(index, host): (usize, &ConfigHost)| match host {
             ConfigHost::Tcp(name) if !name.is_empty() => {
-                // One port is that of all hosts.
+                // A single port applies to all hosts.
                 let port = ports.get(index).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
                 Ok(HostPort::new(name.trim_start_matches('[').trim_end_matches(']'), port))
             }
@@ -64,7 +64,7 @@ impl Url {
             return Err(InvalidUrl::Shape);
         }
         let username = config.get_user().filter(|user| !user.is_empty()).ok_or(InvalidUrl::NoUser)?.to_owned();
-        // It is printed by `store init --print`.
+        // `store init --print` prints the user name.
         if username.contains(char::is_control) {
             return Err(InvalidUrl::Shape);
         }
@@ -72,7 +72,7 @@ impl Url {
         let password = password.transpose().map_err(|_| InvalidUrl::Shape)?;
         Ok(Url {
             hosts,
-            // As libpq: without a name, the one of the user.
+            // As in libpq, the database has the name of the user by default.
             database: config.get_dbname().filter(|name| !name.is_empty()).unwrap_or(&username).to_owned(),
             username,
             password: password.filter(|password| !password.is_empty()).map(Secret::new),

@@ -1,5 +1,5 @@
-//! Finds the Redis that accepts writes, and whether it still does. It is asked for each attempt to connect, because the answer
-//! can change.
+//! Finds the Redis that accepts writes, and checks whether it still does. The address is determined for each attempt to
+//! connect, because it can change.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use base::host_port::HostPort;
 use base::interval::fixed_interval;
 use base::time;
 
-/// The interval at which the name of a server in use is resolved.
+/// The interval at which the host name of a connected server is resolved again.
 const LOOK_UP: Duration = Duration::from_secs(30);
 
 /// Finds the address of the Redis server to connect to.
@@ -29,7 +29,7 @@ impl Resolver {
     pub(super) fn new(settings: &Settings, login: &Arc<CurrentLogin>) -> Resolver {
         match &settings.target {
             Target::Address { address, .. } => Resolver::Fixed(address.clone()),
-            // Its nodes are found by `cluster::Nodes`.
+            // `cluster::Nodes` finds the nodes. This is only the first one in gateway.yaml.
             Target::Cluster(cluster) => {
                 Resolver::Fixed(cluster.nodes.first().cloned().unwrap_or_else(|| HostPort::new(String::new(), 0)))
             }
@@ -111,14 +111,15 @@ pub(crate) async fn resolve_once(settings: &Settings, login: &Arc<CurrentLogin>)
     }
 }
 
-/// Returns when a name does not resolve to `peer` any more, because an operator has moved it.
+/// Waits until a host name no longer resolves to `peer`, because an operator has moved it. Returns this change as a
+/// fault.
 async fn name_moved(address: &HostPort, peer: IpAddr) -> Fault {
     if address.ip().is_some() {
         return std::future::pending().await;
     }
     loop {
         time::sleep(fixed_interval("redis_name", LOOK_UP)).await;
-        // A name that cannot be looked up says nothing about the server.
+        // A failed lookup says nothing about the server.
         let Ok(found) = tokio::net::lookup_host((&*address.host, address.port)).await else { continue };
         let found: Vec<IpAddr> = found.map(|found| found.ip().to_canonical()).collect();
         if !found.is_empty() && !found.contains(&peer.to_canonical()) {
