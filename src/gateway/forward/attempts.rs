@@ -21,7 +21,7 @@ use crate::gateway::upstream::{Choice, EndpointFailure, Retry, Turn, Upstream, W
 use base::endpoint_address::EndpointAddress;
 use base::time::{Micros, Timestamp};
 
-/// What an attempt has at least, if it is made at all.
+/// The shortest timeout of an attempt, even if less of the request's time is left.
 const LEAST: Micros = Micros(1000);
 
 /// The state that all attempts to send one request share.
@@ -30,9 +30,11 @@ pub(super) struct Attempts {
     /// The time by which the request must have ended. It is set before the first connection is made. `None` if the duration is
     /// not limited.
     pub deadline: Option<Timestamp>,
-    /// Whether it has been sent a second time because the connection to the upstream had been closed.
+    /// Whether the request was repeated after an upstream had closed the connection or refused the request without processing
+    /// it.
     repeated: bool,
-    /// When a connection that had been kept has failed: the others that are as old may be as it was.
+    /// The last time at which a used connection was closed without a response, or a request was refused. Connections that
+    /// were opened earlier are not used.
     failed: Option<Timestamp>,
 }
 
@@ -117,7 +119,7 @@ impl Attempts {
             let speaks_http2 = options.alpn != ALPN::H1;
             let since = self.failed.unwrap_or(Timestamp(0));
             if speaks_http2 && let Some(stream) = forwarder.http2_pool.take(key, since) {
-                // It shares the connection of other requests. One that is made for it counts, even if others will share it.
+                // The stream is on a shared connection, so the request has no connection to count.
                 exchange.upstream_connection = None;
                 return Ok(connected(UpstreamConnection::Http2(stream), ConnectionUse::Again, now));
             }
@@ -131,7 +133,7 @@ impl Attempts {
             let connect = Duration::from(connect);
             peer.options.connection_timeout = Some(connect);
             peer.options.total_connection_timeout = Some(connect);
-            // What is rare is on the heap, so that it does not enlarge every request's task.
+            // New connections are rare. Their future is on the heap, so that it does not enlarge the task of every request.
             let connection = match speaks_http2 {
                 true => Box::pin(http2_connection(exchange, &peer, key, since)).await,
                 false => Box::pin(new_connection(exchange, &peer, key)).await,
@@ -150,11 +152,11 @@ impl Attempts {
         }
     }
 
-    /// The endpoint of the last attempt has failed. Returns whether the request is sent to another one.
+    /// Handles a failure of the endpoint of the last attempt. Returns whether the request is sent to another endpoint.
     fn fail(&self, exchange: &mut Exchange<'_>, error: UpstreamError, repeatable: Repeatable) -> bool {
         let gateway = &exchange.forwarder.gateway;
         let expired = self.has_expired(gateway.clock.now());
-        // An endpoint that had only the rest of a request's time is not to blame.
+        // A retry that had only the rest of the request's time does not count as a failure of its endpoint.
         if !expired || exchange.report.failed.is_empty() {
             note_failure(exchange, EndpointFailure::Error(error));
         }
@@ -187,7 +189,7 @@ impl Attempts {
         (reuse, key): (ConnectionUse, u64),
         upload: Repeatable,
     ) -> bool {
-        // What an upstream has begun to answer, it has begun to do; what it has not looked at, it has not.
+        // An upstream that has begun to answer may have processed the request. A refused request was not processed.
         let is_repeatable = (exchange.head.method.is_idempotent() || fault.stage == Stage::Refused)
             && upload == Repeatable::Yes
             && fault.stage != Stage::Answering
@@ -206,13 +208,13 @@ impl Attempts {
         if is_unseen && !expired && is_repeatable && !self.repeated {
             if may_retry(exchange, Upstream::repeat) {
                 self.repeated = true;
-                // Its place at the endpoint is free for the second time.
+                // The attempt ends here, which frees its place at the endpoint for the repetition.
                 exchange.report.attempt = None;
                 exchange.count_upstream_error(fault.error);
                 exchange.count_retry(fault.error);
                 return true;
             }
-            // It was asked for once.
+            // The retry budget has already been asked, so it is not asked again.
             repeatable = Repeatable::No;
         }
         let error = if expired && fault.is_timeout() { UpstreamError::TotalTimeout } else { fault.error };
@@ -223,7 +225,7 @@ impl Attempts {
     /// request has cut off the response.
     pub(super) fn fail_while_answering(&self, exchange: &mut Exchange<'_>, fault: &UpstreamFault) {
         let expired = self.has_expired(exchange.forwarder.gateway.clock.now());
-        // A response that has begun may take its time, as far as the endpoint is concerned.
+        // A slow response that has begun is not a failure of the endpoint.
         if !(expired && fault.is_timeout()) {
             self.fail(exchange, fault.error, Repeatable::No);
         }
@@ -234,10 +236,10 @@ impl Attempts {
     }
 }
 
-/// Counts the connection of a request over HTTP/2. A further attempt has the place of the one before.
+/// Counts the connection of a request over HTTP/2. A further attempt keeps the count of the attempt before.
 ///
 /// # Errors
-/// There is no file for one more.
+/// If no file is left for another connection.
 fn count_connection(exchange: &mut Exchange<'_>) -> Result<(), Fault> {
     if exchange.upstream_connection.is_none()
         && let Some(connections) = exchange.connection.upstream_connections()
@@ -254,7 +256,8 @@ async fn new_connection(exchange: &mut Exchange<'_>, peer: &HttpPeer, key: u64) 
     Ok(connect(exchange.forwarder, peer, key).await?)
 }
 
-/// A place on a connection that is being opened to an endpoint of HTTP/2, or a new connection.
+/// Returns a stream on a shared connection to the endpoint, after waiting for one that is being opened, or opens a
+/// connection.
 async fn http2_connection(
     exchange: &mut Exchange<'_>,
     peer: &HttpPeer,
@@ -285,7 +288,7 @@ async fn connect(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<Ups
     let speaks_http2 = peer.options.alpn != ALPN::H1
         && match stream.selected_alpn_proto() {
             Some(protocol) => protocol == ALPN::H2,
-            // A server of TLS that does not know ALPN speaks HTTP/1.1.
+            // A TLS server that does not know ALPN speaks HTTP/1.1.
             None => !peer.tls(),
         };
     if !speaks_http2 {
@@ -296,14 +299,14 @@ async fn connect(forwarder: &Forwarder, peer: &HttpPeer, key: u64) -> Result<Ups
     Ok(UpstreamConnection::Http2(stream))
 }
 
-/// The endpoint that is tried next.
+/// Selects the endpoint of the next attempt.
 async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
     let Some(UpstreamOfRoute { upstream, .. }) = exchange.upstream() else {
         return Err(Fault::unconnected(UpstreamError::Unresolved));
     };
     let clock = &exchange.forwarder.gateway.clock;
     let failed = &exchange.report.failed;
-    // First without waiting, which is enough for every request but the first few.
+    // First tries to select without waiting. This fails only until the names of the upstream have been looked up.
     let select = || {
         let failed_at = |address: &EndpointAddress| failed.iter().any(|failed| failed.endpoint == *address);
         let turn = if failed.is_empty() { Turn::Next } else { Turn::Drawn };
@@ -319,7 +322,8 @@ async fn select(exchange: &Exchange<'_>) -> Result<Attempt, Fault> {
     selected.map_err(Fault::unconnected)
 }
 
-/// Asks the upstream for a retry of a request, whose route may say how many there may be, and counts one that is over the budget.
+/// Asks the upstream whether a request may be retried. The route may limit the number of retries. Counts a retry that the
+/// budget does not allow.
 fn may_retry(exchange: &Exchange<'_>, ask: impl FnOnce(&Upstream, Option<u32>) -> Retry) -> bool {
     let Some(UpstreamOfRoute { upstream, metrics, .. }) = exchange.upstream() else { return false };
     let retry = ask(upstream, exchange.overrides().and_then(|overrides| overrides.retries));

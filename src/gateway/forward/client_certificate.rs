@@ -1,4 +1,4 @@
-//! Writes what TLS has verified of a client into `X-Forwarded-Client-Cert`, in the format of Envoy.
+//! Writes what TLS has verified of a client's certificate into `X-Forwarded-Client-Cert`, in the format of Envoy.
 
 use http::HeaderValue;
 
@@ -22,7 +22,7 @@ pub(super) fn field(
     HeaderValue::try_from(text).ok()
 }
 
-/// Adds a value, in quotes unless it is plain. A quote and a backslash inside are escaped.
+/// Appends a value. It is put in quotes unless it is plain. Quotes and backslashes in it are escaped.
 fn push(text: &mut String, value: &str) {
     if value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:/@+%".contains(&byte)) {
         return text.push_str(value);
@@ -60,7 +60,7 @@ mod tests {
         );
         check(Some("CN=\\\";URI=x"), None, None, "Hash=ab12;Subject=\"CN=\\\\\\\";URI=x\"");
         check(None, Some("x;Hash=0"), Some("a,b"), "Hash=ab12;URI=\"x;Hash=0\";DNS=\"a,b\"");
-        // Neither a line end nor a character beyond ASCII can be in a field.
+        // A field can contain neither a line end nor a character beyond ASCII.
         check(Some("CN=a\nb"), None, Some("\u{e9}"), "Hash=ab12");
     }
 }

@@ -1,4 +1,4 @@
-//! Reads Pingora's errors of connections to upstreams: how one has failed, and what of it may be logged.
+//! Reads Pingora's errors of connections to upstreams: how a connection failed, and what of the error may be logged.
 
 use std::io;
 
@@ -39,10 +39,10 @@ pub(super) fn describe(error: &Error) -> String {
     let kind = error.etype().as_str();
     match error.root_cause().downcast_ref::<io::Error>() {
         Some(cause) => format!("{kind}: {}", certificate_error::of_server(&cause.to_string())),
-        // Of the peer's bytes it has the names of its certificate.
+        // The text contains no bytes of the peer except the names in its certificate.
         None if *error.etype() == ErrorType::TLSHandshakeFailure => {
             let said = certificate_error::of_server(tls_context(error));
-            // What Pingora says before the reason names no more than the kind.
+            // Pingora's text before the reason only repeats the kind of the error.
             let reason = said.find(UNVERIFIED).and_then(|at| said.get(at..)).unwrap_or(&said);
             format!("{kind}: {reason}")
         }
@@ -50,7 +50,7 @@ pub(super) fn describe(error: &Error) -> String {
     }
 }
 
-/// What Pingora says of a handshake that has failed: of what rustls says it keeps the text.
+/// Returns Pingora's text about a failed handshake. It includes the text of rustls.
 fn tls_context(error: &Error) -> &str {
     error.context.as_ref().map_or("", |context| context.as_str())
 }

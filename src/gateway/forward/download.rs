@@ -1,4 +1,4 @@
-//! Decodes what arrives of a response, and codes it for the client.
+//! Decodes the received bytes of a response, and encodes them for the client.
 
 use bytes::{Buf, BytesMut};
 
@@ -79,7 +79,7 @@ impl Download {
     /// If the body is invalid.
     pub fn decode(&mut self) -> Result<(), UpstreamFault> {
         while !self.input.is_empty() && self.body != ResponseFraming::Nothing {
-            // No more than can be written from one buffer, whatever was read into the other.
+            // Decodes no more than one output buffer holds, however large the input is.
             let Some(room @ 1..) = BUFFER.checked_sub(self.out.len()) else { return Ok(()) };
             let input = self.input.get(..room).unwrap_or(&self.input);
             let (kind, length, next) = match self.body {

@@ -1,7 +1,7 @@
-//! Holds what is known of one request and its response, from the head to the end, which is reached once on every way out.
+//! Holds the state of one request and its response, from the head to the end. Every exchange ends exactly once.
 //!
-//! An [`Exchange`] gathers what is reported of a request. The states of its way hold it and pass it on; dropping it, wherever
-//! that happens, is the end: there it is counted and logged, and nowhere else.
+//! An [`Exchange`] gathers what is reported of a request. The functions that handle the request pass it on. When it is
+//! dropped, the request is counted and logged; this happens nowhere else.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -185,7 +185,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The host that the request was sent to, or would have been sent to, with the port. A socket has only a path.
+    /// The host and the port to which the request was sent, or would have been sent. For a Unix domain socket, the path
+    /// without a port.
     fn server(&self) -> Option<(Cow<'_, str>, Option<u16>)> {
         let upstream = &self.upstream()?.upstream;
         match &self.report.attempt {
@@ -200,7 +201,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Counts and logs why a request was not finished. Failures of the upstream are logged as often as the throttle admits.
+    /// Counts and logs why a request was not completed. The throttle limits how often failures of the upstream are logged.
     fn report_fault(&self, fault: &Fault, code: u16) {
         let Forwarder { gateway, logs, .. } = self.forwarder;
         let (id, error) = (self.request_id.to_str().unwrap_or_default(), fault.detail());
@@ -209,7 +210,7 @@ impl Exchange<'_> {
                 self.count_upstream_error(kind);
                 let Some(requests) = logs.upstream_failures.admit(gateway.clock.now()) else { return };
                 let upstream = self.upstream().map_or("", |one| one.upstream.name());
-                // A socket has no port.
+                // A Unix domain socket has no port.
                 let server = self.server().map_or_else(String::new, |(host, port)| match port {
                     Some(port) => format!("{host}:{port}"),
                     None => host.into_owned(),
@@ -221,7 +222,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The attempts before the last one, for the access log.
+    /// Returns the attempts before the last one, for the access log.
     fn failed_attempts(&self) -> Vec<LoggedAttempt<'static>> {
         let logged = |failed: &FailedAttempt| LoggedAttempt {
             endpoint: failed.endpoint.clone(),
@@ -239,15 +240,15 @@ impl Drop for Exchange<'_> {
         let now = gateway.clock.now();
         let Report { code, forwarded, request_bytes, response_bytes, answered, .. } = self.report;
         let code = code.unwrap_or_else(|| {
-            // The client has gone: the code that nginx logs for it. If the upstream saw the request, it counts as the
-            // upstream's.
+            // The client has left: 499 is the code that nginx logs for this. If the upstream has seen the request, the
+            // response counts as the upstream's.
             self.report.origin = if forwarded.is_some() { Origin::Upstream } else { Origin::Gateway };
             499
         });
         let origin = self.report.origin;
         let destination = match &self.destination {
             Some(destination) => Arc::clone(destination),
-            // It failed before anything was decided about it.
+            // The request failed before its route was chosen.
             None => Arc::clone(gateway.snapshot.load().destinations.unrouted()),
         };
         let route = &destination.route;

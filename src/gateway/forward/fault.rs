@@ -1,4 +1,4 @@
-//! Names why an exchange failed, whose fault that is, and which response it gets.
+//! Names why an exchange failed, which side caused the failure, and which response the client gets.
 
 use super::http1_response_head::InvalidHead;
 use crate::gateway::server::http1::BodyError;
@@ -83,7 +83,7 @@ impl Fault {
     pub(super) fn status(&self) -> Option<u16> {
         match self {
             Fault::Client(ClientFault::Body(error)) => Some(error.status()),
-            // Handled where it is known who was waited for.
+            // The caller usually replaces this fault, because only the caller knows for which side the gateway waited.
             Fault::Client(ClientFault::Expired) => Some(504),
             Fault::Client(ClientFault::Gone | ClientFault::Stalled | ClientFault::BuffersFull | ClientFault::Cut) => {
                 None

@@ -11,7 +11,7 @@ pub(super) enum Forgery {
     No,
 }
 
-/// Fields that no other spelling may imitate.
+/// Fields whose names a client must not imitate in another spelling, such as `X_Real_IP`.
 const OURS: [&[u8]; 8] = [
     b"x-real-ip",
     b"x-forwarded-for",
@@ -36,7 +36,7 @@ pub(super) fn forgery(name: &[u8]) -> Forgery {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     match name.first() {
         Some(b'x' | b'X') => {
-            // What a client says of its certificate, or another proxy of a client's, was not verified here.
+            // The gateway has not verified what a client or another proxy says about a client certificate.
             if begins(b"x-tollgate-") || is(b"x-forwarded-client-cert") {
                 Forgery::Always
             } else if is(b"x-real-ip") || is(b"x-forwarded-port") || is(b"x-forwarded-prefix") {

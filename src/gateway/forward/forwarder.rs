@@ -1,4 +1,4 @@
-//! Holds what the requests of one thread share on their way.
+//! Holds what all requests of one thread share while they are forwarded.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A request that has been let through: sends it to its upstream, and the response to its client.
+//! Forwards an admitted request: sends it to its upstream, and the response to its client.
 
 use std::future::poll_fn;
 
@@ -30,10 +30,10 @@ use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 use base::time::Micros;
 use request::grpc_timeout::is_grpc;
 
-/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
+/// The most interim responses (1xx) to one request. An honest upstream sends one or two.
 const MOST_INTERIM: u8 = 32;
 
-/// Fields of a response head: an upstream may set many cookies.
+/// The most fields of a response head. An upstream may set many cookies.
 const MOST_FIELDS: usize = 256;
 
 /// The result of an exchange: whether the client's connection is kept, or the fault that ended the exchange.
@@ -48,13 +48,13 @@ pub(super) struct Bounds {
     pub header_bytes: usize,
 }
 
-/// A response whose head has been passed on.
+/// A response whose head has been passed on to the client.
 #[derive(Clone, Copy, Debug)]
 struct PassedHead {
-    /// Whether the client's connection is kept after it.
+    /// Whether the client's connection is kept after the response.
     reuse: Reuse,
     client: ClientFraming,
-    /// Whether the connection to the upstream can be kept after it.
+    /// Whether the upstream's connection can be kept after the response.
     persistence: Persistence,
 }
 
@@ -99,7 +99,8 @@ pub(super) async fn forward(
                     read_timeout,
                     write_timeout,
                 };
-                // What is rarer is on the heap, so that it does not enlarge every request's task.
+                // HTTP/2 upstreams are rarer. Their future is on the heap, so that it does not enlarge the task of every
+                // request.
                 match Box::pin(over_http2(&mut client, connected, relayed, exchange, &mut attempts, kept)).await {
                     Some(ended) => return ended,
                     None => continue,
@@ -213,8 +214,8 @@ pub(super) async fn forward_http2(
     }
 }
 
-/// For how long both sides of a stream of gRPC may pause; `None` for other requests: only what gRPC itself sends is one, and not
-/// whatever names its content type.
+/// How long both sides of a gRPC stream may pause; `None` for other requests. A request with the content type of gRPC is not
+/// enough: it must also have the method and `TE` that every gRPC client sends.
 fn pause_of_grpc(exchange: &Exchange<'_>) -> Option<Micros> {
     let head = &exchange.head;
     let accepts_trailers = |te: &HeaderValue| te.as_bytes().eq_ignore_ascii_case(b"trailers");
@@ -222,7 +223,7 @@ fn pause_of_grpc(exchange: &Exchange<'_>) -> Option<Micros> {
     exchange.upstream().filter(|_| is_stream).map(|one| one.stream_idle_timeout)
 }
 
-/// Passes interim responses on until the final head has arrived.
+/// Passes interim responses on, and returns the final head.
 async fn final_head(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) -> Result<ResponseHead, Fault> {
     let mut interim = 0;
     loop {
@@ -240,7 +241,7 @@ async fn final_head(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) -> Res
             let reason = bytes.get(head.reason.0..head.reason.1).unwrap_or_default();
             response_head::write_interim(&bytes, head.status, reason, &mut transfer.download.out);
             poll_fn(|cx| transfer.poll_out(cx)).await.map_err(|fault| match fault {
-                // Behind half a head nothing else can be written.
+                // After a part of a head, no other response can be written.
                 Fault::Client(ClientFault::Expired) => ClientFault::Stalled.into(),
                 other => other,
             })?;
@@ -252,7 +253,7 @@ async fn final_head(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) -> Res
     }
 }
 
-/// Prepares the response for the client: its head is written with the first part of its body.
+/// Prepares the response for the client. The head is written together with the first part of the body.
 fn begin_response(
     transfer: &mut Transfer<'_>,
     exchange: &mut Exchange<'_>,
@@ -262,7 +263,7 @@ fn begin_response(
     let forwarder = exchange.forwarder;
     let is_upgrade = head.status == 101;
     if is_upgrade && !(transfer.client.is_tunnel && websocket::accepts(&exchange.head.headers, &bytes)) {
-        // That would make a tunnel of a connection on which the client sends requests.
+        // Such a response would make a tunnel of a connection on which the client sends requests.
         return Err(invalid("an upgrade that nobody asked for").into());
     }
     if !is_upgrade
@@ -311,12 +312,12 @@ fn begin_response(
         transfer.client.stream.expect_no_body();
         transfer.upload.note_answered();
     }
-    // A response without a body ends with its head, whatever that says of a length.
+    // The response ends with its head, whatever length the head states.
     let persistence = if body == ResponseFraming::UntilClose { Persistence::Closed } else { head.persistence };
     Ok(PassedHead { reuse, client: framing, persistence })
 }
 
-/// The upstream has accepted an upgrade: from now on the request ends when it is idle for too long.
+/// Opens a tunnel, because the upstream has accepted an upgrade. From now on the request ends when it is idle for too long.
 fn open_tunnel(transfer: &mut Transfer<'_>, exchange: &Exchange<'_>) {
     transfer.upload.open_tunnel();
     transfer.client.stream.clear_deadline();

@@ -1,6 +1,6 @@
-//! Edits a head without parsing it into a map: a list of what is removed and added, written once.
+//! Edits a head without parsing it into a map: keeps a list of removed and added fields, and writes the new head once.
 //!
-//! The lines that stay are copied as they came, in their order and spelling; what is added follows them. The head was checked
+//! The lines that stay are copied unchanged, in their order and spelling. Added fields follow them. The head was checked
 //! before: every line ends with CRLF and has a name before its first colon.
 
 use memchr::{memchr, memchr2};
@@ -19,7 +19,7 @@ pub(super) struct HeadEdit<'h> {
 struct Line {
     source: Source,
     presence: Presence,
-    /// Positions in the source: of the name, its colon, and the end of the line after CRLF.
+    /// Indexes in the source: of the name, of its colon, and after the CRLF of the line.
     begin: u32,
     colon: u32,
     end: u32,
@@ -146,7 +146,7 @@ impl<'h> HeadEdit<'h> {
 
 impl Line {
     fn new(source: Source, begin: usize, colon: usize, end: usize) -> Line {
-        // A head is bounded far below.
+        // The length of a head is limited, so the index always fits.
         let position = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         let (begin, colon, end) = (position(begin), position(colon), position(end));
         Line { source, presence: Presence::Kept, begin, colon, end }

@@ -1,4 +1,4 @@
-//! Lists the fields of a request or a response that end here.
+//! Lists the hop-by-hop fields of a request or a response, which are not forwarded.
 
 /// Whether a field concerns only the connection (RFC 9110, section 7.6.1) or an upgrade of its protocol. Such a field is not
 /// forwarded.

@@ -1,4 +1,4 @@
-//! The client's side of an exchange over HTTP/1.x, for an upstream that does not speak it.
+//! The client's side of an exchange with an HTTP/1.x client and an HTTP/2 upstream.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::gateway::server::http1::exchange_io::{BodyRead, ClientFault};
 #[derive(Debug)]
 pub(super) struct Http1Client<'c> {
     client: &'c mut Client,
-    /// Whether it can read chunks, and interim responses.
+    /// Whether the client speaks HTTP/1.1, so that it can read chunks and interim responses.
     is_http11: bool,
     data: Vec<u8>,
     trailers: TrailerLines,
@@ -26,7 +26,7 @@ pub(super) struct Http1Client<'c> {
     written: usize,
     flushed: bool,
     coding: Coding,
-    /// Of the response that has been begun.
+    /// How the end of the response is marked; `None` before the response has begun.
     framing: Option<ClientFraming>,
 }
 
@@ -79,7 +79,7 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<ClientFault> {
-        // With a body that is still unread, what was read would hide it.
+        // While the body is incomplete, bytes that were read ahead would hide the end of the connection.
         if self.client.stream.is_complete() { self.client.stream.poll_client_gone(cx) } else { Poll::Pending }
     }
 
@@ -104,7 +104,7 @@ impl ClientSide for Http1Client<'_> {
     }
 
     fn cut_short(&mut self) {
-        // Its end would look as that of the connection.
+        // Such a body ends with the connection, so only a reset shows the client that the response is incomplete.
         if self.framing == Some(ClientFraming::UntilClose) {
             self.client.stream.reset_at_close();
         }

@@ -1,7 +1,7 @@
-//! Parses the head of an upstream's HTTP/1.x response as its bytes arrive, as strictly as those of requests are.
+//! Parses the head of an upstream's HTTP/1.x response as its bytes arrive, as strictly as heads of requests.
 //!
-//! A head that is accepted can be read in one way only: where the response ends is in its [`ResponseHead`], and depends on
-//! nothing else. The result never depends on how the bytes were split.
+//! An accepted head can be read in one way only. Its [`ResponseHead`] alone says where the response ends. The result never
+//! depends on how the bytes were split.
 
 use memchr::memchr;
 
@@ -46,9 +46,9 @@ type Result<T> = std::result::Result<T, InvalidHead>;
 /// head.
 #[derive(Debug, Default)]
 pub struct ResponseHeadParser {
-    /// Where the current line begins; 0 for the status line.
+    /// The index at which the current line begins; 0 for the status line.
     line: usize,
-    /// Up to here no further line end was found.
+    /// The index up to which no line end was found after the current line's begin.
     searched: usize,
     status: u16,
     reason: (usize, usize),
@@ -78,7 +78,7 @@ impl ResponseHeadParser {
             let found = bytes.get(self.searched..).and_then(|rest| memchr(b'\n', rest));
             let Some(found) = found else {
                 self.searched = bytes.len();
-                // Another protocol, or none, is noticed at once.
+                // Bytes that are not HTTP are rejected before the line is complete.
                 if self.line == 0 && !begins_as_http(bytes) {
                     return Err(InvalidHead("no status line"));
                 }
@@ -116,7 +116,7 @@ impl ResponseHeadParser {
             return Err(invalid);
         }
         self.status = digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
-        // Some servers leave out the space before a missing phrase.
+        // Some servers leave out the space if the reason phrase is missing.
         let phrase = match reason {
             [] => 12,
             [b' ', phrase @ ..] if phrase.iter().all(|byte| is_value(*byte)) => 13,
@@ -131,7 +131,7 @@ impl ResponseHeadParser {
         if self.fields > size.fields {
             return Err(InvalidHead("too many fields"));
         }
-        // A line that continues the one before it begins with a space, and so has no name.
+        // The continuation of a folded line begins with a space, so it has no name and is rejected here.
         let colon = line.iter().position(|byte| !is_token(*byte)).ok_or(InvalidHead("field without a colon"))?;
         let (name, value) = match line.split_at_checked(colon) {
             Some((name @ [_, ..], [b':', value @ ..])) => (name, value),
@@ -140,7 +140,7 @@ impl ResponseHeadParser {
         if colon > LONGEST_NAME {
             return Err(InvalidHead("field name too long"));
         }
-        // Without an early exit, which would keep the compiler from checking many bytes at once.
+        // The loop has no early exit, so that the compiler can check many bytes at once.
         if value.iter().fold(false, |bad, byte| bad | !is_value(*byte)) {
             return Err(InvalidHead("control byte in a field"));
         }
@@ -178,8 +178,8 @@ impl ResponseHeadParser {
             return Err(InvalidHead("Transfer-Encoding in HTTP/1.0"));
         }
         let body = match (self.length, self.chunked) {
-            // The chunks count, also beside a length (RFC 9112, section 6.3), but what else believes the length must not
-            // follow on the connection.
+            // If there are chunks and a length, the chunks count (RFC 9112, section 6.3). Another recipient may believe the
+            // length, so no other response may follow on the connection.
             (_, true) => ResponseBody::Chunked,
             (Some(length), false) => ResponseBody::Length(length),
             (None, false) => ResponseBody::UntilClose,
@@ -191,7 +191,7 @@ impl ResponseHeadParser {
     }
 }
 
-/// Whether these bytes are the beginning of a status line, as far as they go.
+/// Whether these bytes may be the beginning of a status line.
 fn begins_as_http(bytes: &[u8]) -> bool {
     let begin: &[u8] = b"HTTP/1.";
     bytes.iter().zip(begin).all(|(byte, wanted)| byte == wanted)
@@ -295,7 +295,7 @@ mod tests {
         ])
     }
 
-    /// As RFC 9112 has it, less what this parser does not accept: folded lines, and lines that end without CR.
+    /// The grammar of RFC 9112, without what this parser rejects: folded lines, and lines that end without CR.
     fn grammar() -> &'static Regex {
         static GRAMMAR: LazyLock<Regex> = LazyLock::new(|| {
             let (token, value) = (r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", r"[\t\x20-\x7e\x80-\xff]*");

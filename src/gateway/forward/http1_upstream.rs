@@ -1,4 +1,4 @@
-//! The upstream's side of an exchange over HTTP/1.1, for a client that does not speak it.
+//! The upstream's side of an exchange with an HTTP/2 client and an HTTP/1.1 upstream.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -70,14 +70,14 @@ impl Http1Upstream {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        // A buffer that was filled was too small.
+        // The first buffer is small. If the response has filled it, the next one is larger.
         let most = if self.read > FIRST_READ { BUFFER } else { FIRST_READ };
         let read = ready!(poll_fill(&mut self.stream, &mut self.download.input, most, cx))?;
         self.read += read;
         Poll::Ready(Ok(read))
     }
 
-    /// What there is of the body.
+    /// Returns the part of the body that has arrived; `None` if nothing has arrived.
     fn next_part(&mut self) -> Result<Option<BodyPart>, UpstreamFault> {
         let download = &mut self.download;
         let data = match download.body {
@@ -159,7 +159,7 @@ impl UpstreamSide for Http1Upstream {
         }
     }
 
-    /// Holds nothing: what is not read stays with the kernel.
+    /// Does nothing: bytes that are not read stay in the kernel.
     fn poll_hold(&mut self, _: &mut Context<'_>) {}
 
     fn held(&self) -> usize {

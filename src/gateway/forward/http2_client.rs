@@ -23,7 +23,7 @@ impl ClientSide for Http2Client {
         Http2Client::is_complete(self)
     }
 
-    /// They arrive as a whole.
+    /// The h2 crate delivers trailers as a whole, so they are never held.
     fn holds_trailers(&self) -> bool {
         false
     }
@@ -52,7 +52,7 @@ impl ClientSide for Http2Client {
         Http2Client::expect_no_body(self);
     }
 
-    /// Does nothing: the rest is discarded after the response.
+    /// Does nothing, because the rest of the body is discarded after the response.
     fn give_up_body(&mut self) {}
 
     fn cut_short(&mut self) {

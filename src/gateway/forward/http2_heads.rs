@@ -1,4 +1,4 @@
-//! Converts heads between the form of HTTP/1.1, in which they are edited, and that of the h2 crate.
+//! Converts heads between the form of HTTP/1.1, in which they are edited, and the form of the h2 crate.
 
 use bytes::{BufMut, BytesMut};
 use http::header::{CONTENT_LENGTH, HOST};
@@ -15,7 +15,7 @@ use crate::gateway::server::http1::request_head::Size;
 use crate::gateway::server::http1::syntax::{content_length, is_disguised_framing};
 use crate::gateway::telemetry::labels::UpstreamError;
 
-/// The line that ends here is not part of any head: what is edited begins behind it.
+/// The end of an empty first line. [`HeadEdit`] expects a first line, and edits the fields after it.
 const FIRST_LINE: &[u8] = b"\r\n";
 
 /// Makes the head of a request for an HTTP/2 upstream, in the form of the h2 crate.
@@ -113,7 +113,7 @@ pub(super) fn request_bytes(head: &http::request::Parts) -> BytesMut {
     bytes
 }
 
-/// The id of a request is not put into the table of fields, in which no other message would find it.
+/// Keeps the request id out of the HPACK table, because no other message has this id.
 fn keep_out_of_table(fields: &mut HeaderMap, exchange: &Exchange<'_>) {
     if let Some(id) = fields.get_mut(request_id::NAME) {
         id.clone_from(&exchange.request_id);

@@ -1,9 +1,9 @@
-//! Keeps the connections of HTTP/2 to upstreams, which the requests of a thread share.
+//! Keeps the HTTP/2 connections to upstreams. The requests of a thread share them.
 //!
-//! A connection takes as many requests as its server admits, which is known once its settings have arrived; requests that come before
-//! wait for that, and open no connections of their own beyond those that they need. A connection is closed when it has been idle for
-//! the time of its upstream, when its server no longer answers pings, or when its server has said that it takes no more. It never
-//! changes its thread.
+//! A connection takes as many requests as its server admits. This number is known when the server's settings have arrived.
+//! Until then, further requests wait, and open only as many connections as they need. A connection is closed when it has been
+//! idle for the upstream's idle timeout, when its server no longer answers pings, or when its server accepts no more
+//! requests. It never changes its thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -27,19 +27,19 @@ use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
 use crate::gateway::telemetry::labels::UpstreamError;
 use base::time::{Clock, Micros, Timestamp, sleep, timeout};
 
-/// How often connections that are no longer used are looked for.
+/// The interval at which unused connections are removed.
 const SWEEP: Duration = Duration::from_millis(500);
 
 /// How long a server may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest frame that a server may send.
+/// The largest frame that a server may send, in bytes.
 const FRAME: u32 = 64 << 10;
 
-/// How many streams that were reset are remembered on a connection.
+/// The most reset streams that the h2 crate remembers for a connection.
 const RESET_STREAMS: usize = 1024;
 
-/// The most bytes of a request that wait in a stream for its server.
+/// The most bytes of a request that wait in a stream until the server accepts them.
 const SEND_BUFFER: usize = 64 << 10;
 
 /// Keeps the HTTP/2 connections to upstreams, which the requests of one thread share.
@@ -51,9 +51,9 @@ pub(crate) struct Http2Pool {
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// By what they have in common.
+    /// The connections to each endpoint, by the key of the pool.
     endpoints: HashMap<u64, EndpointConnections, RandomState>,
-    /// Whether a task looks for those that are no longer used.
+    /// Whether a task is running that removes unused connections.
     is_swept: bool,
 }
 
@@ -62,7 +62,7 @@ struct Shared {
 struct EndpointConnections {
     open: Vec<Arc<SharedConnection>>,
     opening: Vec<Weak<watch::Sender<Opening>>>,
-    /// The most requests that the last connection admitted, once there was one.
+    /// The most concurrent requests that the last connection admitted; `None` before the first connection.
     admitted: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ struct EndpointConnections {
 enum Opening {
     UnderWay,
     Opened,
-    /// Its server speaks HTTP/1.1, where nothing is shared.
+    /// The server speaks HTTP/1.1, so the connection cannot be shared.
     Http1,
     Failed(UpstreamFault),
 }
@@ -97,12 +97,12 @@ pub(crate) enum Place {
 struct SharedConnection {
     requests: SendRequest<Bytes>,
     opened: Timestamp,
-    /// The most requests at the same time, and how many there are.
+    /// The most concurrent requests; below, the number of current requests.
     most: usize,
     streams: AtomicUsize,
-    /// Whether it takes no more requests.
+    /// Whether the connection accepts no more requests.
     is_closed: Arc<AtomicBool>,
-    /// When the last stream ended, in microseconds.
+    /// The time at which the last stream ended, in microseconds.
     used: AtomicU64,
     idle_timeout: Micros,
     clock: Clock,
@@ -156,7 +156,7 @@ impl Http2Pool {
                 match end.as_deref() {
                     Ok(Opening::Http1) => return Ok(Place::Http1),
                     Ok(Opening::Failed(fault)) => return Err(fault.clone()),
-                    // An error: the request that opened it has ended.
+                    // `Err` means that the request that was opening the connection has ended.
                     Ok(Opening::Opened | Opening::UnderWay) | Err(_) => {}
                 }
             }
@@ -184,11 +184,11 @@ impl Http2Pool {
             .max_frame_size(FRAME)
             .max_header_list_size(header_list(header_bytes))
             .max_send_buffer_size(SEND_BUFFER)
-            // It forgets streams that were reset, counts what still comes for them, and closes the connection of all at 1024.
+            // For streams that it has forgotten, the h2 crate counts late frames, and closes the connection after 1024.
             .max_concurrent_reset_streams(RESET_STREAMS)
             .max_local_error_reset_streams(None)
-            // It counts small parts that are not read yet, of all streams, and closes the connection. Those that wait for a client
-            // are taken out of the h2 crate, and each stream has its own window.
+            // The h2 crate would count unread small parts of all streams, and close the connection. Parts that wait for a
+            // client are taken out of the h2 crate, and each stream has its own window.
             .data_frame_budget(usize::MAX);
         if let Some(window) = options.h2_stream_window_size {
             builder.initial_window_size(window);
@@ -199,7 +199,7 @@ impl Http2Pool {
         let (stream, file) = stream.into_parts();
         let (requests, mut connection) = builder.handshake(stream).await.map_err(|error| failed(Some(&error)))?;
         let mut pings = connection.ping_pong().ok_or_else(|| failed(None))?;
-        // Its answer follows the server's settings.
+        // The server's settings arrive before the answer to this ping.
         let greeted = tokio::select! {
             biased;
             greeted = pings.ping(Ping::opaque()) => greeted.map(drop),
@@ -243,7 +243,7 @@ impl Http2Pool {
         }
     }
 
-    /// Forgets connections that are no longer used, until none is left. The h2 crate closes one that nobody has.
+    /// Removes unused connections, until none is left. The h2 crate closes a connection that nobody holds.
     async fn sweep(self: Arc<Self>) {
         loop {
             sleep(SWEEP).await;
@@ -263,7 +263,8 @@ impl Http2Pool {
 }
 
 impl Shared {
-    /// Forgets a connection without a request. Its own task closes it. Returns `false` if all have requests.
+    /// Removes one connection without requests, which its own task then closes. Returns `false` if all connections have
+    /// requests.
     fn close_idle(&mut self) -> bool {
         self.endpoints.values_mut().any(|EndpointConnections { open: connections, .. }| {
             let idle = connections.iter().position(|connection| connection.streams.load(Ordering::Relaxed) == 0);
@@ -279,11 +280,11 @@ impl EndpointConnections {
         open.find(|connection| connection.has_place()).map(|free| Http2Stream::new(Arc::clone(free)))
     }
 
-    /// Waits for a connection that is being opened, if it will have a place.
+    /// Waits for a connection that is being opened, if it will have room for this request.
     fn join(&mut self, most: usize) -> Option<watch::Receiver<Opening>> {
         self.opening.retain(|opening| opening.strong_count() > 0);
         let most = self.admitted.unwrap_or(most).min(most);
-        // One place is that of the request that opens it.
+        // One place belongs to the request that opens the connection.
         let mut opening = self.opening.iter().filter_map(Weak::upgrade);
         opening.find(|opening| opening.receiver_count() + 1 < most).map(|opening| opening.subscribe())
     }
@@ -325,7 +326,7 @@ impl OpeningConnection {
     }
 }
 
-/// Ready after this time.
+/// Returns after this time; never for `None`.
 async fn expired(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
@@ -333,7 +334,7 @@ async fn expired(time: Option<Duration>) {
     }
 }
 
-/// How a connection has failed before the settings of its server arrived.
+/// Makes the fault for a connection that failed before the settings of its server arrived.
 fn failed(error: Option<&h2::Error>) -> UpstreamFault {
     let is_invalid = error.is_some_and(h2::Error::is_library);
     let kind = if is_invalid { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
@@ -341,7 +342,8 @@ fn failed(error: Option<&h2::Error>) -> UpstreamFault {
     UpstreamFault::new(kind, detail, Stage::Connecting)
 }
 
-/// A bound for heads as HTTP/2 counts them, with 32 bytes for each field; each is measured again as it arrives.
+/// Returns the limit for a head in the measure of HTTP/2, which counts 32 more bytes for each field. Each head is measured
+/// again when it has arrived.
 fn header_list(header_bytes: usize) -> u32 {
     const FIELDS: u32 = 256;
     u32::try_from(header_bytes).unwrap_or(u32::MAX).saturating_add(FIELDS * 32)
@@ -349,7 +351,7 @@ fn header_list(header_bytes: usize) -> u32 {
 
 impl SharedConnection {
     fn is_open(&self) -> bool {
-        // An error, also that its server has said it takes no more: known without waiting.
+        // The h2 crate returns an error at once if the connection has failed or the server accepts no more requests.
         let mut requests = self.requests.clone();
         let failed = matches!(requests.poll_ready(&mut Context::from_waker(Waker::noop())), Poll::Ready(Err(_)));
         !failed && !self.is_closed.load(Ordering::Relaxed)
@@ -390,7 +392,7 @@ impl Drop for Http2Stream {
     }
 }
 
-/// Reads and writes for the streams of a connection until it ends.
+/// Reads and writes for all streams of a connection, until the connection ends.
 async fn drive(
     connection: Connection<Stream, Bytes>,
     pings: Option<(Duration, PingPong)>,
@@ -410,14 +412,14 @@ async fn drive(
                 log::debug!(error:% = error; "connection to an upstream failed");
             }
         }
-        // The streams fail with the connection.
+        // The streams fail when the connection is dropped.
         () = unanswered => log::debug!("upstream does not answer a ping"),
     }
     drop(file);
     is_closed.store(true, Ordering::Relaxed);
 }
 
-/// Pings a server until it does not answer.
+/// Pings a server at this interval. Returns when the server does not answer.
 async fn ping(interval: Duration, mut pings: PingPong) {
     loop {
         sleep(interval).await;

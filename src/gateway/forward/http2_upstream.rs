@@ -1,4 +1,4 @@
-//! The upstream's side of an exchange over HTTP/2: one stream of a connection that requests share.
+//! The upstream's side of an exchange over HTTP/2: one stream of a shared connection.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -29,12 +29,12 @@ pub(super) struct Http2Upstream {
     stream: Http2Stream,
 }
 
-/// How far the response has been read.
+/// The part of the response that is read next.
 #[derive(Debug)]
 enum ReadState {
     Head(ResponseFuture),
     Body(ReceivedBody),
-    /// It has ended with its head.
+    /// The response ended with its head.
     Ended,
 }
 
@@ -72,7 +72,7 @@ impl UpstreamSide for Http2Upstream {
 
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(ResponseHead, BytesMut), UpstreamFault>> {
         let ReadState::Head(response) = &mut self.response else { return Poll::Pending };
-        // Finds interim responses only. The response itself, or an error, is found by the future.
+        // This call finds only interim responses. The future finds the final response, or an error.
         if let Poll::Ready(Some(Ok(interim))) = response.poll_informational(cx) {
             return Poll::Ready(received_response(&interim.into_parts().0, &self.size));
         }
@@ -116,9 +116,9 @@ impl UpstreamSide for Http2Upstream {
     }
 }
 
-/// How a stream has failed.
+/// Makes the fault for a stream that failed.
 fn failed(error: &h2::Error, stage: Stage) -> UpstreamFault {
-    // Requests that a server has not looked at (RFC 9113, sections 6.8 and 8.7).
+    // Whether the server has reported that it did not process the request (RFC 9113, sections 6.8 and 8.7).
     let is_refused = error.is_remote()
         && match error.reason() {
             Some(Reason::REFUSED_STREAM) => error.is_reset(),
@@ -126,7 +126,7 @@ fn failed(error: &h2::Error, stage: Stage) -> UpstreamFault {
             _ => false,
         };
     let stage = if is_refused && stage == Stage::Sent { Stage::Refused } else { stage };
-    // What the h2 crate has found wrong itself.
+    // The h2 crate itself has found a violation of the protocol.
     let kind = if error.is_library() { UpstreamError::InvalidAnswer } else { UpstreamError::Closed };
     UpstreamFault::new(kind, format!("H2Error: {error}"), stage)
 }

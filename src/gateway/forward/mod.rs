@@ -1,8 +1,8 @@
-//! The way of a request: received, decided, forwarded, ended.
+//! Handles a request: receives it, decides about it, forwards it, and reports its end.
 //!
-//! [`exchange::Exchange`] is what is known of a request; whatever becomes of it, its drop is the end, where it is counted and
-//! logged. Heads stay the bytes that came ([`head_edit`]). HTTP/1.1 on both sides is a [`transfer`] of bytes, every other pair of
-//! protocols a [`relay`].
+//! [`exchange::Exchange`] holds the state of a request. When it is dropped, the request is counted and logged, however it
+//! ended. Heads stay the bytes that arrived ([`head_edit`]). If both sides speak HTTP/1.1, a [`transfer`] moves the bytes;
+//! every other pair of protocols has a [`relay`].
 
 mod attempts;
 pub mod chunked;

@@ -1,4 +1,4 @@
-//! Makes the gateway's own responses to a request that is proxied, and has them written.
+//! Makes the gateway's own responses to proxied requests, and writes them.
 
 use http::Version;
 
@@ -44,7 +44,7 @@ pub(super) fn of_route(
             };
             let scheme = scheme.scheme(&head.headers).name();
             let request = RedirectedRequest { scheme, authority, path: target.path, query: target.query };
-            // Without a `Host`, which only HTTP/1.0 allows, there may be nowhere to go.
+            // A request of HTTP/1.0 may have no `Host`. There may then be no address to redirect to.
             let location = to.location(request).ok_or(Fault::Own(400, "no address to redirect to"))?;
             route_answer::redirection(to.code, &location)
         }

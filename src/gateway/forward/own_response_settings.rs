@@ -1,4 +1,4 @@
-//! Gives the gateway's own responses what the file says of them: fields of CORS, and texts of the operator's own.
+//! Applies settings of the configuration to the gateway's own responses: fields of CORS, and the operator's texts.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) struct OwnResponses {
     pages: Option<Arc<ErrorPages>>,
     client: ClientAddress,
     scheme: SchemeSource,
-    /// The name of its listener.
+    /// The name of the listener on which the request arrived.
     listener: Box<str>,
 }
 

@@ -1,4 +1,4 @@
-//! Has a request wait in the queue of a leaky bucket, as long as its client is there.
+//! Lets a request wait in the queue of a leaky bucket, while its client is connected.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::gateway::server::request_client::RequestClient;
 use base::time::{sleep, sleep_precisely};
 use stores::Caller;
 
-/// How often the socket of a client whose request waits is asked whether it is still there.
+/// How often the gateway checks the socket of a waiting request's client, to find out whether the client is still connected.
 const CHECK: Duration = Duration::from_millis(500);
 
 /// Lets a request wait for its turn in the queue of a leaky bucket.
@@ -48,10 +48,10 @@ pub(super) async fn delay<C: RequestClient>(
     Ok(())
 }
 
-/// Ends when the client has closed its connection, or its side of it; or with the process.
+/// Returns when the client has closed its connection, or its side of the connection, or when the process exits.
 ///
-/// Of a complete request, the connection reports that. With a body that is still unread, or with further requests that have been
-/// sent ahead, what was read would hide it: then the socket is asked from time to time.
+/// For a complete request, reading the connection finds this out. If the body is incomplete, or further requests were sent
+/// ahead, the bytes that were read hide it. So the socket is also checked from time to time.
 async fn client_leaves<C: RequestClient>(client: &mut C, exchange: &Exchange<'_>) -> ClientFault {
     let asked = async {
         loop {

@@ -1,4 +1,4 @@
-//! A request whose head has been read: decides about it, and answers it or lets it go on.
+//! Handles a request whose head has been read: decides about it, and answers it or forwards it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ use request::identity::Identity;
 use request::request::Request;
 use stores::Caller;
 
-/// What has been decided about a request.
+/// The result of the decision about a request.
 enum Decided {
     Forward,
     Answer(Box<OwnResponse>),
@@ -86,7 +86,7 @@ pub(super) async fn serve(
     let reuse = match ended {
         Ok(reuse) => reuse,
         Err(fault) => {
-            // What is rare is on the heap, so that it does not enlarge every request's task.
+            // Failures are rare. Their future is on the heap, so that it does not enlarge the task of every request.
             Box::pin(fail(&mut client, &mut exchange, fault)).await;
             Reuse::Closed
         }
@@ -132,7 +132,7 @@ pub(super) async fn serve_http2(forwarder: &Forwarder, request: Http2Request) {
     }
 }
 
-/// The request goes to its upstream. Returns how long its body may be, if its route bounds that.
+/// Notes that the request goes to its upstream. Returns the largest allowed length of its body, if the route limits it.
 fn let_pass(exchange: &mut Exchange<'_>) -> Option<u64> {
     exchange.report.passed = true;
     exchange.overrides().and_then(|overrides| overrides.body_bytes)
@@ -237,14 +237,14 @@ async fn decide_about<C: RequestClient>(
         }));
     }
     exchange.destination = Some(destination);
-    // A request of an old configuration keeps what it needs of it, and not the whole.
+    // The request keeps the parts of its configuration that it needs. The whole of an old configuration can be freed.
     drop(snapshot);
     match decision {
         Decision::Pass(fields) => {
             exchange.rate_limits = fields;
             let_through(exchange, received)
         }
-        // What is rare is on the heap, so that it does not enlarge every request's task.
+        // Delays are rare. Their future is on the heap, so that it does not enlarge the task of every request.
         Decision::Delay(delayed) => match Box::pin(delay(client, exchange, *delayed)).await {
             Ok(()) => let_through(exchange, received),
             Err(fault) => Decided::Fault(fault),
@@ -270,7 +270,7 @@ async fn decide_about<C: RequestClient>(
     }
 }
 
-/// The request goes to its upstream, or its route has an answer in the place of one.
+/// Forwards the request, unless its route has no upstream but a fixed answer.
 fn let_through(exchange: &mut Exchange<'_>, received: ReceivedHead<'_>) -> Decided {
     let Some(destination) = exchange.destination.clone() else { return Decided::Forward };
     let Some(answer) = destination.answer.as_ref().filter(|_| destination.upstream.is_none()) else {
@@ -285,7 +285,7 @@ fn let_through(exchange: &mut Exchange<'_>, received: ReceivedHead<'_>) -> Decid
     }
 }
 
-/// What the endpoint of a request is chosen by, if its upstream does so.
+/// Returns the key by which the endpoint of a request is chosen; `None` if the upstream does not choose by a key.
 fn balance_key(destination: &Destination, request: &Request<'_>, identity: &Identity) -> Option<BalanceKey> {
     let upstream = &destination.upstream.as_ref()?.upstream;
     let attribute = upstream.balance_attribute()?;
@@ -298,7 +298,8 @@ fn balance_key(destination: &Destination, request: &Request<'_>, identity: &Iden
 async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fault: Fault) {
     let status = fault.status().filter(|_| exchange.report.code.is_none());
     if let Some(status) = status {
-        // A request of which the upstream has seen the beginning counts as the upstream's, whatever the client did then.
+        // If the upstream has seen the beginning of the request, the response counts as the upstream's, whatever the client
+        // did.
         let begun = exchange.report.forwarded.is_some() && matches!(status, 400 | 408 | 413);
         exchange.report.origin = if begun { Origin::Upstream } else { Origin::Gateway };
         let refusal = fault.refusal();
@@ -312,7 +313,7 @@ async fn fail<C: RequestClient>(client: &mut C, exchange: &mut Exchange<'_>, fau
             }
             None => ProblemResponse::fault(status),
         };
-        // What was charged stays charged, and is reported.
+        // The charge is kept, so the response reports it.
         let page = exchange.page(response.status());
         let fields = exchange.rate_limits.as_deref();
         let response = ProblemResponse { fields, page, cors: exchange.cors(), ..response };

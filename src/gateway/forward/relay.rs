@@ -1,8 +1,8 @@
 //! Moves one request to its upstream and the response to its client, both at the same time, whatever protocols they speak.
 //!
-//! Each side is a reader and a writer of parts of bodies: [`ClientSide`] and [`UpstreamSide`], each for HTTP/1.x and for HTTP/2.
-//! Memory is bounded: of each body one part is held here, and each writer and reader has one buffer. A side that does not read is
-//! not read from.
+//! Each side reads and writes parts of bodies: a [`ClientSide`] and an [`UpstreamSide`], each for HTTP/1.x and for HTTP/2.
+//! Memory is bounded: one part of each body is held here, and each writer and reader has one buffer. While a side does not
+//! read, nothing is read from the other.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -36,7 +36,7 @@ pub(super) struct Relay<'r, C, U> {
     /// The length that the head states for the body of the response, if it states one.
     pub response_length: StatedLength,
     pub progress: Progress,
-    /// What is being written of the response.
+    /// The part of the response that is being written.
     part: Option<BodyPart>,
 }
 
@@ -60,7 +60,7 @@ pub(super) struct Uploading {
     part: Option<BodyPart>,
     waits_for: WaitsFor,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// How much of the body may still come, if its route bounds that.
+    /// The number of bytes of the body that may still arrive; `None` if the route does not limit the body.
     left: Option<u64>,
     length: StatedLength,
     pub bytes: usize,
@@ -68,11 +68,11 @@ pub(super) struct Uploading {
     repeatable: Repeatable,
 }
 
-/// What is left to do of the upload.
+/// The part of the request that is sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Body,
-    /// The end has been written, and may have to be flushed.
+    /// The end of the request has been written, and may have to be flushed.
     Ended,
     Sent,
     /// No more of the request is sent.
@@ -110,7 +110,7 @@ impl Uploading {
         Ok(())
     }
 
-    /// The upstream takes no more of the request. It may have answered.
+    /// Ends the upload, because the upstream accepts no more of the request. The upstream may have answered.
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "no more of the request is sent");
         self.state = State::Broken;
@@ -149,7 +149,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         match self.upstream.poll_head(cx) {
             Poll::Ready(Ok(head)) => return Poll::Ready(Ok(head)),
             Poll::Ready(Err(mut fault)) => {
-                // A request of which an interim response has come is begun, whatever comes then.
+                // After an interim response, the upstream has begun to process the request.
                 if self.progress != Progress::Waiting {
                     fault.stage = Stage::Answering;
                 }
@@ -181,7 +181,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
                     Poll::Ready(sent) => sent?,
                     Poll::Pending => {
                         self.upstream.poll_hold(cx);
-                        // It is the client that is waited for.
+                        // The gateway waits only for the client.
                         return self.client.poll_ends(cx).map(|fault| Err(fault.into()));
                     }
                 }
@@ -231,11 +231,11 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         self.progress = Progress::Ended;
     }
 
-    /// Sends what there is of the request.
+    /// Sends the part of the request that has arrived.
     ///
     /// # Errors
-    /// If the client does not send the rest, or the upstream takes nothing for too long, before the response has begun. After
-    /// that the rest is given up, and the response goes on.
+    /// If, before the response has begun, the client sends no more or the upstream accepts nothing for too long. After the
+    /// response has begun, the rest of the request is given up, and the response continues.
     fn poll_upload(&mut self, exchange: &Exchange<'_>, cx: &mut Context<'_>) -> Result<(), Fault> {
         match self.poll_rest_of_upload(exchange, cx) {
             Err(fault) if self.is_answered() && !fault.ends_exchange() => {
@@ -306,7 +306,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
     }
 
-    /// Ready when the upstream has been waited for too long, or the client has gone meanwhile.
+    /// Becomes ready when the upstream has taken too long, or the client has left in the meantime.
     fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         if let Poll::Ready(fault) = self.client.poll_ends(cx) {
             return Poll::Ready(fault.into());
@@ -319,13 +319,13 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         }
         ready!(self.client.poll_upstream_wait(self.timeouts.read.into(), cx));
         Poll::Ready(match self.is_waiting_for_client() {
-            // The upstream waited for the rest of the body, as the gateway did.
+            // The gateway and the upstream waited for the rest of the body.
             true => Fault::UPLOAD_STALLED,
             false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage()).into(),
         })
     }
 
-    /// Whether the request is incomplete, and its client not waiting for the gateway.
+    /// Whether the request is incomplete, and the client is not waiting for the gateway.
     fn is_waiting_for_client(&self) -> bool {
         let may_wait = self.expects_continue && self.upload.bytes == 0;
         self.upload.waits_for == WaitsFor::Client && !may_wait
@@ -340,7 +340,7 @@ impl<'r, C: ClientSide, U: UpstreamSide> Relay<'r, C, U> {
         if self.progress == Progress::Waiting { Stage::Sent } else { Stage::Answering }
     }
 
-    /// Who was waited for when the request had taken too long.
+    /// Replaces the fault of a request that took too long: names the side for which the gateway waited.
     fn expired(&self, fault: Fault) -> Fault {
         match fault {
             Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,

@@ -1,4 +1,4 @@
-//! Defines the two sides of a [relay](super::relay), each a reader and a writer of parts of bodies.
+//! Defines the two sides of a [relay](super::relay). Each side reads and writes parts of bodies.
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! One attempt of a request between two sides of which one at least speaks HTTP/2: passes interim responses on, and then the
-//! response.
+//! One attempt to send a request if at least one side speaks HTTP/2: passes interim responses on, and then the response.
 
 use std::future::poll_fn;
 
@@ -28,7 +27,7 @@ use crate::gateway::server::http1::exchange_io::ClientFault;
 use crate::gateway::server::http1::request_head::{Body, Size};
 use crate::gateway::telemetry::labels::{Origin, UpstreamError};
 
-/// Interim responses (1xx) to one request. An honest upstream sends one or two; nothing else bounds them.
+/// The most interim responses (1xx) to one request. An honest upstream sends one or two.
 const MOST_INTERIM: u8 = 32;
 
 /// A request that is to be sent, with its bounds. All attempts send the request in the same form.
@@ -118,7 +117,7 @@ pub(super) async fn over_http1<C: ClientSide>(
     }
 }
 
-/// The upstream has failed. `None`: another attempt follows.
+/// Handles a failure of the upstream. `None` if another attempt follows.
 fn fail(
     exchange: &mut Exchange<'_>,
     attempts: &mut Attempts,
@@ -145,17 +144,17 @@ impl RelayedRequest<'_> {
     }
 }
 
-/// How an attempt has ended.
+/// How an attempt ended.
 #[derive(Debug)]
 struct AttemptEnd {
-    /// What becomes of the client's connection, or what has failed.
+    /// Whether the client's connection is kept, or the fault that ended the exchange.
     ended: ExchangeResult,
-    /// Whether the upstream's connection can be used for another request, as far as its response says.
+    /// Whether the response allows another request on the upstream's connection.
     persistence: Persistence,
 }
 
-/// Sends the request, whose head the upstream's side has, and its response. After an error the response may have been begun: then
-/// `exchange` has its code.
+/// Sends the request, whose head the upstream's side already has, and its response. After an error, the response may have
+/// begun; `exchange` then has its status code.
 async fn relay_once<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     exchange: &mut Exchange<'_>,
@@ -179,7 +178,7 @@ async fn relay_once<C: ClientSide, U: UpstreamSide>(
     AttemptEnd { ended, persistence }
 }
 
-/// Passes interim responses on until the final head has arrived.
+/// Passes interim responses on, and returns the final head.
 async fn final_head<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     exchange: &Exchange<'_>,
@@ -188,7 +187,7 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
     loop {
         let (head, bytes) = poll_fn(|cx| relay.poll_head(exchange, cx)).await?;
         if head.status == 101 {
-            // Nobody has asked for one here.
+            // Requests here never ask for an upgrade.
             return Err(invalid("an upgrade that nobody asked for").into());
         }
         if !(100..200).contains(&head.status) {
@@ -202,7 +201,7 @@ async fn final_head<C: ClientSide, U: UpstreamSide>(
         let written = InterimHead { bytes: &bytes, status: head.status, reason: reason(&head, &bytes) };
         relay.client.write_interim(written, exchange)?;
         poll_fn(|cx| relay.client.poll_flush(cx)).await.map_err(|fault| match fault {
-            // Behind half a head nothing else can be written.
+            // After a part of a head, no other response can be written.
             ClientFault::Expired => ClientFault::Stalled,
             other => other,
         })?;
@@ -222,7 +221,7 @@ fn has_body(exchange: &Exchange<'_>, head: &ResponseHead) -> HasBody {
     if has_none { HasBody::No } else { HasBody::Yes }
 }
 
-/// Prepares the response for the client: its head is written with the first part of its body.
+/// Prepares the response for the client. The head is written together with the first part of the body.
 fn begin_response<C: ClientSide, U: UpstreamSide>(
     relay: &mut Relay<'_, C, U>,
     exchange: &mut Exchange<'_>,
@@ -230,7 +229,7 @@ fn begin_response<C: ClientSide, U: UpstreamSide>(
     bytes: &[u8],
     kept: Reuse,
 ) -> Result<Reuse, Fault> {
-    // Also for clients of gRPC, which read the fields of a response without a body as trailers.
+    // This matters for gRPC clients, which read the fields of a response without a body as trailers.
     let body = match exchange.head.version == Version::HTTP_2 && relay.upstream.ends_with_head(head) {
         true => HasBody::No,
         false => has_body(exchange, head),

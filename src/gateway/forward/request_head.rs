@@ -1,5 +1,5 @@
-//! Writes the head of a request for an upstream of HTTP/1.1: what the client sent, less what ends here, and with what tells the
-//! upstream who the client is.
+//! Writes the head of a request for an HTTP/1.1 upstream: the client's fields without hop-by-hop fields, and fields that tell
+//! the upstream who the client is.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -68,7 +68,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
     let is_nominated = |name: &[u8]| nominated.iter().any(|option| option.eq_ignore_ascii_case(name));
-    // What a client of HTTP/1.1 says without naming it in `Connection` is not for this connection.
+    // In HTTP/1.1, `TE` counts only if `Connection` names it.
     let wants_trailers = (is_nominated(b"te") || exchange.connection.is_http2())
         && edit.values("te").any(|value| {
             value.split(|byte| *byte == b',').any(|option| option.trim_ascii().eq_ignore_ascii_case(b"trailers"))
@@ -93,7 +93,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
                 has_proto = trusted;
                 !trusted
             }
-            // It announces what follows the last chunk.
+            // `Trailer` announces the fields after the last chunk.
             7 if name.eq_ignore_ascii_case(b"trailer") => head.body != Body::Chunked,
             _ => is_hop_by_hop(name),
         };
@@ -118,7 +118,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
     if host.is_none()
         && let Some(one) = exchange.upstream()
     {
-        // Only HTTP/1.0 allows that, and it is forwarded as HTTP/1.1, which requires one.
+        // Only HTTP/1.0 allows a request without `Host`. The request is forwarded as HTTP/1.1, which requires one.
         edit.add("Host", one.upstream.authority().as_bytes());
     }
     if let Some(rewrite) = exchange.rewrite() {
@@ -151,7 +151,7 @@ pub(super) fn edited<'h>(head: ReceivedHead<'h>, exchange: &Exchange<'_>, wire: 
     edit
 }
 
-/// The context of a trace that is recorded takes the place of what was sent.
+/// Replaces the client's trace context by the gateway's, if the request is traced.
 fn add_trace(exchange: &Exchange<'_>, edit: &mut HeadEdit<'_>) {
     if !exchange.trace.is_sampled() {
         return;
@@ -178,7 +178,7 @@ fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
         let prefix = {
             let mut before = edit.values("x-forwarded-prefix");
             match (before.next(), before.next()) {
-                // What a trusted peer has taken off before.
+                // The prefix that a trusted peer has stripped before.
                 (Some(before), None) if trusted && before.starts_with(b"/") => {
                     [before.strip_suffix(b"/").unwrap_or(before), stripped.as_bytes()].concat()
                 }
@@ -189,7 +189,7 @@ fn rewrite_fields(rewrite: &Rewrite, edit: &mut HeadEdit<'_>, trusted: bool) {
     }
 }
 
-/// Makes the changes of a route. Names that become the same variable (`X_Tenant`, `X.Tenant`) are removed, too.
+/// Applies the field changes of a route. Other names for the same variable (`X_Tenant`, `X.Tenant`) are also removed.
 fn apply(ResolvedChanges(changes): &ResolvedChanges, edit: &mut HeadEdit<'_>) {
     edit.retain(|name, _| {
         let Ok(name) = HeaderName::from_bytes(name) else { return Keep::Yes };

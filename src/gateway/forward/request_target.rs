@@ -1,4 +1,4 @@
-//! Takes the target of a request apart, as it was sent.
+//! Splits the target of a request, as it was sent, into path and query.
 
 /// A request target, split into its path and its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl RequestTarget<'_> {
     }
 }
 
-/// What follows the authority in an absolute target.
+/// Returns the part of an absolute target after its authority.
 fn below_authority(target: &[u8]) -> &[u8] {
     let Some(scheme) = target.windows(3).position(|part| part == b"://") else { return target };
     let rest = target.get(scheme + 3..).unwrap_or_default();

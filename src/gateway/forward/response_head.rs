@@ -1,4 +1,4 @@
-//! Writes the head of an upstream's response for a client of HTTP/1.x: what the upstream sent, less what ends here, and with the
+//! Writes the head of an upstream's response for an HTTP/1.x client: the upstream's fields without hop-by-hop fields, and the
 //! gateway's own fields.
 
 use http::HeaderValue;
@@ -52,7 +52,7 @@ pub(super) fn write(head: FinalHead<'_>, exchange: &Exchange<'_>, out: &mut Vec<
 pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wire) -> HeadEdit<'h> {
     let mut edit = HeadEdit::new(head.bytes);
     let nominated: Vec<Vec<u8>> = edit.values("connection").flat_map(options).map(<[u8]>::to_vec).collect();
-    // A length that nobody may believe any more.
+    // If the body is sent in another framing, its `Content-Length` is no longer true.
     let unframed = head.framing != ClientFraming::AsReceived;
     let mut has_date = false;
     edit.retain(|name, _| {
@@ -63,7 +63,7 @@ pub(super) fn edited<'h>(head: FinalHead<'h>, exchange: &Exchange<'_>, wire: Wir
             }
             12 if name.eq_ignore_ascii_case(b"x-request-id") => true,
             14 if name.eq_ignore_ascii_case(b"content-length") => return if unframed { Keep::No } else { Keep::Yes },
-            // What authenticates a proxy is between the upstream and the client, if anybody uses it.
+            // The gateway does not use proxy authentication, so this field is for the client.
             18 if name.eq_ignore_ascii_case(b"proxy-authenticate") => false,
             7 if name.eq_ignore_ascii_case(b"trailer") => {
                 !matches!(head.framing, ClientFraming::Chunked | ClientFraming::Frames)

@@ -1,4 +1,4 @@
-//! Writes the end of a body in chunks, with those of its trailers that may pass.
+//! Writes the end of a chunked body, with those of its trailers that may be forwarded.
 
 use http::HeaderName;
 
@@ -10,7 +10,7 @@ use super::hop_by_hop::is_hop_by_hop;
 use crate::gateway::server::body_part::TrailerLines;
 use request::attribute::is_alias;
 
-/// Fields that say who a client is, or what it may do: an upstream that merges trailers must not find them there.
+/// Fields that identify a client or its rights. An upstream that merges trailers into the head must not find them there.
 const OF_REQUESTS: [&str; 6] =
     ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-request-id", "traceparent", "tracestate"];
 
@@ -67,7 +67,7 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
         out.extend_from_slice(b"\r\n");
         return;
     }
-    // Trailers are as a head without its first line.
+    // Trailers have the form of a head without its first line.
     let head = [b"\r\n", trailers].concat();
     let mut edit = HeadEdit::new(&head);
     edit.retain(|name, _| {
@@ -77,8 +77,9 @@ fn end(trailers: &[u8], out: &mut Vec<u8>, is_removed: impl Fn(&str) -> bool) {
     edit.write(out);
 }
 
-/// Whether a trailer of this name, in lower case, is removed: it is of the connection, or says how the rest of the message is to be read
-/// or used (RFC 9110, section 6.5.1), which a recipient that merges trailers would believe, or only the gateway writes it.
+/// Whether a trailer with this name, in lower case, is removed: hop-by-hop fields, fields that say how the rest of the
+/// message is read or used (RFC 9110, section 6.5.1), which a recipient that merges trailers would believe, and the gateway's
+/// own fields.
 fn is_no_trailer(name: &str) -> bool {
     const PREFIXES: [&str; 6] = ["x-tollgate-", "ratelimit", "x-ratelimit", "access-control-", "if-", "proxy-"];
     const NAMES: [&str; 30] = [
@@ -97,7 +98,7 @@ fn is_no_trailer(name: &str) -> bool {
         "set-cookie",
         "set-cookie2",
         "www-authenticate",
-        // How a response is used.
+        // Use of a response.
         "age",
         "allow",
         "alt-svc",
@@ -111,12 +112,12 @@ fn is_no_trailer(name: &str) -> bool {
         "content-security-policy",
         "strict-transport-security",
         "refresh",
-        // How its content is read.
+        // Format of the content.
         "content-encoding",
         "content-range",
         "content-type",
         "content-disposition",
-        // Of the gateway.
+        // The gateway's own field.
         "x-request-id",
     ];
     is_hop_by_hop(name.as_bytes()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)

@@ -1,8 +1,8 @@
 //! Moves one request to its upstream and the response to its client, both at the same time, over HTTP/1.x.
 //!
-//! Memory is bounded: in each direction at most two buffers of [`BUFFER`] bytes, one for received bytes and one for bytes to be
-//! written, and beside them heads and trailers, which have bounds of their own. A side that does not read is not read from. Waits
-//! have ends: see [`Transfer::poll_waits`].
+//! Memory is bounded: each direction has at most two buffers of [`BUFFER`] bytes, one for received bytes and one for bytes to
+//! be written. Heads and trailers have limits of their own. While a side does not read, nothing is read from the other. All
+//! waits are limited: see [`Transfer::poll_waits`].
 
 use std::task::{Context, Poll, ready};
 
@@ -94,7 +94,7 @@ impl Transfer<'_> {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault.into())),
                 Poll::Pending => {
-                    // It is the client that is waited for.
+                    // The gateway waits only for the client.
                     return self.client.stream.poll_ends(cx).map(|fault| Err(fault.into()));
                 }
             }
@@ -129,13 +129,13 @@ impl Transfer<'_> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads more of the body of a response: of one with a length directly to where it is written from.
+    /// Reads more of the body of a response. A body with a length is read directly into the output buffer.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), UpstreamFault>> {
         let Download { body, input, out, bytes, .. } = &mut self.download;
         let read = match body {
             ResponseFraming::Length(left) => {
                 let most = usize::try_from(*left).map_or(BUFFER, |left| left.min(BUFFER));
-                // A buffer that was filled was too small.
+                // The first buffer is small. If the response has filled it, the next one is larger.
                 out.reserve_exact(most.min(if *bytes > FIRST_READ { BUFFER } else { FIRST_READ }));
                 let spare = out.capacity().min(most);
                 let read = ready!(poll_read_some(&mut *self.upstream, &mut (&mut *out).limit(spare), cx));
@@ -157,7 +157,7 @@ impl Transfer<'_> {
                 self.download.end_if_done();
                 Poll::Ready(Ok(()))
             }
-            // A tunnel ends in any way.
+            // Any end of the connection ends a tunnel.
             Err(_) if self.client.is_tunnel => {
                 self.download.body = ResponseFraming::Nothing;
                 Poll::Ready(Ok(()))
@@ -191,14 +191,14 @@ impl Transfer<'_> {
         self.upload.poll(self.client, &mut self.upstream, self.timeouts.write, cx)
     }
 
-    /// Ready when the upstream has been waited for too long, or the client has gone meanwhile.
+    /// Becomes ready when the upstream has taken too long, or the client has left in the meantime.
     fn poll_waits(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         if let Poll::Ready(fault) = self.client.stream.poll_ends(cx) {
             return Poll::Ready(fault.into());
         }
-        // Before a tunnel is open, nothing is read of it but to see this.
+        // Before a tunnel is open, the client's connection is read only to notice its end.
         let is_closed_tunnel = self.client.is_tunnel && self.upload.state == UploadState::Idle;
-        // What the upstream does not take is not read. After the head of the response, a client may close its side.
+        // The rest of a broken upload is not read. After the head of the response, a client may close its side.
         let is_broken = self.upload.state == UploadState::Broken && self.upload.phase == UploadPhase::Asking;
         if (self.client.stream.is_complete() || is_closed_tunnel || is_broken)
             && let Poll::Ready(fault) = self.client.stream.poll_client_gone(cx)
@@ -210,19 +210,19 @@ impl Transfer<'_> {
         }
         ready!(self.client.stream.poll_upstream_wait(self.timeouts.read, cx));
         Poll::Ready(match self.is_waiting_for_client() {
-            // The upstream waited for the rest of the body, as the gateway did.
+            // The gateway and the upstream waited for the rest of the body.
             true => Fault::UPLOAD_STALLED,
             false => UpstreamFault::new(UpstreamError::ReadTimeout, "ReadTimedout", self.stage).into(),
         })
     }
 
-    /// Whether the request is incomplete, and its client not waiting for the gateway.
+    /// Whether the request is incomplete, and the client is not waiting for the gateway.
     fn is_waiting_for_client(&self) -> bool {
         let may_wait = self.expects_continue && self.upload.bytes == 0;
         self.upload.waits_for == WaitsFor::Client && !may_wait && !self.client.is_tunnel
     }
 
-    /// Completes a fault by how far the attempt had come, and by who was waited for if the request had taken too long.
+    /// Adds the stage of the attempt to a fault. If the request took too long, names the side for which the gateway waited.
     fn at_stage(&self, fault: Fault) -> Fault {
         match fault {
             Fault::Client(ClientFault::Expired) if self.is_waiting_for_client() => Fault::UPLOAD_STALLED,

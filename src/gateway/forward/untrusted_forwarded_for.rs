@@ -1,13 +1,13 @@
-//! Decides when to log that a peer keeps sending an `X-Forwarded-For` which is ignored: once for each peer.
+//! Decides when to log that the gateway ignores the `X-Forwarded-For` of a peer: once for each peer.
 //!
-//! Mostly it is a proxy that is missing in `client_ip.trusted_proxies`, and then all of its clients share one bucket. Any
-//! client can send the field, so the number of peers that are remembered is bounded; once it is reached, no others are logged.
+//! Such a peer is mostly a proxy that is missing in `client_ip.trusted_proxies`, so all of its clients share one bucket. Any
+//! client can send the field, so the number of remembered peers is limited. At the limit, no further peers are logged.
 
 use std::net::IpAddr;
 
 use parking_lot::RwLock;
 
-/// Peers are remembered for as long as the process runs.
+/// The most peers that are remembered. They are remembered as long as the process runs.
 const MAX_PEERS: usize = 64;
 
 #[derive(Debug, Default)]
@@ -16,8 +16,8 @@ pub(crate) struct UntrustedForwardedFor(RwLock<Vec<Sender>>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sender {
     address: IpAddr,
-    /// Whether it has sent the field more than once. A single request may be an accident; a peer that repeats it does it
-    /// with every request.
+    /// Whether the peer has sent the field more than once. A single request may be an accident; a second one shows that the
+    /// peer always sends the field.
     again: bool,
 }
 
@@ -25,7 +25,7 @@ impl UntrustedForwardedFor {
     /// Whether to log a warning about this peer now. Called for each request with `X-Forwarded-For` from a peer that is not
     /// trusted. The answer is yes only for the second such request of a peer.
     pub(crate) fn should_log(&self, peer: IpAddr) -> bool {
-        // Nearly always there is nothing to write, and then no thread waits for another.
+        // Nearly always nothing changes, so a read lock is enough, and threads do not wait for each other.
         {
             let senders = self.0.read();
             match senders.iter().find(|sender| sender.address == peer) {

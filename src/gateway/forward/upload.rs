@@ -28,7 +28,7 @@ pub(super) struct Upload {
     coding: Coding,
     data: Vec<u8>,
     trailers: Vec<u8>,
-    /// Fields that the route sets or removes, and so no trailer may have.
+    /// The names of fields that the route sets or removes. Trailers with these names are removed.
     of_route: Vec<HeaderName>,
     pub phase: UploadPhase,
     /// Whether any byte of the request has been sent to the upstream.
@@ -122,7 +122,7 @@ impl Upload {
         self.body_left = None;
     }
 
-    /// Adds what has been read of the body to what is to be written.
+    /// Encodes the part of the body that was read, for the upstream.
     fn encode(&mut self, read: BodyRead, before: usize) -> Result<(), Fault> {
         let length = match self.coding {
             Coding::Plain => self.out.len() - before,
@@ -180,7 +180,7 @@ impl Upload {
             if self.state == UploadState::Broken {
                 return Ok(());
             }
-            // What has arrived with the head goes out with it.
+            // Body bytes that arrived with the head are sent together with the head.
             let combines = self.state == UploadState::Body && self.written == 0 && self.bytes == 0;
             let all_written = self.written == self.out.len();
             if (all_written && self.flushed) || (combines && !client.stream.unparsed().is_empty()) {
@@ -197,7 +197,7 @@ impl Upload {
                     }
                 }
                 let before = self.out.len();
-                // A chunk is held twice, before and after it is coded.
+                // A chunk is held twice: decoded and encoded.
                 let (target, most) = match self.coding {
                     Coding::Plain => (&mut self.out, BUFFER),
                     Coding::Chunked => (&mut self.data, BUFFER / 2),
@@ -249,7 +249,7 @@ impl Upload {
         }
     }
 
-    /// The upstream takes no more of the request.
+    /// Ends the upload, because the upstream accepts no more of the request.
     fn break_off(&mut self, error: &str) {
         log::debug!(error; "upstream takes no more of the request");
         self.state = UploadState::Broken;

@@ -1,7 +1,7 @@
-//! Keeps idle connections of HTTP/1.1 to upstreams for the next request of their thread, and makes new ones.
+//! Keeps idle HTTP/1.1 connections to upstreams for later requests of the same thread, and opens new connections.
 //!
-//! A connection is closed when it has been idle for as long as its upstream says, when the upstream has closed it or sent what
-//! nobody asked for, or when there are too many. No connection ever changes its thread.
+//! A connection is closed when it has been idle for the upstream's idle timeout, when the upstream has closed it or sent
+//! bytes that no request asked for, or when there are too many. A connection never changes its thread.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use crate::gateway::server::connection_limits::{ConnectionLimits, CountGuard};
 use crate::gateway::server::http1::exchange_io::poll_read_some;
 use base::time::{Clock, Micros, Timestamp, sleep};
 
-/// Idle connections of one thread.
+/// The most idle connections of one thread.
 const MOST: usize = 256;
 
-/// How often those that are no longer used are looked for.
+/// The interval at which unusable connections are removed.
 const SWEEP: Duration = Duration::from_millis(500);
 
 /// A connection to an upstream. Its file is counted until the connection is closed.
@@ -46,10 +46,10 @@ pub(crate) struct UpstreamPool {
 
 #[derive(Default)]
 struct Idle {
-    /// By what they have in common; the one that was used last is the last.
+    /// The idle connections by the key of the pool. In each list, the last one was used last.
     connections: HashMap<u64, Vec<IdleConnection>, RandomState>,
     count: usize,
-    /// Whether a task looks for those that are no longer used.
+    /// Whether a task is running that removes unusable connections.
     is_swept: bool,
 }
 
@@ -120,7 +120,7 @@ impl UpstreamPool {
 
     /// Keeps a connection for a later request, for at most `idle_timeout`. All responses on the connection must have ended.
     pub(crate) fn put(self: &Arc<Self>, key: u64, mut stream: UpstreamStream, idle_timeout: Micros, now: Timestamp) {
-        // More than a response had to have may have arrived with it.
+        // Bytes after the end of the response may have arrived with it.
         if !is_unused(&mut stream) {
             return;
         }
@@ -136,7 +136,7 @@ impl UpstreamPool {
         }
     }
 
-    /// Closes connections that are no longer used, until none is left.
+    /// Removes unusable connections, until none is left.
     async fn sweep(self: Arc<Self>) {
         loop {
             sleep(SWEEP).await;
@@ -156,8 +156,8 @@ impl UpstreamPool {
 }
 
 impl Idle {
-    /// Closes the connection that would be closed first anyway, so that no upstream keeps those of others out. Returns `false` if
-    /// the pool is empty.
+    /// Closes the connection whose time ends first, so that idle connections to one upstream leave room for those to others.
+    /// Returns `false` if the pool is empty.
     fn close_oldest(&mut self) -> bool {
         let first = |(key, connections): (&u64, &Vec<IdleConnection>)| Some((connections.first()?.until, *key));
         let Some((_, key)) = self.connections.iter().filter_map(first).min() else { return false };
@@ -178,9 +178,9 @@ impl std::fmt::Debug for UpstreamPool {
     }
 }
 
-/// Whether the upstream has neither closed a connection nor sent anything that nobody has asked for.
+/// Whether the upstream has neither closed a connection nor sent anything that no request asked for.
 ///
-/// Whatever the task has left of its turn: a `Pending` that only ends its turn would say nothing about the connection.
+/// The read ignores the task budget of Tokio: without a budget, `Pending` would say nothing about the connection.
 fn is_unused(stream: &mut Stream) -> bool {
     let mut byte = [0; 1];
     let read = poll_fn(|cx| poll_read_some(stream, &mut &mut byte[..], cx));
@@ -206,7 +206,7 @@ mod tests {
         UpstreamPool::new(&ServerConf::default(), Clock::manual(NOW), &limits)
     }
 
-    /// A connection of a pool, and the end of it that its server has.
+    /// Returns a connection of the pool, and the server's end of this connection.
     async fn connection(pool: &UpstreamPool) -> (UpstreamStream, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -214,7 +214,7 @@ mod tests {
         (stream, listener.accept().unwrap().0)
     }
 
-    /// The runtime looks at its sockets.
+    /// Lets the runtime look at its sockets.
     async fn settle() {
         for _ in 0..20 {
             tokio::task::yield_now().await;
