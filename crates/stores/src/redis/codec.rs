@@ -1,8 +1,9 @@
 //! Encodes many plans as one call of the script, and decodes its reply into one settlement for each.
 //!
-//! The reply contains which requests were granted, and the state of each bucket before the call. The level of each bucket for
-//! each request is computed here, by the same step that every store uses; a reply that disagrees with it is rejected. So replies
-//! are short, and a broken server cannot grant one request the charge of another.
+//! The reply contains which requests were granted, and the state of each bucket before the call. The level of each
+//! bucket for each request is computed here, by the same step that every store uses. A reply that disagrees with the
+//! computed levels is rejected. So replies are short, and a broken server cannot grant one request the charge of
+//! another.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,11 +27,11 @@ const EXACT: u64 = (1 << 53) - 1;
 pub struct Call<'p> {
     runs: Vec<Run<'p>>,
     tables: Tables,
-    /// Its requests in the encoding that `take.lua` describes.
+    /// The requests in the encoding that `take.lua` describes.
     requests: Vec<u8>,
 }
 
-/// Added to the number of requests of a run if some of its charges are only checked.
+/// Added to the number of requests in a run if some charges of the run are only checked.
 const SOME_CHECKED: usize = 1 << 15;
 
 /// A run of consecutive equal requests.
@@ -48,7 +49,8 @@ impl<'p> Call<'p> {
         let mut runs: Vec<Run<'p>> = Vec::new();
         for plan in plans {
             match runs.last_mut() {
-                // Numbers of several units in one bucket are rounded with every charge: each request is a run then.
+                // A charge that is only checked may be in another unit, so each charge is rounded. Then each request is
+                // a run of its own.
                 Some(run) if run.plan.is_same_take(plan) && only_checked(plan) == 0 => run.times += 1,
                 _ => {
                     let indices = plan.charges().map(|charge| tables.key(&charge.key)).collect();
@@ -154,7 +156,7 @@ impl<'p> Call<'p> {
                     if run.plan.checks_what_is_spent(charge) {
                         continue;
                     }
-                    // A leaky bucket may refuse with places left: the request could not wait so long.
+                    // A leaky bucket may refuse although it has room, if the request would have to wait too long.
                     let short = outcome.verdict == Verdict::Deny || outcome.remaining < charge.cost;
                     last[*index] = Some((short, outcome.reset_after, &charge.algorithm));
                 }
@@ -193,7 +195,7 @@ pub fn add_undone(text: &mut Vec<u8>, charge: &Charge, charged: Timestamp, near:
 struct Tables {
     keys: Vec<BucketKey>,
     indices: HashMap<BucketKey, usize, BuildHasherDefault<FirstBytes>>,
-    /// The limits of a call. One bucket has several while a reload changes the numbers of its limit.
+    /// The limits of a call. A bucket has several limits while a reload changes the numbers of its limit.
     limits: Vec<Algorithm>,
 }
 
@@ -213,7 +215,7 @@ impl Tables {
     }
 }
 
-/// Hashes a bucket key by its first bytes: a key is already a hash.
+/// Hashes a bucket key by its first bytes, because the key is itself a hash.
 #[derive(Debug, Default)]
 struct FirstBytes(u64);
 
@@ -246,23 +248,23 @@ fn add_limit(text: &mut Vec<u8>, limit: &Algorithm, near: Timestamp) {
     numbers.into_iter().for_each(|number| add_amount(text, number));
 }
 
-/// The number of enforced charges that are only checked; almost always 0.
+/// Returns the number of enforced charges that are only checked. It is almost always 0.
 fn only_checked(plan: &Plan) -> usize {
     (0..plan.enforced.len()).filter(|index| plan.is_only_checked(*index)).count()
 }
 
-/// Encodes a number in two bytes. No list of a call is that long; if one were, the script would find no such entry and end
-/// with an error.
+/// Encodes a number in two bytes. No list of a call is longer than that. For a longer list, the script would look for
+/// an entry that does not exist, and end with an error.
 fn short(number: usize) -> [u8; 2] {
     u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes()
 }
 
 /// The result of a run, as the script returns it.
 enum Grant {
-    /// This many requests are granted, and the rest of the run refused.
+    /// This many requests of the run are granted, and the rest refused.
     First(u64),
     LeftOut,
-    /// The server could not write for them, because its memory is full.
+    /// The server refused to write for this run, because its memory is full.
     OutOfMemory,
 }
 
@@ -303,7 +305,7 @@ mod tests {
     #[test]
     fn what_a_plan_spends_is_reported_although_it_also_checks_the_bucket() {
         let plan = Plan::of_one_bucket_spent_and_checked();
-        // At this moment the only run was granted once, and its bucket was full.
+        // The time is 2^50. The only run was granted once, and its bucket was full before the call.
         let reply = Value::Array(vec![Value::Int(1 << 50), Value::Int(0), Value::Int(1), Value::Nil]);
         let reply = Call::new([&plan]).settle(&reply).unwrap();
         let left: Vec<_> = reply.left.iter().map(|bucket| (bucket.short, bucket.reset_after)).collect();

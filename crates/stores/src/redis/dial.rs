@@ -1,4 +1,4 @@
-//! Opens a connection to a server that speaks Redis' protocol, a data server or a sentinel: TCP, TLS, user.
+//! Opens a connection to a server that speaks the Redis protocol, a data server or a sentinel: TCP, TLS, login.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use base::host_port::HostPort;
 use base::secret::Secret;
 use base::tls::certificate_error;
 
-/// The longest duration of one step of connecting. It is many times the timeout of a decision, because a step needs up to three
-/// round trips, and no request waits for it.
+/// The longest time that one step of connecting may take. It is many times the timeout of a decision, because a step
+/// needs up to three round trips, and no request waits for a step.
 pub(super) const STEP: Duration = Duration::from_secs(2);
 
 /// The longest that sent bytes may stay unacknowledged before the system closes the connection.
@@ -42,7 +42,7 @@ pub(crate) fn connection_info(credentials: &Credentials, database: i64) -> Redis
     if let Some(username) = &credentials.username {
         info = info.set_username(username);
     }
-    // A user without a password still needs an empty one to log in by name.
+    // Redis needs a password to log in a user by name. A user without a password sends an empty one.
     if credentials.username.is_some() || credentials.password.is_some() {
         info = info.set_password(credentials.password.as_ref().map_or("", Secret::reveal));
     }
@@ -64,10 +64,10 @@ pub(crate) async fn dial(
     let stream = step("connecting", TcpStream::connect((&*address.host, address.port))).await?;
     let stream = stream.map_err(unreachable)?;
     let peer = stream.peer_addr().map_err(unreachable)?;
-    // A call is one small write: waiting for more to send with it would only delay it.
+    // A call is one small write, so waiting for more bytes to send with it would only delay it.
     stream.set_nodelay(true).map_err(unreachable)?;
     let socket = SockRef::from(&stream);
-    // A peer that has vanished is noticed even on an idle connection.
+    // Keepalive notices also on an idle connection that the peer has vanished.
     let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
     socket.set_tcp_keepalive(&keepalive).map_err(unreachable)?;
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED)).map_err(unreachable)?;
@@ -94,7 +94,7 @@ async fn log_in(
     info: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
 ) -> Result<OpenConnection, Fault> {
-    // The deadline of each reply is set where it is awaited.
+    // The deadline of each reply is set where the reply is awaited.
     let config = config.set_response_timeout(None);
     let opening = MultiplexedConnection::new_with_config(info, ReadLimit::new(stream), config);
     let (connection, driver) = step("logging in", opening).await??;

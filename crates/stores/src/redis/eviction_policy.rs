@@ -1,4 +1,4 @@
-//! Asks Redis, if the user has permission, for its eviction policy: an evicted bucket becomes a full one.
+//! Asks Redis for its eviction policy, if the user has permission. An evicted bucket counts as a full one.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::events::{Event, EventSink};
 use base::interval::fixed_interval;
 use base::time;
 
-/// The interval at which the policy is asked for: an operator can change that of a running server.
+/// The interval at which the policy is asked for, because an operator can change the policy of a running server.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// How long to wait for a reply.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest policy, in bytes; those of Redis have up to 15.
+/// The largest length of a policy's name, in bytes. The names in Redis have up to 15 bytes.
 const LONGEST: usize = 32;
 
 /// Reports the eviction policy of the server at intervals, for as long as the connection lasts. Stops if the user may use
@@ -25,14 +25,14 @@ pub(super) async fn watch(mut connection: MultiplexedConnection, events: &EventS
         match time::timeout(REPLY_TIMEOUT, ask(&mut connection)).await {
             Ok(Ok(Some(policy))) => events.send(Event::EvictionPolicy(policy)),
             Ok(Ok(None)) => return,
-            // What is wrong with the connection, takes report.
+            // Requests on the connection report its faults.
             Ok(Err(_)) | Err(_) => {}
         }
         time::sleep(fixed_interval("eviction_policy", INTERVAL)).await;
     }
 }
 
-/// Asks for the policy; `None` if the user has no permission.
+/// Asks for the policy. Returns `None` if the user has no permission.
 async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, RedisError> {
     let [mut info, mut config] = [Cmd::new(), Cmd::new()];
     info.arg("INFO").arg("memory");
@@ -44,7 +44,7 @@ async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, R
                     return Ok(Some(policy));
                 }
             }
-            // The user may not ask in this way, or the server does not know it.
+            // The user may not run this command, or the server does not know it.
             Err(error) if error.code().is_some() => {}
             Err(error) => return Err(error),
         }
@@ -52,7 +52,7 @@ async fn ask(connection: &mut MultiplexedConnection) -> Result<Option<String>, R
     Ok(None)
 }
 
-/// The policy in a reply to either command.
+/// Returns the policy in the reply to either command.
 fn policy(reply: &Value) -> Option<String> {
     let text = match reply {
         Value::Array(parts) => match &parts[..] {

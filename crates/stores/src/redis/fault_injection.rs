@@ -1,6 +1,6 @@
-//! Injects faults into calls to Redis, for tests that show the effect of a bug; only with the feature `test-hooks`.
+//! Injects faults into calls to Redis, so that tests can show the effect of a bug. Only with the feature `test-hooks`.
 //!
-//! Each function ends with the behaviour of a release build.
+//! Each function contains the behaviour of a release build at its end.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -108,7 +108,7 @@ mod edits {
         }
     }
 
-    /// The text before the script that makes its clock movable.
+    /// Lua text that is put before the script. It adds an offset to the script's clock.
     const MOVABLE: &str = "
 local redis = (function(server)
   local function call(command, ...)
@@ -120,7 +120,7 @@ local redis = (function(server)
 end)(redis)
 ";
 
-    /// Pieces of the script, and their replacements.
+    /// Pairs of a piece of the script and its replacement.
     type Edits<'t> = &'t [(&'t str, &'t str)];
 
     const CLIENT_TIME: Edits<'static> = &[("  else\n    bucket[2] = since\n", "  -- tollgate test-hooks: a flaw\n")];
@@ -183,7 +183,7 @@ end)(redis)
 
     fn replace(mut text: String, edits: Edits<'_>) -> String {
         for (right, wrong) in edits {
-            // Two algorithms have the functions of rate.lua.
+            // The functions of rate.lua are in the script once for each of two algorithms.
             assert!((1..=2).contains(&text.matches(right).count()), "the script has another text now: {right}");
             text = text.replace(right, wrong);
         }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::redis::script::{take, undo};
 
-    /// What tests show of the script holds for a release, whose text it is.
+    /// A release runs the script's text unchanged. Test hooks only put lines in front of that text.
     #[test]
     fn a_test_runs_every_line_of_the_released_script_and_whoever_needs_no_time_of_its_own_no_other() {
         let (system, manual) = (Clock::system(), Clock::manual(Timestamp(1)));

@@ -77,7 +77,7 @@ async fn open(address: &HostPort, login: &CurrentLogin, database: i64) -> Result
 }
 
 fn closed() -> Fault {
-    // Over TLS 1.3 its reason comes after the handshake, and is lost with the connection.
+    // With TLS 1.3 the server's reason comes after the handshake, and is lost when the connection is closed.
     let hint = "a server with TLS does so if it requires a certificate (`cert_file`), or does not accept it";
     Fault::new(StoreError::Unreachable, format!("the connection was closed at once; {hint}"))
 }
@@ -93,20 +93,20 @@ async fn expect_master(connection: &mut MultiplexedConnection) -> Result<(), Fau
     }
 }
 
-/// Checks the role and the permissions, so that missing ones are found before the first request. Commands that do not depend on
-/// another reply are sent together, because a round trip may be long. The long script is sent last: without a login some servers
-/// close the connection because of its length, and no reply would name the cause.
+/// Checks the role and the permissions, so that a missing permission is found before the first request. Commands that
+/// do not depend on another reply are sent together, because a round trip may be long. The long script is sent last.
+/// Some servers close a connection without a login because of the script's length, and no reply would name the cause.
 async fn try_out(settings: &Settings, text: &str, connection: &mut MultiplexedConnection) -> Result<String, Fault> {
     let mut other = connection.clone();
     let (role, probe) = tokio::join!(biased; expect_master(connection), load(&mut other, script::PROBE));
     role?;
-    // Not a real bucket: no hash will ever be all zeros.
+    // No bucket has this key, because a hash is never all zeros.
     let key = key_name(&settings.prefix, &BucketKey([0; 16]));
     let mut trying = Cmd::new();
     trying.arg("EVALSHA").arg(probe?).arg(1).arg(key);
     let (refused, sha) = tokio::join!(biased; send(connection, &trying), load(&mut other, text));
     let refused = match refused {
-        // A node of a cluster that gets its first slots has no key to try yet.
+        // A node of a cluster that has no slots yet has no key for the trial.
         Err(error) if kind(&error).is_redirection() => return sha,
         refused => refused?,
     };
@@ -153,7 +153,7 @@ fn unexpected_reply(command: &str) -> Fault {
     Fault::new(StoreError::UnexpectedReply, format!("{command} was answered with something else"))
 }
 
-/// The kind of an error of the server or the connection, for metrics.
+/// Returns the kind of an error of the server or of the connection, for metrics.
 fn kind(error: &RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::AuthenticationFailed => StoreError::Unauthorized,
@@ -175,7 +175,7 @@ fn server_error(code: &str, text: &str) -> StoreError {
         "ASK" => StoreError::SlotMoving,
         "TRYAGAIN" => StoreError::TryAgain,
         "CLUSTERDOWN" => StoreError::ClusterDown,
-        // A command that a script may not run, or a refused SELECT, has no error code of its own.
+        // A command that a script may not run, and a refused SELECT, have no error code of their own.
         _ if text.contains("The user executing the script can't") || text.contains("no permissions") => {
             StoreError::Forbidden
         }

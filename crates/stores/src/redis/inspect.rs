@@ -1,7 +1,8 @@
 //! Reads, finds and removes buckets in Redis for an operator, without a gateway.
 //!
-//! It has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back is a script, since
-//! it depends on what is spent. Gateways are not notified; one that has cached a bucket as empty asks Redis again after a second at the latest.
+//! The inspector has its own connection and uses plain commands: reading needs only GET and TIME. Only giving back
+//! needs a script, because the amount depends on what is spent. Gateways are not notified of changes. A gateway that
+//! has cached a bucket as empty asks Redis again after at most a second.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,9 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long one command may take; longer than for a request, because an operator waits.
+/// How long one command may take. Longer than for a request, because an operator can wait.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many keys Redis visits for each SCAN, during which it answers no other client.
+/// The number of keys that Redis visits for each SCAN. Redis answers no other client meanwhile.
 const SCAN_COUNT: usize = 1_000;
 
 /// A connection to Redis, for an operator who reads, finds and removes buckets.
@@ -168,7 +169,7 @@ impl Inspector {
             };
             for name in names {
                 let Value::BulkString(name) = name else { return Err(unexpected_reply("SCAN")) };
-                // A key of another length is not a bucket, such as the list of gateways. SCAN may return a key twice.
+                // A key of another length is not a bucket; it may be the list of gateways. SCAN may return a key twice.
                 if let Some(key) = bucket(&name).filter(|key| !found.contains(key)) {
                     found.push(key);
                 }
@@ -182,7 +183,8 @@ impl Inspector {
         }
     }
 
-    /// Reads the states before the clock, so that no state is ahead of the returned moment.
+    /// Reads the states of buckets and runs the commands in `then`. The time is read after the states, so that no state
+    /// is later than the returned moment.
     async fn each(&mut self, keys: &[BucketKey], then: &[Cmd]) -> Result<(Timestamp, Vec<Option<State>>), Fault> {
         let mut commands: Vec<Cmd> = Vec::with_capacity(keys.len() + 1 + then.len());
         for key in keys {
@@ -206,7 +208,7 @@ impl Inspector {
         Ok(answer.map_err(|_| overdue())??)
     }
 
-    /// Sends all commands in one pipeline; other clients' commands may run in between.
+    /// Sends all commands in one pipeline. Commands of other clients may run in between.
     async fn all(&mut self, commands: &[Cmd]) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in commands {
@@ -221,7 +223,7 @@ impl Inspector {
     }
 }
 
-/// Reads the reply of one GET. An invalid state is an empty bucket, as it is for the script.
+/// Reads the reply to one GET. An invalid state counts as an empty bucket, as in the script.
 fn read(answer: Result<Value, Fault>) -> Result<Option<State>, Fault> {
     match answer {
         Ok(value) => Ok(state(&value).unwrap_or_else(|_| Some(State::new()))),

@@ -1,5 +1,5 @@
-//! Stores buckets in Redis, where many gateways share them: one script takes from all buckets of many requests atomically,
-//! on the server's clock.
+//! Stores buckets in Redis, where many gateways share them. One script charges all buckets of many requests atomically,
+//! by the server's clock.
 
 mod address;
 pub mod cluster;

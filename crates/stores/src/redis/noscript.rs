@@ -1,5 +1,5 @@
-//! Loads a script again when the server answers NOSCRIPT: it was restarted behind a proxy, or its scripts were flushed.
-//! NOSCRIPT proves that the script did not run, so the call may be sent again.
+//! Loads a script again when the server answers NOSCRIPT: the server was restarted behind a proxy, or its scripts were
+//! flushed. NOSCRIPT proves that the script did not run, so the call may be sent again.
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Value};

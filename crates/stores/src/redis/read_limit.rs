@@ -1,7 +1,7 @@
-//! Limits how many bytes of a server this process buffers: a reply that never ends closes the connection.
+//! Limits how many bytes from a server this process buffers. A reply that never ends closes the connection.
 //!
-//! The bytes received since the last write are counted. At most five calls and a heartbeat are under way at a time, so these
-//! bytes are their replies, which together are far below the limit.
+//! Counts the bytes received since the last write. At most five calls and a heartbeat are under way at a time, so these
+//! bytes are their replies. Together those are far below the limit.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes: far more than the replies to the largest calls have.
+/// The limit in bytes, far above the replies to the largest calls.
 const MAX_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! Finds out soon when a server becomes ready that has answered that it is not: it loads its data, or waits for a replica. One
-//! thread of the gateway connects repeatedly; when it succeeds, the others connect at once.
+//! Finds out soon when a server becomes ready that has answered that it is not ready: it loads its data, or waits for a
+//! replica. One thread of the gateway connects repeatedly. When it succeeds, the other threads connect at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::error::{Fault, StoreError};
 
-/// The pause between two attempts. Each of them logs in.
+/// The pause between two attempts. Each attempt logs in.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Coordinates the attempts of all threads to connect to a server that is not ready.
@@ -40,7 +40,7 @@ impl Readiness {
     pub(super) async fn retry(&self) {
         let mut connected = self.connected.subscribe();
         tokio::select! {
-            // The sender is here.
+            // Fails only if the sender is dropped, which cannot happen while `self` exists.
             _ = connected.changed() => {}
             () = self.turn() => {}
         }
@@ -49,7 +49,7 @@ impl Readiness {
     async fn turn(&self) {
         let turn = self.turn.lock().await;
         tokio::time::sleep(PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        // Of one that cannot be reached nothing is known to change.
+        // If the server could not be reached, there is no sign that it will be ready soon.
         if !self.not_ready.load(Ordering::Relaxed) {
             drop(turn);
             std::future::pending::<()>().await;
@@ -109,7 +109,7 @@ mod tests {
             }
         }
         assert!((5..=10).contains(&tries), "{tries}");
-        // From its first poll on a thread waits.
+        // A future of `retry` misses a success before its first poll, so all of them are polled first.
         for thread in &mut threads {
             assert!(!is_complete(thread.as_mut()).await);
         }

@@ -1,5 +1,4 @@
-//! Assembles the scripts: the Lua twins of all algorithms, the time, and `take.lua` around them, or `give_back.lua` or
-//! `undo.lua` in its place.
+//! Assembles the scripts: the Lua twins of all algorithms, followed by `take.lua`, `give_back.lua` or `undo.lua`.
 
 use std::fmt::Write;
 
@@ -9,10 +8,10 @@ const FRAME: &str = include_str!("take.lua");
 const UNDO: &str = include_str!("undo.lua");
 const GIVE_BACK: &str = include_str!("give_back.lua");
 
-/// A script that tries every command that the other scripts use. It returns the commands that are refused.
+/// A script that tries every command of the other scripts. It returns the commands that are refused.
 pub(crate) const PROBE: &str = include_str!("probe.lua");
 
-/// Reads the server's own clock: a gateway's clock is never used.
+/// Reads the server's clock. A gateway's clock is never used.
 const MOMENT: &str = "
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -33,8 +32,8 @@ pub fn give_back() -> String {
     twins() + GIVE_BACK
 }
 
-/// Precedes a script for which a test chooses the moment, and leaves its lines unchanged: TIME is the last argument. Nothing
-/// expires, because expiry would follow the server's clock.
+/// Lua text that is put before a script for which a test chooses the time. The lines of the script stay unchanged: TIME
+/// returns the last argument. Nothing expires, because Redis would expire keys by its own clock.
 #[cfg(feature = "test-hooks")]
 const CHOSEN_MOMENT: &str = "
 -- tollgate test-hooks: the moment can be an argument
@@ -57,9 +56,9 @@ pub fn at_chosen_moment(script: &str) -> String {
     CHOSEN_MOMENT.to_owned() + script
 }
 
-/// A Lua function `make_twin` that runs the text of a twin only when it is needed: running all of them would take longer than
-/// the rest of a small call. A single function, because each function takes time to make; blocks, so that local variables are
-/// not shared.
+/// Returns the Lua function `make_twin`, which runs the text of one twin when it is needed. To run all of them would
+/// take longer than the rest of a small call. It is one function, because each function takes time to make. Each twin
+/// is in a block, so that local variables are not shared.
 fn twins() -> String {
     let mut text = "local function make_twin(index)\n".to_owned();
     for (index, twin) in (1..).zip(TWINS) {

@@ -1,13 +1,13 @@
-//! Charges a request whose buckets lie under several hash tags, one tag after the other.
+//! Charges a request whose buckets are under several hash tags, one tag after the other.
 //!
-//! A script cannot charge them at once, so they are charged in the order of the tags, and the first refusal ends that: the
-//! charges so far are given back, less the amount that has been refilled since. Nothing is granted that a bucket cannot pay, and
-//! a refused request has spent at most what is refilled during the calls. In the meantime another request may be refused
-//! although its bucket could pay in the end.
+//! One script cannot charge buckets under several tags, so they are charged in the order of the tags. At the first
+//! refusal, the charges so far are given back, less the amount that has been refilled since. Nothing is granted that a
+//! bucket cannot pay, and a refused request has spent at most the amount that is refilled during the calls. In the
+//! meantime another request may be refused although its bucket could pay in the end.
 //!
-//! A node that gives no answer does not delay the others: the next tag is asked while a slow node may still answer. Charges
-//! without an answer are decided elsewhere, and if they are refused there, the rest is given back. A refusal does not wait for a
-//! slow node; if that charges within the request's deadline after all, the charge is given back too.
+//! A node that gives no answer does not delay the others: the next tag is asked while a slow node may still answer.
+//! Charges without an answer are decided by the fallback; if the fallback refuses them, the other charges are given
+//! back. A refusal does not wait for a slow node. If the slow node charges after all, that charge is given back too.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,8 +30,8 @@ use crate::take_failure::{PartialTake, ProvisionalCharges, TakeFailure};
 use base::time::{Micros, timeout, timeout_precisely};
 use ledger::charge::{Charge, Plan};
 
-/// A group that may take no longer than this needs a precise timer: one that is up to 20 ms late would take too much of the next
-/// group's time.
+/// A group that may take no longer than this gets a precise timer. A timer that is up to 20 ms late would take too much
+/// of the next group's time.
 const SHORT: Micros = Micros(100_000);
 
 /// The charges of a plan under one hash tag.
@@ -42,9 +42,9 @@ struct Group {
     positions: PartPositions,
 }
 
-/// Splits a plan into groups in the order in which they are charged: groups with enforced charges by their tags, then a group of
-/// only shadows. Shadows are charged when no enforced charge can refuse any more, so only the last group with enforced charges
-/// also has shadows.
+/// Splits a plan into groups, in the order in which they are charged: groups with enforced charges by their tags, then
+/// groups with only shadow charges. Shadow charges are made when no enforced charge can refuse any more. So among the
+/// groups with enforced charges, only the last one also has shadow charges.
 fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let group = |tag| Group { tag, plan: Plan::default(), positions: PartPositions::default() };
@@ -74,8 +74,8 @@ fn groups(tags: &HashTags, plan: &Plan) -> Vec<Group> {
     groups
 }
 
-/// The groups of a request that have been charged. If it is dropped before the request is settled, because another bucket
-/// refused or the client has left, it undoes the charges.
+/// The groups of a request that have been charged. A drop before the request is settled undoes the charges: another
+/// bucket has refused, or the client has left.
 #[derive(Debug)]
 struct ChargedGroups {
     nodes: Arc<Nodes>,
@@ -103,7 +103,7 @@ impl ProvisionalCharges for ChargedGroups {
 impl Drop for ChargedGroups {
     fn drop(&mut self) {
         let mut charged = std::mem::take(&mut self.charged);
-        // Of what was only checked there is nothing to undo.
+        // Charges that were only checked need no undo.
         charged.retain(|group| !group.charges.is_empty());
         if charged.is_empty() {
             return;
@@ -124,14 +124,15 @@ impl Drop for ChargedGroups {
                 }
             }
         };
-        // The answer to the client does not wait for it. Without a runtime the process is ending.
+        // The answer to the client does not wait for the undo. Without a runtime the process is ending.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(undo);
         }
     }
 }
 
-/// The request behind the calls for its groups. Calls that have not been sent when a group refuses are not sent.
+/// The request to which the calls for its groups belong. When a group refuses, calls that have not been sent yet are
+/// not sent.
 #[derive(Debug)]
 struct GroupCaller {
     request: Option<Arc<dyn Caller>>,
@@ -149,13 +150,13 @@ impl Caller for GroupCaller {
     }
 }
 
-/// A group that was not answered when the next one was asked, with its later reply.
+/// A group without an answer when the next group was asked, and its later reply.
 type LateGroup = Pin<Box<dyn Future<Output = (Group, GroupReply)> + Send>>;
 
-/// The reply for a group. `Ok(None)`: the client has left.
+/// The reply for a group. `Ok(None)` if the client has left.
 type GroupReply = Result<Option<TakeReply>, StoreError>;
 
-/// The step after the answer for a group.
+/// What to do after the answer for a group.
 enum Next {
     Group,
     /// Another group refused.
@@ -189,7 +190,7 @@ impl SplitTake<'_> {
                 self.whole.add(&positions, &reply);
                 Next::Refused
             }
-            // Shadows have no say.
+            // Shadow charges do not affect the decision.
             Err(_) if plan.enforced.is_empty() => Next::Group,
             Err(error) => {
                 self.unanswered.get_or_insert(error);
@@ -235,14 +236,14 @@ impl Cluster {
         let mut late: Vec<LateGroup> = Vec::new();
         for mut group in groups(&self.nodes.directory.tags, take.plan) {
             if charging.unanswered.is_some() || !late.is_empty() {
-                // Whether the request is let through, no store knows yet.
+                // It is not known yet whether the request is granted, and shadow charges are made only then.
                 group.plan.shadow.clear();
                 group.positions.shadow.clear();
             }
             if group.plan.is_empty() {
                 continue;
             }
-            // It may go on after the refusal of another one.
+            // This call may continue after another group has refused.
             let (cluster, worker, waiting) = (self.clone(), take.worker, take.waiting);
             let caller: Option<Arc<dyn Caller>> = Some(Arc::clone(&request) as _);
             let mut asking: LateGroup = Box::pin(async move {
@@ -250,7 +251,7 @@ impl Cluster {
                 let reply = cluster.take_together(&take, group.tag).await;
                 (group, reply)
             });
-            // A node that hangs leaves the next one half of the time.
+            // A node that hangs leaves half of the remaining time to the next node.
             let patience = Micros(self.left(take).0 / 2);
             match answered_within(patience, &mut asking).await {
                 Some((group, reply)) => match charging.add(group, reply) {
@@ -267,7 +268,7 @@ impl Cluster {
                 None => late.push(asking),
             }
         }
-        // Each ends by the request's deadline.
+        // Each late group ends by the request's deadline.
         let mut late = late.into_iter();
         while let Some(asking) = late.next() {
             let (group, reply) = asking.await;
@@ -286,8 +287,8 @@ impl Cluster {
         charging.finish()
     }
 
-    /// Gives back the charges that late groups still make for a request that is refused, or whose client has left. The answer to
-    /// the client does not wait for this.
+    /// Gives back the charges that late groups still make for a request that was refused, or whose client has left. The
+    /// answer to the client does not wait for this.
     fn give_back_late(&self, late: impl IntoIterator<Item = LateGroup>, request: &GroupCaller) {
         request.is_refused.store(true, Ordering::Relaxed);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
@@ -311,7 +312,7 @@ async fn answered_within<T>(patience: Micros, asking: impl Future<Output = T>) -
     }
 }
 
-/// The charges of a plan that spend; of several charges to one bucket only the last.
+/// Returns the charges of a plan that spend. Of several charges to one bucket, only the last one spends.
 fn charges(plan: &Plan) -> SmallVec<[Charge; 2]> {
     let all = plan.enforced.iter().enumerate();
     all.filter(|(index, _)| !plan.is_only_checked(*index)).map(|(_, charge)| charge.clone()).collect()
@@ -327,7 +328,7 @@ mod tests {
         let clock = Clock::system();
         for patience in [25_000, 45_000, 95_000].map(Micros) {
             let mut shortest = Micros(u64::MAX);
-            // The machine may be busy.
+            // Several attempts, because the machine may be busy.
             for _ in 0..5 {
                 let asked = clock.now();
                 assert_eq!(answered_within(patience, std::future::pending::<()>()).await, None);

@@ -1,4 +1,4 @@
-//! Maps each hash tag to its node: by the topology that was read last, and the redirections since.
+//! Maps each hash tag to its node, by the last topology and by the redirections since then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use super::slots::SlotRange;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// How long plans for a slot are sent in calls of their own after a sign that the slot is moving.
+/// How long plans for a slot are sent in separate calls after a sign that the slot is moving.
 const MOVING: Micros = Micros(1_000_000);
-/// How long after such a sign the next owner is forgotten, if it has not become the owner: the move was cancelled.
+/// How long after such a sign the next owner is forgotten, if it has not become the owner. The move was cancelled then.
 const BROKEN_OFF: Micros = Micros(3_000_000);
 
 const NOBODY: u32 = u32::MAX;
@@ -37,7 +37,7 @@ struct Entry {
     owner: AtomicU32,
     /// The id of the node to which the hash tag is moving.
     next_owner: AtomicU32,
-    /// The moment until which its slot counts as moving.
+    /// The moment until which the tag's slot counts as moving.
     moving_until: AtomicU64,
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!((owners(), directory.next_owner(TagIndex(1))), ([1, 3, 2, 2], None));
         directory.follow(&halves, Timestamp(5));
         assert_eq!((owners(), directory.nodes_in_use().len()), ([1, 1, 2, 2], 2));
-        // Of half of the slots no master is known.
+        // Only half of the slots have a known master.
         directory.follow(&[SlotRange { first: 0, last: 8191, master: at(2) }], Timestamp(5));
         assert_eq!(owners(), [2, 2, 2, 2]);
     }
@@ -176,7 +176,7 @@ mod tests {
         let mut now = Timestamp(1_000_000);
         directory.follow(&all, now);
         directory.moving(TagIndex(0), Some(at(2)), now);
-        // A long migration goes on as long as there are signs of it.
+        // A long migration continues as long as there are signs of it.
         for _ in 0..5 {
             now = now.plus(Micros(3_000_000));
             directory.moving(TagIndex(0), Some(at(2)), now);

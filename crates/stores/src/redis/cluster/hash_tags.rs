@@ -1,14 +1,14 @@
 //! Chooses the hash tags under which buckets are kept, and determines the tag of a bucket.
 //!
-//! Redis Cluster hashes the text between the first braces of a key into one of 16384 slots. A script may only touch keys of one
-//! slot, so buckets share few tags: then many requests still travel in one call. Tags are numbers whose slots are spread evenly
-//! over all slots, since each master usually has a range of them.
+//! Redis Cluster hashes the text between the first braces of a key to one of 16384 slots. All keys of a script call
+//! must be in one slot. So buckets share few tags, and many requests still travel in one call. Tags are numbers whose
+//! slots are spread evenly over all slots, because a master usually has ranges of slots.
 
 use super::settings::Place;
 use ledger::bucket_key::BucketKey;
 
 pub(super) const SLOTS: u16 = 16_384;
-/// The numbers from which tags are chosen: enough that about one slot in ten belongs to one of them.
+/// The numbers from which tags are chosen. Ten thousand are enough for a tag near each wanted slot.
 const NUMBERS: u16 = 10_000;
 
 /// The index of a hash tag in [`HashTags`].
@@ -33,7 +33,8 @@ impl HashTags {
         let count = place.hash_tags();
         let slots: Vec<(u16, u16)> = (0..NUMBERS).map(|number| (number, slot(&number.to_string()))).collect();
         let tag = |index: u16| {
-            // The middle of its part of the slots, so that ranges of any number of masters have their share.
+            // The middle of the tag's part of the slots, so that each range of slots gets its share, however many
+            // masters there are.
             let middle = (2 * u32::from(index) + 1) * u32::from(SLOTS) / (2 * u32::from(count));
             let nearest = slots.iter().min_by_key(|(_, slot)| u32::from(*slot).abs_diff(middle));
             let (number, slot) = nearest.copied().unwrap_or_default();
@@ -43,7 +44,7 @@ impl HashTags {
     }
 
     pub(super) fn of(&self, key: &BucketKey) -> TagIndex {
-        // Below the number of tags, which is a u16.
+        // The remainder is below the number of tags, which is a u16.
         TagIndex(u16::try_from(key.spread() as usize % self.tags.len().max(1)).unwrap_or_default())
     }
 
@@ -55,7 +56,7 @@ impl HashTags {
     pub(super) fn bucket(&self, name: &[u8]) -> Option<BucketKey> {
         let rest = |tag: &HashTag| name.strip_prefix(tag.prefix.as_bytes())?.strip_prefix(b":");
         let key = self.tags.iter().find_map(rest)?.try_into().map(BucketKey).ok()?;
-        // One under another tag was stored with other settings.
+        // A bucket under another tag was stored with other settings.
         let own = self.get(self.of(&key)).and_then(rest);
         own.map(|_| key)
     }
@@ -65,8 +66,8 @@ impl HashTags {
     }
 }
 
-/// The slot of a hash tag: CRC16 in the XMODEM variant, as the specification of Redis Cluster defines it. Computed bit by bit,
-/// since only the start needs it.
+/// Returns the slot of a hash tag: CRC16 in the XMODEM variant, as the specification of Redis Cluster defines it. It is
+/// computed bit by bit, because it is needed only at the start.
 fn slot(tag: &str) -> u16 {
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let shift = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_redis() {
-        // The first is the check value of the variant, the others are what CLUSTER KEYSLOT says.
+        // The first value is the check value of the variant. The others are results of CLUSTER KEYSLOT.
         assert_eq!(slot("123456789"), 0x31c3 % SLOTS);
         assert_eq!((slot("0"), slot("7"), slot("foo")), (13_907, 1_716, 12_182));
     }

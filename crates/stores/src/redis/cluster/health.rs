@@ -1,4 +1,4 @@
-//! Combines the reports of the connections to all nodes into the events of a store, with the name of the node.
+//! Combines the reports of the connections to all nodes into the events of the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ struct Reports {
     required: Vec<NodeId>,
     /// The reason why some hash tags are on no node.
     uncovered: Option<Fault>,
-    /// The last reported state of each worker; `None` at first.
+    /// The last reported state of each worker. `None` before the first report.
     reported: Vec<Option<WorkerState>>,
 }
 
@@ -41,8 +41,8 @@ struct NodeReport {
     /// For each worker, the reason why its connection is down.
     down: Vec<Option<Fault>>,
     breaker: Breaker,
-    /// Whether every part of its last reply was that the cluster is down: the node sees too few of the others, or no owner of
-    /// the slots. Calls are many, so they set this without locking the reports.
+    /// Whether the last reply of the node said for every hash tag that the cluster is down. The node then sees too few
+    /// other nodes, or no owner of the slots. Calls are frequent, so they set this flag without locking the reports.
     is_cut_off: Arc<AtomicBool>,
     eviction_policy: Option<String>,
 }
@@ -151,7 +151,7 @@ impl Health {
         }
     }
 
-    /// Whether a node with a hash tag is lost, or a hash tag has no node.
+    /// Whether a node that has a hash tag is lost, or a hash tag has no node.
     pub(crate) fn is_troubled(&self) -> bool {
         let reports = self.reports.lock();
         reports.nodes.values().any(|report| report.breaker == Breaker::Open || report.is_cut_off())
@@ -181,7 +181,7 @@ impl Health {
             down.clone_from(&fault);
         }
         let change = match fault {
-            // Every failed attempt is counted.
+            // Every failed attempt is reported.
             Some(fault) => Some(NodeChange::Down(fault)),
             None => report.down.iter().all(Option::is_none).then_some(NodeChange::Up),
         };
@@ -200,7 +200,7 @@ impl Health {
             let fault = reports.fault_of(worker);
             let state = if fault.is_none() { WorkerState::Up } else { WorkerState::Down };
             let Some(reported) = reports.reported.get_mut(worker) else { continue };
-            // At the start nothing has failed yet.
+            // At the start no attempt has failed yet.
             let is_unknown = |fault: &Fault| fault.node.is_none() && fault.error == StoreError::Unreachable;
             let is_starting = reported.is_none() && fault.as_ref().is_some_and(is_unknown);
             if is_starting || reported.replace(state) == Some(state) {
@@ -234,7 +234,7 @@ impl Health {
         }
     }
 
-    /// Reports the policy of a node that evicts: one such node is enough.
+    /// Reports the eviction policy of the cluster. If any node evicts keys, that node's policy is reported.
     fn record_eviction_policy(&self, node: NodeId, policy: String) {
         let mut reports = self.reports.lock();
         if let Some(report) = reports.nodes.get_mut(&node) {
@@ -253,7 +253,7 @@ impl NodeReport {
 }
 
 impl Reports {
-    /// The reason why a worker cannot use the store as a whole.
+    /// Returns the reason why a worker cannot use the whole store.
     fn fault_of(&self, worker: usize) -> Option<Fault> {
         if let Some(fault) = &self.uncovered {
             return Some(fault.clone());
@@ -283,7 +283,7 @@ mod tests {
     use crate::span_links::SpanLinks;
     use base::time::Micros;
 
-    /// The names of the events so far.
+    /// Returns a short text for each event in the log, and empties the log.
     fn names(log: &Mutex<Vec<Event>>) -> Vec<String> {
         let name = |event: Event| match event {
             Event::Up { .. } => "up".to_owned(),
@@ -303,7 +303,7 @@ mod tests {
         std::mem::take(&mut *log.lock()).into_iter().map(name).collect()
     }
 
-    /// The end of a call.
+    /// Returns the event at the end of a call.
     fn ended(error: Option<StoreError>, any_decided: bool) -> Event {
         Event::CallEnded(CallReport {
             requests: 1,
@@ -315,7 +315,7 @@ mod tests {
         })
     }
 
-    /// One node, and what its connections report.
+    /// Makes a health with one node, and the sink for the events of the node.
     fn one_node() -> (Arc<Health>, EventSink) {
         let health = Arc::new(Health::new(2, EventSink::new(|_| ())));
         let (node, address) = (NodeId(0), HostPort::new("n", 1));
@@ -336,7 +336,7 @@ mod tests {
             health.is_lost(NodeId(0))
         };
         let (down, busy) = (Some(StoreError::ClusterDown), Some(StoreError::Busy));
-        // An error of another kind does not show that it takes part again.
+        // An error of another kind does not show that the node is in the cluster again.
         let calls =
             [(busy, false), (down, false), (busy, false), (None, true), (down, true), (down, false), (down, true)];
         assert_eq!(calls.map(lost_after), [false, true, true, false, false, true, false]);
@@ -355,7 +355,7 @@ mod tests {
             Health::events_of(&health, node, &address, Arc::clone(&directory))
         });
         health.require(&nodes);
-        // Nothing has failed yet.
+        // No attempt has failed yet.
         assert_eq!(names(&log), [""; 0]);
         let [one, other] = &events;
         let worker = Worker(0);

@@ -19,7 +19,7 @@ use ledger::algorithm::{AlgorithmKind, State};
 use ledger::bucket_key::BucketKey;
 use ledger::cost::Cost;
 
-/// How long to wait for slots that are moving, and for the answer of one node.
+/// How long to wait for slots that are moving, or for the answer of one node.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -122,7 +122,7 @@ impl Inspector {
             };
             let own = node.scan(&pattern, &|name| tags.bucket(name).filter(is), &mut count).await?;
             seen = before + last;
-            // While its slot moves a bucket may be met on two nodes.
+            // While a slot moves, one of its buckets may be found on two nodes.
             found.extend(own.into_iter().filter(|key| !found.contains(key)).collect::<Vec<_>>());
         }
         Ok(found)
@@ -146,7 +146,7 @@ impl Inspector {
                 let unknown = || Fault::new(StoreError::Unreachable, "no node has these buckets");
                 let node = self.by_tag.get_mut(tag).ok_or_else(unknown)?;
                 match ask(node, &own).await {
-                    // Nothing ran.
+                    // A redirection proves that nothing ran.
                     Err(fault) if fault.error.is_redirection() && Instant::now() < until => {
                         tokio::time::sleep(PAUSE).await;
                         *self = Inspector::open(&self.cluster, &self.settings).await?;

@@ -1,12 +1,12 @@
-//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets that it has.
+//! Stores buckets in a Redis Cluster: on several masters, each of which decides about the buckets in its slots.
 //!
-//! Each bucket is under one of few hash tags, so that the requests for many buckets still travel in one call. Each worker has
-//! one connection and one queue for each node, as for a single Redis. Each node has a breaker of its own; when a node is lost,
-//! the buckets on the others are decided as before.
+//! Each bucket is under one of few hash tags, so that the requests for many buckets still travel in one call. Each
+//! worker has one connection and one queue for each node, as for a single Redis. Each node has its own breaker. When a
+//! node is lost, the other nodes decide about their buckets as before.
 //!
-//! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection, which
-//! would charge twice. Here a call whose bytes may have arrived is never sent again; MOVED, ASK and TRYAGAIN prove that it
-//! did not run.
+//! The cluster client of the redis crate is not used: it sends a command again after a timeout or a lost connection,
+//! which would charge twice. Here a call whose bytes may have arrived is never sent again. Only MOVED, ASK and TRYAGAIN
+//! prove that the call did not run.
 
 mod apart;
 mod directory;
@@ -43,7 +43,7 @@ use ledger::outcome::Verdict;
 use nodes::Nodes;
 pub use settings::{DEFAULT_PORT, MOST_HASH_TAGS, Place, Settings};
 
-/// How long a start waits for the topology and the connections.
+/// How long the start of the process waits for the topology and the connections.
 const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ impl Cluster {
     }
 
     pub async fn first_attempt(&self) {
-        // What is not there by then may come later.
+        // Connections that are not ready by then may be ready later.
         let _ = tokio::time::timeout(LONGEST_START, self.nodes.first_attempt()).await;
     }
 
@@ -117,8 +117,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a bucket that is known to be short is on a node that can be asked. The successor of a lost node may show another
-    /// level; until there is one, the fallback decides.
+    /// Whether one of the buckets that the cache knows as short is on a node that can be asked. If not, the fallback
+    /// decides, because the successor of a lost node may hold another level.
     fn still_refuses(&self, worker: Worker, plan: &Plan, refused: &Settlement) -> bool {
         let Nodes { directory, .. } = &*self.nodes;
         let can_be_asked = |charge: &Charge| {
@@ -129,7 +129,7 @@ impl Cluster {
         charges.any(|(charge, outcome)| outcome.verdict == Verdict::Deny && can_be_asked(charge))
     }
 
-    /// The hash tag of all buckets of a plan; `None` if they are under several.
+    /// Returns the hash tag of all buckets of a plan. `None` if they are under several tags.
     fn only_tag(&self, plan: &Plan) -> Option<TagIndex> {
         let tags = &self.nodes.directory.tags;
         let mut charges = plan.charges().map(|charge| tags.of(&charge.key));

@@ -79,14 +79,14 @@ impl NodeServer {
         self.latest.lock().clone()
     }
 
-    /// The prefix of keys that this node has, as far as it is known.
+    /// Returns the prefix of keys under a hash tag that this node has. If the node has none, any tag's prefix.
     fn own_prefix(&self) -> String {
         let mut tags = self.directory.tags.iter();
         let own = tags.find(|(tag, _)| self.directory.owner(*tag) == Some(self.id));
         own.or_else(|| self.directory.tags.iter().next()).map(|(_, tag)| tag.prefix.clone()).unwrap_or_default()
     }
 
-    /// Splits plans, which are in the order of their hash tags, into calls.
+    /// Splits plans into calls. The plans are sorted by their hash tags.
     fn calls<'p>(&self, plans: &[&'p Plan]) -> Vec<TagCall<'p>> {
         let now = self.clock.now();
         let tagged = |plan: &&Plan| TagIndex(u16::try_from(self.part(plan)).unwrap_or_default());
@@ -129,7 +129,7 @@ impl NodeServer {
     }
 
     async fn connect_now(&self) -> Result<DrivenLink<Link>, Fault> {
-        // The probe needs a key that this node has.
+        // The trial call of the handshake needs a key that this node has.
         let target = Target::Address { address: self.address.clone(), database: 0 };
         let settings = Settings { target, prefix: self.own_prefix(), ..self.settings.clone() };
         let connected = connect(&settings, &self.address, &self.login, &self.script).await;
@@ -138,7 +138,7 @@ impl NodeServer {
             Fault { detail: format!("{}: {}", self.address, fault.detail), ..fault }
         };
         let (mut opened, take) = connected.map_err(named)?;
-        // Needed only while a slot moves, and then it is too late to learn that it is not permitted.
+        // ASKING is needed only while a slot moves. Its permission is checked now, because then it would be too late.
         let mut asking = Cmd::new();
         asking.arg("ASKING");
         let permitted = async {
@@ -211,7 +211,7 @@ impl Transport for NodeServer {
         };
         let beat = gateway_heartbeat::beat(&mut link.connection, &mut link.heartbeat, &tag.prefix, name, this_gateway);
         match beat.await {
-            // It is moving: the next heartbeat goes to where it then is.
+            // The tag is moving. The next heartbeat is sent to its new node.
             Err(fault) if fault.error.is_redirection() => Ok(None),
             reply => reply,
         }

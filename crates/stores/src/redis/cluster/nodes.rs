@@ -1,4 +1,4 @@
-//! Keeps a connection of each worker to each required node, and the directory up to date.
+//! Keeps each worker connected to each required node, and keeps the directory up to date.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ use base::time::{Clock, Micros, Timestamp};
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest time between two reads of the topology, even if nothing suggests a change.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval at which a node is asked for the successors of lost nodes.
+/// The interval at which nodes are asked for the successors of lost nodes.
 const QUESTIONS: Duration = Duration::from_millis(100);
-/// The longest that one node may take to return the topology, before another is asked.
+/// The longest time that one node may take to return the topology, before another node is asked.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// How long a node without hash tags is kept, because calls to it may be under way.
 const UNUSED: Micros = Micros(3_000_000);
@@ -131,7 +131,7 @@ impl Nodes {
 
     async fn connect_all(&self, worker: Worker) {
         let mut changes = self.changes.subscribe();
-        // On this thread, as is the caller. All end with it.
+        // The tasks run on this thread, as the caller does. All of them end when the caller ends.
         let mut tasks = JoinSet::new();
         let mut running: HashMap<NodeId, (Arc<Node>, AbortHandle)> = HashMap::new();
         loop {
@@ -184,7 +184,7 @@ impl Nodes {
                     last_source = Some(source);
                 }
                 Err(fault) if self.all().is_empty() => self.health.unknown(&fault),
-                // What is wrong with the nodes, their connections report.
+                // The connections to the nodes report their faults themselves.
                 Err(_) => {}
             }
             self.adopt();
@@ -198,7 +198,7 @@ impl Nodes {
                 let next = if is_outdated || is_troubled { earliest } else { latest };
                 tokio::select! {
                     () = self.directory.outdated.notified() => {
-                        // A redirection may name a node that was not known.
+                        // A redirection may have named a new node.
                         self.adopt();
                         is_outdated = true;
                     }
@@ -213,8 +213,8 @@ impl Nodes {
         }
     }
 
-    /// Asks a node for a key under each hash tag of the lost nodes: the redirection names a successor as soon as there is one.
-    /// Each time another node is asked first, because one that is cut off does not learn of successors.
+    /// Asks nodes for the successors of lost nodes, until one node knows them. `number` counts these searches: each
+    /// search begins at another node, because a node that is cut off does not learn of successors.
     async fn ask_for_successors(&self, number: usize) {
         let mut nodes = self.all();
         nodes.retain(|node| !self.health.is_lost(node.remote.transport.id));
@@ -227,7 +227,8 @@ impl Nodes {
         }
     }
 
-    /// Asks one node. `None` when it knows no owner for any of the tags, or gives no answer.
+    /// Asks one node for a key under each hash tag of the lost nodes. A redirection names the successor. Returns `None`
+    /// if the node knows no owner for any of the tags, or gives no answer.
     async fn ask_for_successors_on(&self, node: &Node) -> Option<()> {
         let server = &node.remote.transport;
         let mut link = server.latest_link()?;
@@ -242,7 +243,7 @@ impl Nodes {
                 knows = true;
                 continue;
             };
-            // A slot that no node has says nothing about the others.
+            // A slot without a node says nothing about other slots.
             if Fault::from(error.clone()).error == StoreError::ClusterDown {
                 is_unserved = true;
                 continue;
@@ -267,7 +268,7 @@ impl Nodes {
         read_topology(addresses, PATIENCE, &self.directory.tags, &self.settings, &self.login).await
     }
 
-    /// Adds the nodes that the directory names, and removes those that it has not named for a while.
+    /// Adds the nodes that the directory names, and removes nodes that the directory has not named for a while.
     fn adopt(&self) {
         let now = self.clock.now();
         let in_use = self.directory.nodes_in_use();

@@ -1,5 +1,5 @@
-//! Redirections of a cluster, MOVED, ASK and TRYAGAIN: reads where they point, notes it in the directory, and follows them.
-//! Each proves that the call did not run.
+//! Handles the redirections of a cluster, MOVED, ASK and TRYAGAIN: notes the new node in the directory, and sends the
+//! call again. Each redirection proves that the call did not run.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::reply::TakeReply;
 use base::host_port::HostPort;
 use base::time::{Micros, Timestamp};
 
-/// The pause before a call is repeated that met a slot on two nodes, a node without a connection, or a redirection without an
-/// address.
+/// The pause before a call is repeated. The call met a slot on two nodes, a node without a connection, or a redirection
+/// without an address.
 const PAUSE: Duration = Duration::from_millis(3);
 /// The maximum number of redirections of one request.
 const REDIRECTIONS: usize = 16;
@@ -68,7 +68,7 @@ impl Cluster {
             let now = self.nodes.clock.now();
             let error = match taken {
                 Err(error) if error.is_redirection() => error,
-                // A node that was found just now is being connected to.
+                // The node was found only just now, and is being connected to.
                 Err(StoreError::Unreachable) if redirected || node.as_ref().is_some_and(|node| node.is_new(now)) => {
                     self.wait_for_node(take, to).await?;
                     StoreError::Unreachable

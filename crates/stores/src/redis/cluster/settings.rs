@@ -22,7 +22,7 @@ impl Settings {
         self.place == other.place && self.is_same_cluster(other)
     }
 
-    /// Whether both settings lead to the same cluster: they have a node in common.
+    /// Whether both settings belong to the same cluster: they have a node in common.
     pub(crate) fn is_same_cluster(&self, other: &Settings) -> bool {
         self.nodes.iter().any(|node| other.nodes.contains(node))
     }

@@ -1,4 +1,4 @@
-//! Asks nodes of a cluster for the slots of each master.
+//! Asks nodes of a cluster which slots each master has.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub(crate) async fn read_topology(
     best.ok_or_else(|| first.unwrap_or_else(|| Fault::new(StoreError::Unreachable, "no node is known")))
 }
 
-/// The slots of hash tags that are in none of these ranges.
+/// Returns the slots of hash tags that are in none of these ranges.
 fn uncovered(ranges: &[SlotRange], tags: &HashTags) -> Vec<u16> {
     let slots = tags.iter().map(|(_, tag)| tag.slot);
     slots.filter(|slot| !ranges.iter().any(|range| (range.first..=range.last).contains(slot))).collect()

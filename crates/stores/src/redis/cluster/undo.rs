@@ -1,5 +1,5 @@
-//! Undoes the charges of a request that another of its buckets refused. An undo is sent only once, unless a reply proves that
-//! nothing ran.
+//! Undoes the charges of a request that was refused by another of its buckets. An undo is sent only once, unless a
+//! reply proves that nothing ran.
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::redis::script;
 use base::time::Timestamp;
 use ledger::charge::Charge;
 
-/// The most times that an undo is sent: again after a redirection, and after loading the script.
+/// The largest number of times that an undo is sent. It is sent again after a redirection, and after the script was
+/// loaded.
 const ATTEMPTS: usize = 8;
 /// The pause between two attempts while a slot is moving.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -32,7 +33,7 @@ pub(crate) struct GroupCharge {
     pub at: Timestamp,
 }
 
-/// How an attempt ended.
+/// The result of an attempt.
 enum UndoResult {
     Done,
     /// Nothing ran.
@@ -45,7 +46,7 @@ impl Nodes {
         for number in 0..ATTEMPTS {
             let owner = self.directory.owner(charged.tag);
             let next = self.directory.next_owner(charged.tag);
-            // While the slot is moving a bucket is on the one node or on the other.
+            // While the slot is moving, a bucket may be on either node.
             let to = if number % 2 == 1 { next.or(owner) } else { owner };
             let Some(to) = to else { return };
             let attempt = tokio::time::timeout(REPLY_TIMEOUT, self.undo_on(to, charged)).await;
@@ -68,7 +69,7 @@ impl Nodes {
         pipeline.add_command(self.command(&sha, near, charged));
         let count = pipeline.len();
         let Ok(mut replies) = link.connection.send_packed_commands(&pipeline, 0, count).await else {
-            // It may have been received.
+            // The command may have been received.
             return UndoResult::Done;
         };
         let reply = replies.pop().unwrap_or(Value::Nil).extract_error();
@@ -86,7 +87,7 @@ impl Nodes {
         if fault.error.is_redirection() { UndoResult::Again } else { UndoResult::Done }
     }
 
-    /// The command of the script. `near` is about the time on the node's clock.
+    /// Returns the command that runs the script. `near` is roughly the time on the node's clock.
     fn command(&self, sha: &str, near: Timestamp, GroupCharge { tag, charges, at }: &GroupCharge) -> Cmd {
         let prefix = self.directory.tags.get(*tag).map_or("", |tag| &tag.prefix);
         let mut command = Cmd::new();
