@@ -46,7 +46,7 @@ impl ReplyInParts {
         settlement.delay = Default::default();
         settlement.shadow.clear();
         let charges = settlement.enforced.iter_mut().zip(&plan.enforced);
-        // What was only checked has paid nothing.
+        // A charge that was only checked has paid nothing.
         let paid = |(outcome, charge): &(&mut Outcome, &Charge)| {
             outcome.verdict == Verdict::Allow && charge.purpose == ChargePurpose::Spend
         };

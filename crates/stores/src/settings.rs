@@ -1,4 +1,4 @@
-//! The settings of a store, of whichever kind.
+//! The settings of a store of any kind.
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! Keeps the clock of a remote store, as its last reply showed it, for decisions that depend on the date.
+//! Keeps the clock of a remote store, as the last reply showed it, for decisions that depend on the date.
 //!
-//! Each of several servers of a store has a clock of its own. For the shares that a gateway grants in place of some of them
-//! there is one clock: that of the server that has been furthest ahead, even if it is behind this process's. It never steps back
-//! to the clock of another server: a share would then refill a second time for the same period.
+//! If a store has several servers, each of them has its own clock. The shares that a gateway grants in place of some of
+//! these servers use a single clock: that of the server that has been furthest ahead, even if it is behind this
+//! process's clock. This clock never goes back to the clock of another server, because a share would then refill a
+//! second time for the same period.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,7 +16,7 @@ const UNKNOWN: i64 = i64::MIN;
 /// A remote store's clock. Before the first reply it is assumed to agree with this process's clock.
 #[derive(Debug)]
 pub struct StoreClock {
-    /// The microseconds by which it is ahead of this process's clock; or [`UNKNOWN`].
+    /// The microseconds by which the store's clock is ahead of this process's clock, or [`UNKNOWN`].
     ahead: AtomicI64,
     /// The clock of all servers, if this is the clock of one of several.
     whole: Option<Arc<StoreClock>>,
@@ -61,7 +62,7 @@ impl StoreClock {
     }
 }
 
-/// By how much one moment is later than another, in microseconds.
+/// Returns by how many microseconds `theirs` is later than `ours`.
 fn difference(theirs: Timestamp, ours: Timestamp) -> i64 {
     let difference = i64::try_from(theirs.0.abs_diff(ours.0)).unwrap_or(i64::MAX);
     if theirs < ours { -difference } else { difference }
@@ -114,7 +115,8 @@ mod tests {
         clock.observe(Timestamp(9_000_010), moment, Timestamp(1_000_020));
         let ahead = clock.at(moment).since(moment).0;
         assert!((7_999_990..=8_000_010).contains(&ahead), "{ahead}");
-        // It was decided at once, and took a second to come back; or was on its way for a second before.
+        // In the first case, the server decides at once and the reply takes a second. In the second, the call takes a
+        // second to arrive.
         for theirs in [9_000_010, 9_999_980] {
             let decided = clock.observe(Timestamp(theirs), moment, Timestamp(2_000_000));
             assert_eq!((clock.at(moment).since(moment).0, decided), (ahead, Timestamp(theirs - ahead)));

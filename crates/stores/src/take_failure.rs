@@ -1,4 +1,4 @@
-//! Defines the failure of a take: the reason, and the charges that some of several servers have granted.
+//! Defines the failure of a take: the reason, and the charges that some of several servers have already granted.
 
 use std::fmt;
 

@@ -72,7 +72,7 @@ impl Server {
         let connecting = connect(&self.settings, &address, &self.login, &self.script);
         let (opened, take) = tokio::select! {
             connected = connecting => connected?,
-            // An attempt to reach a server that has vanished takes long.
+            // Without this, an attempt to reach a server that has vanished would go on for long.
             fault = self.resolver.replaced(&address) => return Err(fault),
         };
         let OpenConnection { connection, driver, peer } = opened;
@@ -99,7 +99,7 @@ impl Server {
 impl Transport for Server {
     type Link = Link;
 
-    // A script blocks the server's other clients.
+    // The limits are low because a script blocks the server's other clients.
     const CALLS: CallLimits = CallLimits { charges: 128, requests: 512, at_once: 5, parted: false };
 
     async fn connect(&self) -> Result<DrivenLink<Link>, Fault> {

@@ -1,4 +1,4 @@
-//! The settings of a Redis store: the server, and how to reach it.
+//! The settings of a Redis store: the server, and how to connect to it.
 
 use std::fmt;
 

@@ -24,7 +24,7 @@ impl Url {
             "rediss" => true,
             _ => return None,
         };
-        // Parameters have keys of their own in the file.
+        // Parameters have separate keys in gateway.yaml.
         if rest.contains(['?', '#']) {
             return None;
         }

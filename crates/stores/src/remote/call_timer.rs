@@ -1,5 +1,6 @@
-//! Reports a call to the breaker: as one failure when it is unanswered for `timeout`, and as another one for every further
-//! `timeout`, however many requests travel in it. The breaker counts calls that are unanswered at the same moment once.
+//! Reports the result of a call to the breaker. A call that is unanswered for `timeout` counts as one failure, and as
+//! one more for each further `timeout`, however many requests travel in it. The breaker counts calls that are
+//! unanswered at the same moment only once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,7 +62,7 @@ mod tests {
         Timestamp(1_000_000_000 + milliseconds * 1_000)
     }
 
-    /// A breaker that opens after five failures, and a call that begins at 0 ms.
+    /// Makes a breaker that opens after five failures, and a call that begins at 0 ms.
     fn started() -> (Breaker, CallTimer) {
         (Breaker::new(Settings::default()), CallTimer::new(at(0), TIMEOUT))
     }
@@ -101,20 +102,20 @@ mod tests {
         assert_eq!(breaker.acquire(at(500)), Permit::Granted);
     }
 
-    /// Calls of eight connections, sent half a millisecond after each other.
+    /// Eight calls on separate connections, each sent half a millisecond after the one before.
     fn burst(milliseconds: u64) -> Vec<CallTimer> {
         (0..8).map(|number| CallTimer::new(at(milliseconds).plus(Micros(number * 500)), TIMEOUT)).collect()
     }
 
     fn check_all(calls: &[CallTimer], breaker: &Breaker, now: Timestamp) -> bool {
-        // The first call last: the order of the connections does not matter.
+        // The first call is checked last, because the order of the connections does not matter.
         calls.iter().rev().filter(|call| call.check(breaker, now) == Change::Opened).count() > 0
     }
 
     #[test]
     fn calls_that_time_out_together_are_one_failure_in_the_row() {
         let (breaker, _) = started();
-        // Five such bursts after each other; nothing is answered.
+        // Five bursts of calls, 60 ms apart. No call is answered.
         let opened: Vec<_> =
             (0..5).map(|number| check_all(&burst(number * 60), &breaker, at(number * 60 + 55))).collect();
         assert_eq!(opened, [false, false, false, false, true]);
@@ -131,7 +132,7 @@ mod tests {
                     .iter()
                     .all(|call| { call.end(&breaker, CallResult::Success, at(number * 100 + 70)) == Change::None })
             );
-            // What keeps half of the last hundred calls from being late.
+            // Without these successes, half of the last hundred calls would be late.
             for after in 0..20 {
                 CallTimer::new(at(number * 100 + 70 + after), TIMEOUT).end(
                     &breaker,
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn connections_that_all_hang_open_the_breaker_after_five_timeouts() {
-        // Sent together, or one after another within a timeout.
+        // The pause between the calls in ms: all sent together, or all within one timeout.
         for apart in [0, 1, 6, 7] {
             let (breaker, _) = started();
             let calls: Vec<_> = (0..8).map(|number| CallTimer::new(at(number * apart), TIMEOUT)).collect();
@@ -164,14 +165,15 @@ mod tests {
         assert_eq!(breaker.acquire(at(70)), Permit::Granted);
     }
 
-    /// Single calls that time out, so many a second apart, and then one pause that makes a hundred connections late.
+    /// First makes `singles` single calls that time out, `apart` ms after each other. Then one pause makes a hundred
+    /// connections late. Returns whether the breaker opens.
     fn opens_in_a_pause_after(singles: u64, apart: u64) -> bool {
         let (breaker, _) = started();
         for number in 0..singles {
             let call = CallTimer::new(at(number * apart), TIMEOUT);
             assert_eq!(call.check(&breaker, at(number * apart + 55)), Change::None);
             assert_eq!(call.end(&breaker, CallResult::Success, at(number * apart + 60)), Change::None);
-            // What keeps them from being failures in a row.
+            // This success keeps the timeouts from being failures in a row.
             CallTimer::new(at(number * apart + 61), TIMEOUT).end(
                 &breaker,
                 CallResult::Success,
@@ -185,17 +187,17 @@ mod tests {
 
     #[test]
     fn the_fifth_moment_of_failure_opens_the_breaker_if_half_of_the_last_hundred_calls_are_late() {
-        // Half of the calls are late in each case; one pause is no more than one moment.
+        // Half of the calls are late in each case. One pause counts as only one moment of failure.
         assert!(!opens_in_a_pause_after(0, 1_000));
         assert!(!opens_in_a_pause_after(3, 1_000));
         assert!(opens_in_a_pause_after(4, 1_000));
-        // Five moments in more than ten seconds are not enough.
+        // Five moments of failure within more than ten seconds are not enough.
         assert!(!opens_in_a_pause_after(4, 3_000));
     }
 
     #[test]
     fn half_of_the_calls_of_many_connections_open_the_breaker_however_much_their_timeouts_overlap() {
-        // A hundred calls end within 50 ms, so that the last hundred hold one moment of failure at most.
+        // A hundred calls end within 50 ms, so the last hundred calls contain at most one moment of failure.
         let (breaker, _) = started();
         let opened = (0..10).find(|number| {
             let start = number * 50;
@@ -224,7 +226,7 @@ mod tests {
             }
             opened
         });
-        // The fiftieth failure is the second of the seventh burst.
+        // The fiftieth failure is the second call of the seventh burst.
         assert_eq!(opened, Some(6));
     }
 

@@ -1,12 +1,13 @@
 //! Caches *short* buckets, which cannot pay yet, so that requests for them are refused without a call.
 //!
-//! A reply contains the level of a bucket, which other gateways can only lower: only buckets that free with nothing but time are
-//! cached. So at any later moment the bucket holds at most that level plus the refill since the call was *sent*, which was
-//! before the script ran. A request that even this upper bound cannot pay is refused without a call, because the store would
-//! refuse it too. Where requests with different rates charge one bucket, the bound refills at the highest of them.
+//! A reply contains the level of a bucket. Other gateways can only lower this level: only buckets that nothing but time
+//! refills are cached. So at any later moment the bucket holds at most that level plus the refill since the call was
+//! *sent*, which was before the script ran. A request that even this upper bound cannot pay is refused without a call,
+//! because the store would refuse it too. If requests with different rates charge one bucket, the bound refills at the
+//! highest of these rates.
 //!
-//! The rates of two clocks differ by far less than the thousandth by which the store's clock is assumed to run faster; and after
-//! a second the store is asked again in any case. Losing an entry costs only a call, so the cache is bounded.
+//! The store's clock is assumed to run faster by a thousandth, far more than the real difference between clocks. In any
+//! case the store is asked again after a second. A lost entry costs only a call, so the size of the cache is limited.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,12 +30,12 @@ use ledger::outcome::{Outcome, Verdict};
 const MAX_BUCKETS: usize = 65_536;
 /// How long an entry is valid.
 const MAX_AGE: Micros = Micros(1_000_000);
-/// How long an entry is valid where charges are undone.
+/// How long an entry is valid if charges to its bucket may be undone.
 const MAX_AGE_WITH_UNDONE: Duration = Duration::from_millis(10);
 /// The store's clock may run faster than this process's by one part in this many.
 const SKEW: u64 = 1_000;
 
-/// A short bucket: one that could not pay a charge, with its level as the store last showed it.
+/// A bucket that could not pay a charge, with its level as the store last showed it.
 #[derive(Clone, Debug)]
 struct ShortBucket {
     state: State,
@@ -134,7 +135,8 @@ impl DenyCache {
             let known = known
                 .and_then(|known| known.at_most(self.epoch.load(Ordering::Acquire), self.max_age(charge.limit), now));
             let short = known.and_then(|(state, latest)| {
-                // Others may have refilled it at a higher rate, with which it must be short as well.
+                // Other requests may have refilled the bucket at a higher rate, so the bucket must be short at that
+                // rate too.
                 let bound = charge.algorithm.at_fastest();
                 let step = bound.step(Some(&state), charge.cost, latest);
                 let step = match step.charge {
@@ -169,7 +171,8 @@ impl DenyCache {
 }
 
 impl ShortBucket {
-    /// The state, and the latest time that the store's clock can show at `now`; `None` when the entry is no longer valid.
+    /// Returns the state, and the latest time that the store's clock can show at `now`. `None` if the entry is no
+    /// longer valid.
     fn at_most(self, epoch: u64, max_age: Micros, now: Timestamp) -> Option<(State, Timestamp)> {
         let passed = now.since(self.sent);
         let counts = self.epoch == epoch && passed <= max_age;
@@ -207,7 +210,8 @@ mod tests {
         Plan { enforced: charges.into_iter().collect(), shadow: smallvec![] }
     }
 
-    /// A bucket of 1 per second that a store has just drained, at its moment 5 s; the call was sent at our moment 1000 s.
+    /// Makes a cache with a bucket of 1 per second that a store has just drained. The store's clock shows 5 s, and this
+    /// process's clock 1000 s.
     fn drained() -> (DenyCache, Timestamp) {
         let (deny_cache, sent) = (DenyCache::new(), Timestamp(1_000_000_000));
         let drained = plan([charge(1, 1000, 1, 1000)]);
@@ -227,10 +231,10 @@ mod tests {
         let one = plan([charge(1, 1000, 1, 1000)]);
         assert_eq!(wait(&deny_cache, &one, sent), Some(Micros(999_999)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(500_000))), Some(Micros(499_499)));
-        // A thousandth early, and never late.
+        // The bucket is assumed to be full a thousandth early, and never late.
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(998_000))), Some(Micros(1_001)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(999_500))), None);
-        // A smaller cost comes sooner.
+        // The bucket can pay a smaller cost sooner.
         assert_eq!(wait(&deny_cache, &plan([charge(1, 1000, 1, 100)]), sent.plus(Micros(200_000))), None);
     }
 
@@ -242,7 +246,7 @@ mod tests {
         for number in 0..200_000 {
             deny_cache.remember(key(number), known.state.clone(), known.decided, deny_cache.stamp(sent));
         }
-        // The last are known, and the table is used as far as it may.
+        // The cache is at least half full of the last entries.
         assert!((MAX_BUCKETS / 2..=MAX_BUCKETS).contains(&deny_cache.short.len()), "{}", deny_cache.short.len());
     }
 
@@ -267,7 +271,7 @@ mod tests {
         };
         deny_cache.forget(BucketKey([1; 16]), sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
-        // This call may have seen the charge.
+        // This call may have been decided before the charge was undone.
         remember(sent.plus(Micros(10)));
         assert_eq!(wait(&deny_cache, &one, sent.plus(Micros(20))), None);
         remember(sent.plus(Micros(11)));
@@ -288,10 +292,10 @@ mod tests {
         deny_cache.expect_undone_charges(HashSet::from([beside]));
         assert_eq!(is_refused(), [true, false]);
         assert!(wait(&deny_cache, &of(beside), sent.plus(MAX_AGE_WITH_UNDONE.into())).is_some());
-        // A request has charged both although no file says so.
+        // A request has charged both limits together, although the configuration does not say so.
         deny_cache.expect_undone_charges_of(&of(alone));
         assert_eq!(is_refused(), [false, false]);
-        // Those of another file.
+        // Another configuration was loaded, without such limits.
         deny_cache.expect_undone_charges(HashSet::new());
         assert_eq!(is_refused(), [true, true]);
     }
@@ -306,7 +310,7 @@ mod tests {
         assert_eq!(deny_cache.refuse(&plan([charge(2, 1000, 5, 1000)]), sent), None);
     }
 
-    /// A charge whose rate is its own, of at most 5 per second; all rates in thousandths per second.
+    /// A charge of a request with its own rate, of at most 5 per second. All rates are in thousandths per second.
     fn charge_at(rate: u64, burst: u64, cost: u64) -> Charge {
         let rates = TokenBucket::with_rates_up_to(Cost::from_tokens(5), 1).unwrap();
         let ceiling = Some(Cost::from_tokens(burst));
@@ -322,7 +326,7 @@ mod tests {
         let state = entries[0].clone().unwrap().state;
         deny_cache.remember(BucketKey([1; 16]), state, Timestamp(5_000_000), deny_cache.stamp(sent));
         let slow = plan([charge_at(1000, 10, 1000)]);
-        // At 5 per second 1 is there after 200 ms; the wait is that at its own rate.
+        // At 5 per second, one token is back after 200 ms. The reported wait is the one at the request's own rate.
         assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(199_000))), Some(Micros(800_800)));
         assert_eq!(wait(&deny_cache, &slow, sent.plus(Micros(200_000))), None);
     }
@@ -332,15 +336,15 @@ mod tests {
         let (deny_cache, sent) = drained();
         let (slow, fast) = (charge(1, 1000, 1, 1000), charge(1, 10_000, 10, 1000));
         let asked = plan([Charge { algorithm: slow.algorithm.alongside(&fast.algorithm), ..slow }]);
-        // Its own wait, as the store would say.
+        // The wait at the charge's own rate, as the store would report it.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(50_000))), Some(Micros(949_949)));
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(99_000))), Some(Micros(900_900)));
-        // By then a request at the fast rate may have made room.
+        // By then a request at the fast rate may have refilled the bucket.
         assert_eq!(wait(&deny_cache, &asked, sent.plus(Micros(100_000))), None);
     }
 
     proptest! {
-        /// The same where each request has numbers of its own.
+        /// Checks the invariant of the cache for requests that each have their own rate and burst.
         #[test]
         fn nothing_is_refused_that_redis_would_grant_at_any_rate(
             (rate, burst, cost) in (1u64..5_000, 5u64..50, 1u64..5_000),
@@ -348,7 +352,7 @@ mod tests {
             later in 0u64..1_000_000,
             others in prop::collection::vec((0u64..1_000_000, 1u64..5_000, 1u64..60, 1u64..300), 0..8),
         ) {
-            // So little is missing that another rate decides whether it is back.
+            // The missing amount is so small that the rate decides whether it is refilled in time.
             let asked = charge_at(rate, burst, cost);
             let spent = (burst * 1000 + missing).saturating_sub(cost).min(burst * 1000);
             let (_, entries) = settle(&plan([charge_at(5_000, burst, spent)]), &[None::<State>], Timestamp(1 << 50));
@@ -371,7 +375,8 @@ mod tests {
             }
         }
 
-        /// Whatever others take, and however the call was delayed: what is refused here the store would refuse.
+        /// Checks the invariant of the cache: the store would refuse the request too, whatever other gateways take, and
+        /// however long the call was delayed.
         #[test]
         fn nothing_is_refused_that_redis_would_grant(
             rate in 1u64..5_000,
@@ -383,7 +388,7 @@ mod tests {
             others in prop::collection::vec((0u64..1_000_000, 1u64..3_000), 0..5),
             patience in prop::option::of(0u64..3_000_000),
         ) {
-            // In a leaky bucket a request may also be refused because it cannot wait so long.
+            // A leaky bucket may also refuse a request because the request cannot wait so long.
             let queue = |patience| {
                 let rate = Rate { amount: Cost::from_thousandths(rate), period: Micros(1_000_000) };
                 let (queue, max_wait) = (u32::try_from(burst).unwrap() - 3, Micros(60_000_000));
@@ -397,7 +402,7 @@ mod tests {
             let (wanted, any) = (charge(patience, cost), patience.map(|_| u64::MAX));
             let took = charge(any, spent.min(burst * 1000));
             let start = Timestamp(1 << 50);
-            // SendStamp at our 0; it ran `delay` later, on a clock of its own.
+            // The call was sent at 0 on this process's clock. It ran `delay` later, on the store's clock.
             let ran = start.plus(Micros(delay));
             let (_, entries) = settle(&plan([took]), &[None::<State>], ran);
             let mut state = entries[0].clone().unwrap().state;
@@ -420,7 +425,7 @@ mod tests {
             }
         }
 
-        /// The same by an excerpt of a log; and no wait is longer than the one that the store would tell.
+        /// Checks the invariant for an excerpt of a log. Also, no reported wait is longer than the store's.
         #[test]
         fn an_excerpt_of_a_log_refuses_nothing_that_redis_would_grant(
             grants in prop::collection::vec((0u64..60_000, 1u64..3_000), 1..60),

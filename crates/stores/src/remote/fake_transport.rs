@@ -1,4 +1,4 @@
-//! Tests an outage with a transport that has no server.
+//! Tests outages of a server, with a transport that has no server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,33 +23,33 @@ use ledger::cost::Cost;
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// The event of a connection.
+/// The event that is sent when a connection is made.
 const UP: Event = Event::Up { worker: Worker(0), server: None };
 
 /// The behaviour of the server.
 #[derive(Clone, Copy, Debug)]
 enum Behaviour {
-    /// It accepts no connection.
+    /// The server accepts no connection.
     Refuses,
     Answers,
-    /// It answers each call after this long.
+    /// The server answers each call after this long.
     Late(Duration),
-    /// It ends the connection at the next call.
+    /// The server ends the connection at the next call.
     Closes,
-    /// It accepts no writes at this call, and the next one is answered by another server.
+    /// The server accepts no writes at the next call, and another server answers the calls after that.
     Demoted,
-    /// It accepts no writes, and no other server does.
+    /// The server accepts no writes, and no other server does.
     Replica,
 }
 
-/// A server, with the most calls that may be under way at once on a connection to it.
+/// A server with which at most `AT_ONCE` calls on one connection may be under way at a time.
 #[derive(Debug)]
 struct Fake<const AT_ONCE: usize = 1> {
     behaviour: Mutex<Behaviour>,
     clock: Clock,
-    /// The number of plans that it has received.
+    /// The number of plans that the server has received.
     received: AtomicUsize,
-    /// The number of calls under way, and the highest number so far.
+    /// The number of calls under way.
     under_way: AtomicUsize,
     most: AtomicUsize,
 }
@@ -110,12 +110,12 @@ fn plan() -> Plan {
 
 type Store<const AT_ONCE: usize = 1> = Arc<Remote<Fake<AT_ONCE>>>;
 
-/// A running store with one worker, and its events.
+/// Makes a store with one worker, and returns the store and its events.
 async fn running(behaviour: Behaviour) -> (Store, Arc<Mutex<Vec<Event>>>) {
     running_within(TIMEOUT, behaviour).await
 }
 
-/// A running store with this timeout.
+/// Makes a store with one worker and this timeout, and returns the store and its events.
 async fn running_within<const AT_ONCE: usize>(
     timeout: Duration,
     behaviour: Behaviour,
@@ -136,13 +136,13 @@ async fn running_within<const AT_ONCE: usize>(
     (store, events)
 }
 
-/// Whether a request was granted, or the reason why the store gave no answer.
+/// Sends one request. Returns whether it was granted, or the reason why the store gave no answer.
 async fn ask<const AT_ONCE: usize>(store: &Store<AT_ONCE>) -> Result<bool, StoreError> {
     let taken = store.take(Worker(0), &plan(), None, None).await;
     taken.map(|reply| reply.is_some_and(|reply| reply.settlement.is_granted()))
 }
 
-/// Asks until the answer is `wanted`. Returns the number of other answers.
+/// Sends requests until the answer is `wanted`. Returns the number of other answers.
 async fn ask_until<const AT_ONCE: usize>(store: &Store<AT_ONCE>, wanted: Result<bool, StoreError>) -> usize {
     for asked in 0..1000 {
         if ask(store).await == wanted {
@@ -165,7 +165,7 @@ async fn a_server_that_refuses_connections_is_found_when_it_is_back() {
     ask_until(&store, Ok(true)).await;
     assert_eq!(reported(&events, &UP), 1);
     assert_eq!(store.fallback.gateways(), 3);
-    // Lost and found again; the request that was under way is not repeated.
+    // The connection is lost and made again. The request that was under way is not repeated.
     let received = store.transport.received.load(Ordering::Relaxed);
     *store.transport.behaviour.lock() = Behaviour::Closes;
     assert_eq!(ask(&store).await, Err(StoreError::Closed));
@@ -185,7 +185,7 @@ async fn what_a_demoted_server_refused_is_sent_to_the_next_one_once() {
     assert_eq!(ask(&store).await, Ok(true));
     assert_eq!(received(), before + 2);
     assert_eq!(reported(&events, &UP), 2);
-    // It did not run, and yet it is not sent a third time.
+    // The call did not run, but the request is not sent a third time.
     *store.transport.behaviour.lock() = Behaviour::Replica;
     assert_eq!(ask(&store).await, Err(StoreError::Replica));
     assert_eq!(received(), before + 4);
@@ -204,7 +204,7 @@ async fn late_replies_open_the_breaker_and_one_probe_closes_it() {
     assert!(store.clock.now().since(started) < Micros::from(TIMEOUT * 5), "it waited longer than for its deadline");
     ask_until(&store, Err(StoreError::BreakerOpen)).await;
     assert_eq!(reported(&events, &Event::BreakerOpened), 1);
-    // One call was under way all the time, with one request in it: what waited for its end was never sent.
+    // One call with one request was under way all the time. Requests that waited for its end were never sent.
     assert_eq!(store.transport.received.load(Ordering::Relaxed), received + 1);
     *store.transport.behaviour.lock() = Behaviour::Answers;
     ask_until(&store, Ok(true)).await;
@@ -229,7 +229,8 @@ async fn a_failed_attempt_to_connect_does_not_hide_that_a_call_stayed_unanswered
         }
         panic!("it never happened: {:?}", events.lock());
     };
-    // The connection is closed, the next one is refused, and one more is made to a server that still does not decide.
+    // The connection is closed and the next attempt fails. Then a connection is made to a server that still does not
+    // decide.
     *store.transport.behaviour.lock() = Behaviour::Refuses;
     happens(&|event| matches!(event, Event::Down { fault, .. } if fault.error == StoreError::Unreachable)).await;
     events.lock().clear();
@@ -247,7 +248,7 @@ async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
     let (store, events) = running_within::<1>(TIMEOUT, Behaviour::Answers).await;
     *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT * 6 + TIMEOUT / 2);
     ask_until(&store, Err(StoreError::BreakerOpen)).await;
-    // In time for the store, and too late for all who ask.
+    // The reply is in time for the store, but too late for the requests.
     *store.transport.behaviour.lock() = Behaviour::Late(TIMEOUT / 5);
     let is_closed = || reported(&events, &Event::BreakerClosed) > 0;
     for _ in 0..1000 {
@@ -264,7 +265,7 @@ async fn a_probe_closes_the_breaker_although_its_request_waits_no_longer() {
 
 #[tokio::test]
 async fn a_transport_without_a_second_call_makes_one_at_a_time() {
-    // So long that a machine with other work to do answers all three calls in time.
+    // The timeout is so long that even a busy machine answers all three calls in time.
     let (store, events) = running_within::<1>(Duration::from_secs(5), Behaviour::Late(TIMEOUT / 4)).await;
     let asked: Vec<_> = (0..20)
         .map(|_| {
@@ -285,7 +286,7 @@ async fn a_transport_without_a_second_call_makes_one_at_a_time() {
 #[tokio::test]
 async fn a_further_call_leaves_while_one_takes_long_and_five_are_under_way_at_most() {
     let (store, events) = running_within::<5>(Duration::from_secs(20), Behaviour::Answers).await;
-    // It is known that calls are fast.
+    // After this call, calls are known to be fast.
     assert_eq!(ask(&store).await, Ok(true));
     *store.transport.behaviour.lock() = Behaviour::Late(Duration::from_secs(1));
     let mut asked = Vec::new();

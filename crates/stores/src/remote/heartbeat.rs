@@ -1,6 +1,7 @@
-//! Announces this gateway to the others through the store, and learns how many gateways are alive.
+//! Announces this gateway to the other gateways through the store, and learns how many gateways are alive.
 //!
-//! No decision of the store depends on it. The number is used when the store gives no answer and each gateway grants its share.
+//! The store's decisions do not depend on this number. It is used when the store gives no answer and each gateway
+//! grants its share.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,7 +91,7 @@ impl Heartbeat {
     }
 }
 
-/// The interval with jitter, so that gateways that lost their server together do not send at the same time.
+/// Returns the interval with jitter, so that gateways that lost their server together do not send at the same time.
 fn interval() -> Duration {
     fixed_interval("heartbeat", BEAT).mul_f64(0.75 + fastrand::f64() / 2.0)
 }

@@ -1,5 +1,5 @@
-//! Holds the security of connections to a store: user, password, TLS. Files are read for every connection, so that a changed
-//! password or certificate needs no restart.
+//! Holds the login of connections to a store: user, password, TLS. Files are read for every connection, so that a
+//! changed password or certificate needs no restart.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,13 +1,13 @@
-//! Stores buckets on a server that many gateways share: everything that does not depend on the kind of server.
+//! Stores buckets on a server that many gateways share: the parts that do not depend on the kind of server.
 //!
-//! A [`Transport`] decides many requests atomically, on the server's clock; this process grants nothing itself and reserves
-//! nothing that another gateway could need. A request that no state of the store could grant is refused without a call. Each
-//! worker has one connection and one queue, or shares one with others if the server accepts no more: requests that arrive during
-//! a call are sent together in the next one, so no request waits for a timer.
+//! A [`Transport`] decides many requests atomically, by the server's clock. This process grants nothing itself, and
+//! reserves nothing that another gateway could need. A request that cannot be granted in any state of the store is
+//! refused without a call. Each worker has one connection and one queue; workers share them if the server accepts fewer
+//! connections. Requests that arrive during a call are sent together in the next one, so no request waits for a timer.
 //!
-//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that it did not
-//! run; no decision waits longer than `timeout`; a request that was abandoned before its bytes were written costs nothing,
-//! unless it is the probe of an open breaker.
+//! Invariants: a call whose bytes may have been sent is never repeated, except once after a reply that proves that the
+//! call did not run. No decision waits longer than `timeout`. A request that was abandoned before its bytes were
+//! written costs nothing, unless it is the probe of an open breaker.
 
 mod call_timer;
 pub(super) mod connection;
@@ -50,7 +50,7 @@ use queue::{Attempt, PendingTake, ReplySender};
 pub use settings::Settings;
 use transport::Transport;
 
-/// How long a start waits for connections that are still being made.
+/// How long the start of the process waits for connections that are still being made.
 const LONGEST_START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -60,9 +60,9 @@ pub struct Remote<T> {
     /// Decides requests in this process while the store gives no answer.
     pub fallback: Arc<FallbackShare>,
     connections: Box<[Connection<T>]>,
-    /// One permit for each connection that has been attempted.
+    /// One permit for each connection whose first attempt has ended.
     first_attempts: Semaphore,
-    /// The announcement of this gateway to the others.
+    /// The announcement of this gateway to the other gateways.
     this_gateway: Arc<Mutex<RunningGateway>>,
     deny_cache: Arc<DenyCache>,
     breaker: Arc<Breaker>,
@@ -130,7 +130,7 @@ impl<T: Transport> Remote<T> {
 
     pub async fn first_attempt(&self) {
         let connections = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
-        // It is never closed; and if it were, there would be nothing to wait for.
+        // The result is ignored: the semaphore is never closed, and after the timeout the start continues.
         let attempts = self.first_attempts.acquire_many(connections);
         drop(tokio::time::timeout(LONGEST_START, attempts).await);
     }
@@ -148,7 +148,7 @@ impl<T: Transport> Remote<T> {
         answer_within: Option<Micros>,
     ) -> Result<Option<TakeReply>, StoreError> {
         let connection = self.connection(worker)?;
-        // While the connection is down nothing cached is valid and nobody waits, so the breaker is not involved.
+        // While the connection is down, no cache entry is valid and no request waits, so the breaker is not asked.
         connection.usable()?;
         let now = self.clock.now();
         if let Some((now, settlement)) = self.deny_cache.refuse(plan, now) {
@@ -183,7 +183,7 @@ impl<T: Transport> Remote<T> {
         self.connection(worker)?.usable()
     }
 
-    /// The connection of a worker, which it shares with others if there are fewer than workers.
+    /// Returns the connection of a worker. Workers share connections if there are fewer connections than workers.
     fn connection(&self, worker: Worker) -> Result<&Connection<T>, StoreError> {
         let index = worker.0.checked_rem(self.connections.len()).ok_or(StoreError::Unreachable)?;
         self.connections.get(index).ok_or(StoreError::Unreachable)

@@ -1,5 +1,5 @@
-//! Waits for the answer to one request, and reports the answer to a probe of the breaker even if the request no longer waits:
-//! its client may have disconnected, or its own timeout is shorter than the store's `timeout`.
+//! Waits for the answer to one request. The result of a probe is reported to the breaker even if the request no longer
+//! waits: its client may have disconnected, or its own timeout may be shorter than the store's `timeout`.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl PendingReply<'_> {
         let Some(result) = &mut self.result else { return Err(StoreError::Closed) };
         let received = match until {
             None => result.await,
-            // What is rare is on the heap, so that it does not enlarge every request's task.
+            // The future of this rare case is on the heap, so that it does not enlarge the task of every request.
             Some(until) => {
                 let left = until.since(self.clock.now());
                 let Some(received) = Box::pin(timeout_precisely(left.into(), result)).await else {
@@ -52,7 +52,8 @@ impl PendingReply<'_> {
             }
         };
         self.result = None;
-        // The connection reports a timeout itself. Without any report it was lost while the call was under way.
+        // The connection answers a request that times out. If the sender was dropped without an answer, the connection
+        // was lost during the call.
         let taken = received.unwrap_or(Err(StoreError::Closed));
         if self.permit == Permit::Probe {
             self.permit = Permit::Granted;
@@ -67,8 +68,8 @@ impl Drop for PendingReply<'_> {
         if self.permit != Permit::Probe {
             return;
         }
-        // Otherwise requests that wait less long than the store takes could keep it open for those that wait longer. Without a
-        // runtime the process is ending.
+        // A task waits for the result of the probe. Otherwise requests with short timeouts would keep the breaker open
+        // for requests with long ones. Without a runtime the process is ending.
         let runtime = Handle::try_current();
         if let (Some(result), Ok(runtime)) = (self.result.take(), runtime) {
             let (breaker, clock, events) = (Arc::clone(self.breaker), self.clock.clone(), self.events.clone());
@@ -86,11 +87,11 @@ impl Drop for PendingReply<'_> {
 /// Reports the result of a probe.
 fn conclude(breaker: &Breaker, clock: &Clock, events: &EventSink, connected: Timestamp, taken: &TakeResult) {
     let result = match taken {
-        // It was not sent, because its client had disconnected: that says nothing about the store.
+        // The request was not sent, because its client had disconnected. That says nothing about the store.
         Ok(None) => return breaker.release(Permit::Probe),
         Ok(Some(_)) => CallResult::Success,
         Err(error) if error.is_answer() => CallResult::Success,
-        // It shows neither that the store decides nor that it does not.
+        // The error does not show whether the server decides.
         Err(error) if error.is_refusal() => return breaker.release(Permit::Probe),
         Err(_) if breaker.is_outdated(connected) => return breaker.release(Permit::Probe),
         Err(_) => CallResult::Failure,

@@ -1,4 +1,4 @@
-//! Holds the requests that wait for an answer: in a connection's queue, or in a call that is under way.
+//! Holds the requests that wait for an answer, in a connection's queue or in a call that is under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ledger::charge::Plan;
 /// The time in the queue after which the client's connection is checked.
 const LONG: Micros = Micros(1_000);
 
-/// The answer to a request; `None` if the client disconnected before the request was sent.
+/// The answer to a request. `None` if the client disconnected before the request was sent.
 pub(crate) type TakeResult = Result<Option<TakeReply>, StoreError>;
 
 /// A request that waits for its answer.
@@ -77,7 +77,7 @@ impl ReplySender {
 
     pub(crate) fn send(&mut self, result: TakeResult) {
         if let Some(sender) = self.0.take() {
-            // A client that disconnected meanwhile has been charged: the call was already under way.
+            // The result is ignored: if the client has disconnected, its request has been charged anyway.
             let _ = sender.send(result);
         }
     }
@@ -101,13 +101,13 @@ impl Queue {
         if self.put_back.is_empty() {
             match self.receiver.recv().await {
                 Some(first) => self.put_back.push_back(first),
-                // The sender lives as long as the connection.
+                // The sender lives as long as the connection, so this does not happen.
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Removes and returns the first request; `None` if the queue is empty.
+    /// Removes and returns the first request. `None` if the queue is empty.
     pub(crate) fn try_next(&mut self) -> Option<PendingTake> {
         self.put_back.pop_front().or_else(|| self.receiver.try_recv().ok())
     }
@@ -115,7 +115,7 @@ impl Queue {
     /// Removes the first request if it has waited for `most`.
     ///
     /// # Errors
-    /// Returns the moment since which the first one has waited; `None` if the queue is empty.
+    /// Returns the time since which the first request has waited. `None` if the queue is empty.
     fn overdue(&mut self, now: Timestamp, most: Micros) -> Result<PendingTake, Option<Timestamp>> {
         let first = self.try_next().ok_or(None)?;
         if now.since(first.since) >= most {

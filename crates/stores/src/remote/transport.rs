@@ -1,5 +1,5 @@
-//! Defines the interface of a kind of server: connect, decide many plans in one call, exchange heartbeats. The parts that all
-//! kinds share are elsewhere: queue, batches, deadlines, breaker, deny cache, reconnecting.
+//! Defines the interface to a kind of server: connect, decide many plans in one call, exchange heartbeats. Other files
+//! have the parts that all kinds share: queue, batches, deadlines, breaker, deny cache, reconnecting.
 
 use std::fmt;
 use std::future::Future;

@@ -1,4 +1,5 @@
-//! Remembers when charges to buckets were undone: a call that was sent before shows less than the bucket holds.
+//! Remembers when charges to buckets were undone. A call that was sent before that time reports a level that is too
+//! low.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +9,16 @@ use parking_lot::Mutex;
 use base::time::{Micros, Timestamp};
 use ledger::bucket_key::BucketKey;
 
-/// How long a moment is remembered: no call that was sent before it is under way for longer.
+/// How long the time of an undo is remembered. No call is under way for longer.
 const REMEMBERED: Micros = Micros(3_000_000);
-/// The number of buckets from which entries are cleaned up, each time there are twice as many as after the last cleaning: a
-/// cleaning at every call would take long.
+/// The smallest number of buckets at which old entries are removed. They are removed each time there are twice as many
+/// entries as after the last removal, because a removal at every call would take long.
 const MANY: usize = 1_024;
 
 /// Remembers when charges to buckets were undone. All workers share it.
 #[derive(Debug, Default)]
 pub(crate) struct UndoneCharges {
-    /// Whether any charge was ever undone; otherwise nothing need be locked.
+    /// Whether any charge was ever undone. If not, no lock is needed.
     any: AtomicBool,
     last: Mutex<LastUndone>,
 }
@@ -25,7 +26,7 @@ pub(crate) struct UndoneCharges {
 #[derive(Debug, Default)]
 struct LastUndone {
     by_bucket: HashMap<BucketKey, Timestamp>,
-    /// The number of entries after the last cleaning.
+    /// The number of entries after the last removal.
     left: usize,
 }
 
@@ -77,7 +78,7 @@ mod tests {
         for number in 0..200_000_u32 {
             let key = BucketKey(std::array::from_fn(|at| number.to_le_bytes()[at % 4]));
             let left = charges.last.lock().left;
-            // 10 000 a second: 30 000 are remembered at any time.
+            // 10 000 undone charges per second, so 30 000 are remembered at any time.
             charges.add(key, Timestamp(u64::from(number) * 100));
             looked += usize::from(charges.last.lock().left != left);
         }

@@ -1,4 +1,4 @@
-//! The zero-sized replacement of span links in a build without traces: callers are not asked.
+//! Replaces the span links in a build without traces. The type has no size, and callers are not asked.
 
 use crate::caller::Caller;
 use crate::error::StoreError;

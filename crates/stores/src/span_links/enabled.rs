@@ -1,4 +1,4 @@
-//! Collects the span links of a call, and its error.
+//! Collects the span links and the error of a call.
 
 use crate::caller::{Caller, SpanLink};
 use crate::error::StoreError;
@@ -14,7 +14,7 @@ pub struct SpanLinks {
 
 impl SpanLinks {
     pub fn of<'c>(callers: impl Iterator<Item = &'c dyn Caller>, error: Option<StoreError>) -> SpanLinks {
-        // Without a traced request, as in nearly every call, nothing is allocated.
+        // Usually no request of a call is traced. Then nothing is allocated.
         SpanLinks { decisions: callers.filter_map(Caller::span_link).collect(), error }
     }
 }

@@ -1,6 +1,8 @@
-//! The spans of the decisions that a call served: recorded in a build with traces, a zero-sized type in any other.
+//! Defines the spans of the decisions that a call served. They are recorded in a build with traces; in other builds the
+//! type has no size.
 //!
-//! A store does not interpret a link: it takes it from the [`Caller`](super::Caller) and returns it with the call.
+//! A store does not interpret a link. It takes the link from the [`Caller`](super::Caller) and returns it with the
+//! call.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;

@@ -17,7 +17,7 @@ use crate::redis::handshake::send;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The longest that connecting may take, and an answer, before the next sentinel is asked.
+/// The longest time that connecting, or an answer, may take before the next sentinel is asked.
 const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
 /// The channel on which a sentinel announces that it has moved a master.
 const SWITCHED: &str = "+switch-master";
@@ -35,7 +35,7 @@ pub(crate) struct SentinelLink {
 /// The fields that a sentinel returns for each of several servers.
 type Fields = Vec<HashMap<String, String>>;
 
-/// What a sentinel has answered about the master.
+/// A sentinel's answer about the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub master: HostPort,
@@ -80,7 +80,7 @@ impl SentinelLink {
             driver: tokio::spawn(opened.driver).abort_handle(),
         };
         let mut connection = link.connection.clone();
-        // One that may not listen can still be asked.
+        // A sentinel that does not permit SUBSCRIBE can still be asked.
         for channel in [SWITCHED, PROMOTES] {
             drop(timeout(SENTINEL_TIMEOUT, connection.subscribe(channel)).await);
         }
@@ -100,7 +100,8 @@ impl SentinelLink {
         let asking = async { Ok(self.connection.send_packed_commands(&pipeline, 0, 3).await?) };
         let mut answers = within(asking, "the answer", StoreError::Timeout).await?.into_iter();
         let address = answers.next().ok_or_else(unexpected_reply)?.extract_error()?;
-        // A user who may not ask these learns it when the sentinels agree.
+        // These answers are optional: a user without permission for them finds a new master only when the sentinels
+        // agree.
         let mut optional = || answers.next().and_then(|answer| answer.extract_error().ok());
         let (epoch, promoted) = (optional().map_or(0, epoch), optional().and_then(promoted));
         Ok(Answer { master: named(name, address)?, promoted, epoch })
@@ -138,8 +139,8 @@ async fn within<T>(work: impl Future<Output = Result<T, Fault>>, what: &str, err
     timeout(SENTINEL_TIMEOUT, work).await.map_err(overdue)?
 }
 
-/// Whether an announcement says that this master has moved, `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT`, or that a replica is being
-/// promoted, `slave REPLICA IP PORT @ NAME IP PORT`.
+/// Whether an announcement says that this master has moved, or that one of its replicas is being promoted. The messages
+/// are `NAME OLD-IP OLD-PORT NEW-IP NEW-PORT` and `slave REPLICA IP PORT @ NAME IP PORT`.
 fn announces(push: &PushInfo, master: &str) -> bool {
     let text = |value: &Value| match value {
         Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
@@ -178,7 +179,7 @@ fn address(fields: &HashMap<String, String>) -> Option<HostPort> {
     Some(HostPort::new(host.as_str(), port))
 }
 
-/// The addresses of the listed sentinels that the asked one can reach.
+/// Returns the addresses of the listed sentinels. Sentinels that the asked sentinel cannot reach are left out.
 fn living(sentinels: &Fields) -> Vec<HostPort> {
     let is_lost = |flags: &String| flags.split(',').any(|flag| ["s_down", "o_down", "disconnected"].contains(&flag));
     let living = sentinels.iter().filter(|sentinel| !sentinel.get("flags").is_some_and(is_lost));

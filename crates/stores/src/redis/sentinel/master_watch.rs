@@ -1,4 +1,4 @@
-//! Determines the master's address, for all connections of a gateway, and detects when it moves.
+//! Determines the master's address, for all connections of a gateway, and detects when the master moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,29 +14,30 @@ use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 use base::interval::fixed_interval;
 
-/// How long the sentinels' answers are used. Their announcements come sooner, but can be lost.
+/// How long the sentinels' answers are used. Announcements come sooner, but can be lost.
 const REFRESH: Duration = Duration::from_secs(10);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest pause between two rounds: short, because requests are decided without the store until the master is found.
+/// The longest pause between two rounds. It is short, because requests are decided without the store until the master
+/// is found.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Finds the master that the sentinels name, and notices when it changes. All connections of a gateway share this watch.
 #[derive(Debug)]
 pub(crate) struct MasterWatch {
     found: watch::Sender<RoundResult>,
-    /// Notified by a connection that doubts that the address is the master's.
+    /// Notified by a connection that doubts whether the address is that of the master.
     doubted: Notify,
     /// Notified when a sentinel announces another master.
     switched: Arc<Notify>,
     current: Arc<CurrentSentinels>,
-    /// The sentinels; [`MasterWatch::run`] takes them.
+    /// The survey. [`MasterWatch::run`] takes it.
     survey: Mutex<Option<Survey>>,
 }
 
 /// The result of the last round of questions.
 #[derive(Clone, Debug)]
 struct RoundResult {
-    /// Counts the rounds; 0 before the first has ended.
+    /// The number of rounds. It is 0 before the first round has ended.
     round: u64,
     master: Result<HostPort, Fault>,
 }
@@ -59,13 +60,14 @@ impl MasterWatch {
 
     /// Asks the sentinels for the master, and receives their announcements. Never returns.
     pub(crate) async fn run(&self) {
-        // A second one would have nothing to do.
+        // The survey is gone if `run` was called before: a second call has nothing to do.
         let Some(mut survey) = self.survey.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         loop {
             let found = tokio::select! {
                 biased;
-                // The sentinel that is being asked may not know yet.
+                // A sentinel has announced another master. The sentinel that is being asked may not know the new master
+                // yet.
                 () = self.switched.notified() => continue,
                 found = survey.find() => found,
             };
@@ -87,7 +89,7 @@ impl MasterWatch {
         }
     }
 
-    /// Follows the master from server to server, until a connection doubts that it is the master.
+    /// Follows the master from server to server, until a connection doubts whether the address is that of the master.
     async fn follow(&self, survey: &mut Survey, mut master: HostPort) {
         loop {
             let succession = tokio::select! {
@@ -127,7 +129,7 @@ impl MasterWatch {
         let mut rounds = self.found.subscribe();
         let last = rounds.borrow_and_update().round;
         self.doubted.notify_one();
-        // It is never closed: the sender is here.
+        // Fails only if the sender is dropped, which cannot happen while `self` exists.
         let found = rounds.wait_for(|found| found.round > last).await;
         found.map_or_else(|_| Err(Fault::new(StoreError::Closed, "the watch has ended")), |found| found.master.clone())
     }

@@ -12,7 +12,7 @@ use crate::error::{Fault, StoreError};
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The most sentinels. A longer list than any real one is cut.
+/// The largest number of sentinels. Longer lists are cut off; no real list is longer.
 const MAX_SENTINELS: usize = 16;
 
 /// The sentinels in the configuration, and their login. A reload replaces both.
@@ -29,7 +29,7 @@ pub(super) struct Sentinels {
     current: Arc<CurrentSentinels>,
     /// The configured list from which `nodes` was made.
     configured: Arc<Vec<HostPort>>,
-    /// The sentinels; the one that answered last is asked first the next time.
+    /// The sentinels. The one that answered last is asked first the next time.
     nodes: Vec<Node>,
     switched: Arc<Notify>,
 }
@@ -40,14 +40,14 @@ struct Node {
     origin: Origin,
     /// The connection, kept open to receive announcements.
     link: Option<SentinelLink>,
-    /// The address at which it was last reached, by which other sentinels may name it.
+    /// The address at which the sentinel was last reached. Other sentinels may name it by this address.
     peer: Option<SocketAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Configured,
-    /// Another sentinel named it.
+    /// Another sentinel named this one.
     Learnt,
 }
 
@@ -83,7 +83,8 @@ impl Sentinels {
             self.nodes = configured.iter().map(|address| Node::new(address, Origin::Configured)).collect();
             self.configured = configured;
         }
-        // One that does not answer delays the others: it comes last. The order is otherwise the same.
+        // A sentinel that does not answer delays the others, so sentinels without a connection come last. The sort is
+        // stable.
         self.nodes.sort_by_key(|node| node.link.is_none());
         0..self.nodes.len()
     }
@@ -106,7 +107,7 @@ impl Sentinels {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => {
                     node.link = None;
-                    // It hangs; over a new connection it would as well.
+                    // The sentinel hangs. It would hang over a new connection too.
                     if fault.error == StoreError::Timeout {
                         return Err(located(fault));
                     }
@@ -154,7 +155,7 @@ impl Sentinels {
                 self.nodes.push(Node::new(&address, Origin::Learnt));
             }
         }
-        // A configured one that could not be reached before may be among the learnt ones.
+        // A sentinel that was named by another one may be a configured sentinel that could not be reached before.
         let configured: Vec<Option<SocketAddr>> =
             self.nodes.iter().filter(|node| node.origin == Origin::Configured).map(|node| node.peer).collect();
         self.nodes.retain(|node| {

@@ -1,8 +1,8 @@
-//! Asks sentinels for the master, one after the other, and checks the servers that they name.
+//! Asks sentinels for the master, one after the other, and checks the servers that the sentinels name.
 //!
-//! A sentinel may be out of date or cut off, so an address counts only if the server there reports the role of a master. Two
-//! servers may do so for a while, because a master that is alive does not learn of its successor for seconds: the right one has
-//! the higher [`Rank`].
+//! A sentinel may be out of date or cut off, so an address counts only if the server there reports the role of a
+//! master. Two servers may report that role for a while, because a master learns of its successor only seconds later.
+//! The right one has the higher [`Rank`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,18 @@ use crate::redis::handshake::check_role;
 use crate::remote::login::CurrentLogin;
 use base::host_port::HostPort;
 
-/// The longest that a server may take to report its role. An announcement of a sentinel ends the wait.
+/// The longest time that a server may take to report its role. An announcement of a sentinel ends the wait.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long to wait for it before the other sentinels are asked: a master that hangs is named until its successor is ready.
+/// How long to wait for a server's role before the other sentinels are asked. A master that hangs is named until its
+/// successor is ready.
 const FIRST_PATIENCE: Duration = Duration::from_millis(100);
 /// The interval at which a replica that is being promoted is asked for its role.
 pub(crate) const PROMOTION: Duration = Duration::from_millis(25);
-/// The number of rounds for which a successor is kept that no sentinel names, while one of them does not answer: that one may be
-/// promoting it.
+/// The number of rounds for which a new master is kept that no sentinel names. It is kept only while some sentinel does
+/// not answer, because that sentinel may be promoting it.
 const UNCONFIRMED_ROUNDS: u32 = 3;
 
-/// The answer to whether another server has replaced the master.
+/// The answer to the question whether another server has replaced the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Succession {
     Stays,
@@ -38,9 +39,9 @@ pub(crate) enum Succession {
     By(HostPort),
 }
 
-/// The rank of a master among several: the one with the higher configuration epoch is right, and within an epoch the replica
-/// that a sentinel promotes. The other sentinels learn of it up to some seconds later, with the next epoch, and name its
-/// predecessor until then.
+/// The rank of a server among several that report the role of a master. The server with the higher configuration epoch
+/// is right. In one epoch, a replica that a sentinel promotes is right. The other sentinels learn of the promotion up
+/// to some seconds later, with the next epoch. Until then they name the old master.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     epoch: u64,
@@ -59,7 +60,7 @@ enum Place {
 struct Candidate {
     server: HostPort,
     rank: Rank,
-    /// The index of the sentinel that named it.
+    /// The index of the sentinel that named the server.
     named_by: usize,
 }
 
@@ -72,7 +73,7 @@ pub(crate) struct Survey {
     /// The master that was found last, and its rank.
     found: Option<HostPort>,
     rank: Rank,
-    /// The number of rounds in which no sentinel has named it.
+    /// The number of rounds in which no sentinel has named the master that was found last.
     unconfirmed: u32,
 }
 
@@ -97,7 +98,8 @@ impl Survey {
     /// error.
     pub(super) async fn find(&mut self) -> Result<HostPort, Fault> {
         let (mut faults, mut rejected) = (Vec::new(), Vec::new());
-        // Servers that have not said what they are yet, and those named by a sentinel when others have known better before.
+        // `silent`: servers that have not reported a role yet. `outdated`: servers with a lower rank than the last
+        // master.
         let (mut silent, mut outdated, mut promoted) = (Vec::<Candidate>::new(), Vec::new(), Vec::new());
         let mut answers = Answers::All;
         for index in self.sentinels.begin_round() {
@@ -109,7 +111,7 @@ impl Survey {
                     continue;
                 }
             };
-            // It may be a master already; a replica until then is no fault.
+            // The replica may already be a master. That it is still a replica is not a fault.
             if let Some(replica) = Candidate::promoted(&answer, index).filter(|replica| replica.rank >= self.rank) {
                 if self.try_out(&replica, FIRST_PATIENCE, &mut Vec::new()).await.is_ok() {
                     return Ok(replica.server);
@@ -138,7 +140,7 @@ impl Survey {
         {
             return Ok(found);
         }
-        // Epochs begin again when an operator makes sentinels forget the master.
+        // Outdated servers are tried too: epochs begin again when an operator makes sentinels forget the master.
         silent.append(&mut outdated);
         let promotion = await_promotion(promoted, Arc::clone(&self.login));
         tokio::select! {
@@ -175,7 +177,7 @@ impl Survey {
 
     /// Asks all sentinels whether another server has replaced `master`. Also looks for sentinels that are not known yet.
     pub(crate) async fn succession(&mut self, master: &HostPort) -> Succession {
-        // Of those that name `master`.
+        // The highest rank that a sentinel gives to `master`.
         let mut highest: Option<Rank> = None;
         let (mut others_named, mut promoting, mut answers) = (false, false, Answers::All);
         for index in self.sentinels.begin_round() {
@@ -220,14 +222,15 @@ impl Survey {
         Succession::Stays
     }
 
-    /// Whether the server that was found last may be the master although no sentinel has named it in this round. Only for a few
-    /// rounds: the sentinel that promoted it may have died, and the others restore its predecessor.
+    /// Whether the server that was found last may be the master although no sentinel has named it in this round. True
+    /// only for a few rounds: the sentinel that promoted the server may have died, and then the others restore the old
+    /// master.
     fn may_be_unconfirmed(&mut self, answers: Answers) -> bool {
         self.unconfirmed += 1;
         answers == Answers::Some && self.unconfirmed <= UNCONFIRMED_ROUNDS
     }
 
-    /// Checks the server that a sentinel names, unless it was rejected earlier in this round.
+    /// Checks the server that a sentinel names, unless the server was rejected earlier in this round.
     async fn try_out(
         &mut self,
         candidate: &Candidate,
@@ -246,7 +249,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The fault of a server, with the sentinel that named it.
+    /// Adds to the fault of a server the sentinel that named the server.
     fn fault_of(&self, candidate: &Candidate, Fault { error, detail, .. }: Fault) -> Fault {
         let sentinel = self.sentinels.named(candidate.named_by);
         Fault::new(error, format!("{}, named by sentinel {sentinel}: {detail}", candidate.server))
@@ -261,7 +264,7 @@ impl Survey {
     }
 }
 
-/// The number of sentinels that have answered in a round.
+/// Whether all sentinels have answered in a round, or only some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     All,
@@ -270,9 +273,9 @@ enum Answers {
 
 /// The reason why a server that a sentinel names is not the master.
 enum NotMaster {
-    /// It has not reported its role in time.
+    /// The server has not reported its role in time.
     Silent,
-    /// It was rejected before, in this round.
+    /// The server was rejected earlier in this round.
     Known,
     Fault(Fault),
 }
@@ -298,18 +301,18 @@ impl Candidate {
         Candidate { server: answer.master, rank, named_by }
     }
 
-    /// The replica that the sentinel promotes.
+    /// Returns the replica that the sentinel promotes, if there is one.
     fn promoted(answer: &Answer, named_by: usize) -> Option<Candidate> {
         let server = answer.promoted.clone()?;
-        // It is named as the master before it loses this mark.
+        // The sentinel may already name the replica as the master while the replica still has this mark.
         let place = if server == answer.master { Place::Master } else { Place::PromotedReplica };
         Some(Candidate { server, rank: Rank { epoch: answer.epoch, place }, named_by })
     }
 }
 
-/// Combines many faults into one: the most informative kind, and all details.
+/// Combines many faults into one, with the most informative kind of error and all details.
 fn summary(faults: Vec<Fault>) -> Fault {
-    // That a server does not answer is what remains when nothing else is known.
+    // Rates how informative an error is. That a server does not answer is the least informative.
     let telling = |error: StoreError| match error {
         StoreError::Unreachable | StoreError::Closed | StoreError::Timeout => 0,
         StoreError::Replica => 1,

@@ -1,8 +1,8 @@
-//! Batches requests into calls: requests that are queued while a call is under way travel together in the next one.
+//! Collects requests into calls: requests that are queued during a call travel together in the next call.
 //!
-//! The next call leaves when no other is under way. While one is, a further one leaves if more is queued than one call may
-//! carry, or if the first was sent so long ago that requests waiting for its end would miss their deadline: the server is
-//! distant or slow.
+//! Normally the next call is sent when no call is under way. A further call is sent meanwhile in two cases: more is
+//! queued than one call may carry, or the last call was sent so long ago that requests waiting for its end would miss
+//! their deadline, because the server is distant or slow.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -15,11 +15,12 @@ use crate::remote::transport::Transport;
 use base::time;
 use base::time::{Micros, Timestamp};
 
-/// The number of calls that may already be under way when a further one leaves only because so much is queued.
+/// A further call is sent for a long queue alone only while at most this many calls are under way.
 const MOST_FOR_OVERFLOW: usize = 1;
 
 impl<T: Transport> Connection<T> {
-    /// Makes a call of each batch that is handed to this lane, one after the other. Returns the fault that ends the connection.
+    /// Makes a call for each batch that is handed to this lane, one after the other. Returns the fault that ends the
+    /// connection.
     pub(super) async fn calls(&self, lane: usize, session: &Session, mut link: T::Link) -> Fault {
         let mut batch = Vec::new();
         loop {
@@ -33,7 +34,7 @@ impl<T: Transport> Connection<T> {
                 if batch.is_empty() {
                     break;
                 }
-                // What a call left out is asked once more, at once.
+                // Requests that the call has left out are sent once more, at once.
                 let (now, mut unsent) = (self.clock.now(), 0);
                 batch = std::mem::take(&mut batch)
                     .into_iter()
@@ -52,8 +53,8 @@ impl<T: Transport> Connection<T> {
         loop {
             self.turn(session, queue).await;
             queue.arrival().await;
-            // Every other task on this thread that is ready runs first, so that its request joins this call. Without such a
-            // task no time passes.
+            // Other tasks on this thread that are ready run first, so that their requests join this call. Without such
+            // tasks this takes no time.
             tokio::task::yield_now().await;
             self.fill(&mut batch, queue);
             if !batch.is_empty() {
@@ -63,7 +64,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Waits until a call may leave.
+    /// Waits until a call may be sent.
     async fn turn(&self, session: &Session, queue: &mut Queue) {
         loop {
             let under_way = session.under_way();
@@ -75,7 +76,7 @@ impl<T: Transport> Connection<T> {
             if room && passed >= gap || self.is_overflowing(under_way, queue.len()) {
                 return;
             }
-            // A request that arrives later than now is not overdue before `timeout` has passed.
+            // A request that arrives after `now` cannot be overdue before `timeout` has passed.
             let deadline = self.answer_overdue(queue, now);
             let left =
                 deadline.map_or(self.timeout, |oldest| Micros(self.timeout.0.saturating_sub(now.since(oldest).0)));
@@ -91,7 +92,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Whether more is queued than one call may carry, and one more may leave for that.
+    /// Whether more is queued than one call may carry, and a further call may be sent for this reason.
     fn is_overflowing(&self, under_way: usize, queued: usize) -> bool {
         T::CALLS.at_once > MOST_FOR_OVERFLOW && under_way <= MOST_FOR_OVERFLOW && queued >= T::CALLS.charges
     }
@@ -115,9 +116,9 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Waits for this time. A precise timer makes the kernel set an alarm whenever the thread becomes idle. Where most calls are
-/// answered before a timer fires, an imprecise one is enough: a request that arrives after the next call may leave does not wait
-/// for it.
+/// Waits for this time. A precise timer makes the kernel set an alarm whenever the thread becomes idle. An imprecise
+/// timer is enough where most calls are answered before it fires: a request that arrives when a further call may be
+/// sent ends the wait.
 async fn pause(span: Micros, precisely: bool) {
     if precisely {
         time::sleep_precisely(span.into()).await;

@@ -1,4 +1,4 @@
-//! Makes one call: sends the batch, watches the deadlines of its requests, and hands out the answers.
+//! Makes one call: sends the batch, watches the deadlines of its requests, and distributes the answers.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use base::time;
 use base::time::{Micros, Timestamp, timeout};
 use ledger::charge::Plan;
 
-/// How long to wait for an overdue reply, although no request needs it any more, before the connection is closed.
+/// How long to wait for an overdue reply before the connection is closed. No request needs the reply any more.
 const OVERDUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time in which a call was under way.
+/// The time during which a call was under way.
 #[derive(Clone, Copy)]
 struct Period {
     started: Timestamp,
     ended: Timestamp,
-    /// The stamp of the sending, for levels in the reply.
+    /// The stamp of the moment at which the call was sent, for levels in the reply.
     sent: SendStamp,
 }
 
@@ -77,7 +77,7 @@ impl<T: Transport> Connection<T> {
                 let fault = faults(parts).find(|fault| !fault.ends_connection()).cloned();
                 (healed(&outcome), fault.or_else(|| out_of_memory(parts)))
             }
-            // An error that ends the connection is reported when it ends.
+            // A fault that ends the connection is reported when the connection ends.
             Err(fault) => (0, (!fault.ends_connection()).then(|| fault.clone())),
         };
         let any_decided = outcome.iter().flatten().any(|part| part.reply.is_ok());
@@ -91,7 +91,7 @@ impl<T: Transport> Connection<T> {
                 end.map_or(Ok(()), Err)
             }
             Err(fault) => {
-                // Of such a call nothing has run.
+                // A call that was refused by a replica has not run, so its requests may be sent again.
                 let (again, failed): (Vec<_>, Vec<_>) = batch
                     .drain(..)
                     .partition(|waiting| fault.error == StoreError::Replica && waiting.attempt == Attempt::First);
@@ -102,8 +102,8 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that must be
-    /// asked again.
+    /// Answers the requests of a batch, and remembers the levels in the replies. Leaves in `batch` the requests that
+    /// must be sent again.
     fn hand_out(&self, parts: CallReply, batch: &mut Vec<PendingTake>, Period { started, ended, sent }: Period) {
         let mut again = Vec::new();
         let mut waiting = batch.drain(..);
@@ -136,13 +136,13 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
-        // No transport leaves a plan without a part.
+        // Does not happen: every transport returns a part for each plan.
         refuse(waiting, StoreError::UnexpectedReply);
         batch.append(&mut again);
     }
 
-    /// Answers the requests of a call made at `now` whose deadline passes. One timer serves all of them, because a timer for
-    /// each would cost half a microsecond.
+    /// Answers the requests of a call when their deadlines pass. The call was sent at `now`. One timer serves all
+    /// requests, because separate timers would cost half a microsecond for each request.
     async fn watch(
         &self,
         timer: &CallTimer,
@@ -177,12 +177,12 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// The faults of the parts of a call that failed. A redirection is no failure.
+/// Returns the faults of the parts that failed. A redirection is not a failure.
 fn faults(parts: &CallReply) -> impl Iterator<Item = &Fault> {
     parts.iter().filter_map(|part| part.reply.as_ref().err()).filter(|fault| !fault.error.is_redirection())
 }
 
-/// Whether the server has decided any part of a call, or has otherwise shown that it works.
+/// Whether the server has decided any part of a call, or has shown in another way that it works.
 fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     let answers = |fault: &Fault| fault.error.is_answer() || fault.error.is_refusal();
     match outcome {
@@ -191,14 +191,14 @@ fn is_answered(outcome: &Result<CallReply, Fault>) -> bool {
     }
 }
 
-/// The fault that is reported for a call of which some part could not be written.
+/// Returns the fault of a call if the server could not write some part, because its memory is full.
 fn out_of_memory(parts: &CallReply) -> Option<Fault> {
     let is_full = |part: &PartReply| part.reply.as_ref().is_ok_and(|reply| reply.out_of_memory);
     let detail = "nothing can be granted: maxmemory is reached";
     parts.iter().any(is_full).then(|| Fault::new(StoreError::OutOfMemory, detail))
 }
 
-/// The number of healed buckets in all parts of a call.
+/// Returns the number of healed buckets in all parts of a call.
 fn healed(outcome: &Result<CallReply, Fault>) -> u64 {
     let parts = outcome.iter().flatten();
     parts.map(|part| part.reply.as_ref().map_or(0, |reply| reply.healed)).sum()

@@ -1,8 +1,8 @@
-//! Holds the lanes of one connection: each can have one call under way. A lane is a future that makes one call after the other
-//! from batches that are handed to it.
+//! Holds the lanes of one connection. Each lane can have one call under way. A lane is a future that makes one call
+//! after the other, from batches that are handed to it.
 //!
-//! All lanes, and the future that feeds them, are polled by one task, and only when there is something to do: a lane without a
-//! call costs nothing, and lanes need no waker for each other.
+//! One task polls all lanes, and the future that hands them batches. It polls only when there is something to do: a
+//! lane without a call costs nothing, and no lane has to wake another.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -20,9 +20,9 @@ use base::time::Timestamp;
 /// The state that all calls on one connection share.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// A batch for the next lane that is free; empty if no batch waits.
+    /// A batch for the next free lane. Empty if no batch waits.
     handed: Mutex<Vec<PendingTake>>,
-    /// The lanes with a call under way, a bit for each.
+    /// The lanes with a call under way, as one bit for each lane.
     busy: AtomicU32,
     /// When the last call was sent, as a [`Timestamp`].
     last_sent: AtomicU64,
@@ -112,7 +112,7 @@ impl<'s, F: Future<Output = Fault>> Lanes<'s, F> {
     /// Makes the calls for which `feed` hands over batches, until a fault ends the connection. Returns this fault.
     pub(super) async fn run(&mut self, mut feed: Pin<&mut impl Future<Output = Infallible>>) -> Fault {
         poll_fn(|context| {
-            // Replies first: they make room for the next call.
+            // Lanes are polled first, because replies free lanes for the next call.
             if let Poll::Ready(fault) = self.poll_busy(context) {
                 return Poll::Ready(fault);
             }

@@ -1,9 +1,9 @@
-//! Keeps one connection up and sends the queued requests: normally one call at a time, and all requests that arrive during it in
-//! the next. A further call does not wait for the first when more is queued than one call may carry, or when the first takes
-//! long.
+//! Keeps one connection open and sends the queued requests. Normally one call is under way at a time, and all requests
+//! that arrive during the call are sent in the next one. A further call is sent before the first is answered if more is
+//! queued than one call may carry, or if the first call takes long.
 //!
-//! A connection is down until it has been tested; while it is down no request waits for it. It is driven on its worker's own
-//! thread, so that no answer wakes another thread.
+//! A connection counts as down until it has been tested, and no request waits for a connection that is down. The
+//! connection runs on its worker's thread, so that no answer has to wake another thread.
 
 mod batch;
 mod call;
@@ -33,7 +33,7 @@ use crate::worker::Worker;
 use base::host_name::host_name;
 use base::time::{Clock, Micros, Timestamp};
 
-/// The maximum length of the queue. The last requests of a longer one would not be answered in time.
+/// The maximum length of the queue. In a longer queue, the last requests would not be answered in time.
 const QUEUE: usize = 4096;
 
 /// The state that all connections of a store share.
@@ -58,7 +58,7 @@ impl StoreState {
             fallback: Arc::new(FallbackShare::new(settings.gateways, clock.clone(), Arc::clone(&store_clock))),
             store_clock,
             this_gateway: Arc::new(Mutex::new(RunningGateway { host: host_name(), configuration: String::new() })),
-            // The only randomness of the standard library that two machines cannot have in common.
+            // The randomness of the standard library. Another machine cannot get the same name from it.
             gateway_name: RandomState::new().hash_one(0).to_le_bytes(),
             hooks,
         }
@@ -69,23 +69,24 @@ impl StoreState {
 pub(crate) struct Connection<T> {
     worker: Worker,
     transport: Arc<T>,
-    /// The longest that a decision waits.
+    /// The longest time that a request waits for a decision.
     timeout: Micros,
     clock: Clock,
     events: EventSink,
     shared: StoreState,
-    /// The heartbeats, which only the first connected worker of a gateway sends.
+    /// The heartbeats. Only the first connected worker of a gateway sends them.
     heartbeat: Heartbeat,
-    /// The reason why the connection is down; `None` while it is up.
+    /// The reason why the connection is down. `None` while the connection is up.
     down: Mutex<Option<StoreError>>,
-    /// The moment of the last connection, as a [`Timestamp`].
+    /// The moment at which the connection was last made, as a [`Timestamp`].
     connected_at: AtomicU64,
     queue: mpsc::Sender<PendingTake>,
-    /// Notified when a request arrives while a call is under way and a further one may leave.
+    /// Notified when a request arrives while a call is under way and a further call may be sent.
     further: Notify,
-    /// The moment, as a [`Timestamp`], from which a further call may leave; earlier if enough requests are queued.
+    /// The moment, as a [`Timestamp`], from which a further call may be sent. With enough queued requests, it may be
+    /// sent earlier.
     further_from: AtomicU64,
-    /// The queue; [`Connection::run`] takes it.
+    /// The queue. [`Connection::run`] takes it.
     waiting: Mutex<Option<Queue>>,
 }
 
@@ -147,7 +148,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn ask(&self, waiting: PendingTake) -> Result<(), StoreError> {
         let since = waiting.since;
         self.queue.try_send(waiting).map_err(|_| StoreError::Backlog)?;
-        // One notice is enough: a call that may leave looks at the queue itself.
+        // One notification is enough, because the sender of calls then checks the queue itself.
         let is_long = self.queue.max_capacity() - self.queue.capacity() == T::CALLS.charges;
         if is_long || since.0 >= self.further_from.load(Ordering::Relaxed) {
             self.further.notify_one();
@@ -156,7 +157,8 @@ impl<T: Transport> Connection<T> {
         self.usable()
     }
 
-    /// Answers the queued requests whose deadline has passed. Returns the moment since which the first of the others has waited.
+    /// Answers the queued requests whose deadline has passed. Returns the time since which the first of the other
+    /// requests has waited.
     fn answer_overdue(&self, queue: &mut Queue, now: Timestamp) -> Option<Timestamp> {
         let (unsent, first) = queue.answer_overdue(now, self.timeout);
         self.report_unsent(unsent);

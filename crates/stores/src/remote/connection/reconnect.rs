@@ -1,4 +1,5 @@
-//! Keeps the connection up: connects, serves, and after a fault waits a growing, randomised pause before the next attempt.
+//! Keeps the connection open: connects and makes calls. After a fault, waits for a growing, randomised pause before the
+//! next attempt.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,7 +23,7 @@ impl<T: Transport> Connection<T> {
     /// Connects, makes calls until the connection ends, and connects again. Never returns. Adds a permit to `tried` after the
     /// first attempt to connect, so that a caller can wait for this attempt.
     pub(crate) async fn run(&self, tried: &Semaphore) {
-        // A second driver would have nothing to do.
+        // The queue is gone if `run` was called before: a second call has nothing to do.
         let Some(mut queue) = self.waiting.lock().take() else { return };
         let mut pause = SHORTEST_PAUSE;
         let mut first = true;
@@ -36,7 +37,7 @@ impl<T: Transport> Connection<T> {
                 self.connected_at.store(now.0, Ordering::Relaxed);
                 self.shared.deny_cache.invalidate();
                 let server = connected.as_ref().ok().and_then(|connected| connected.server.clone());
-                // That one server hangs says nothing of another one.
+                // If a server hangs, that says nothing about another server.
                 match T::CONNECTED {
                     _ if ended_by == Some(StoreError::Timeout) && server == last_server => {
                         self.shared.breaker.probe_soon(now);
@@ -55,26 +56,28 @@ impl<T: Transport> Connection<T> {
                 Ok(connected) => self.serve(connected, &mut queue, &mut pause).await,
                 Err(fault) => fault,
             };
-            // A connection that lasted was good even if it was not used, so there is no reason to back off.
+            // A connection that lasted was good even if it was not used. So the next attempt need not wait longer.
             if up && Duration::from(self.clock.now().since(since)) > LONGEST_PAUSE {
                 pause = SHORTEST_PAUSE;
             }
             *self.down.lock() = Some(fault.error);
-            // An attempt that failed since then says nothing about whether the server decides.
+            // An attempt to connect that failed since then does not show whether the server decides.
             if up {
                 ended_by = Some(fault.error);
             }
-            // The place of a server that worked was taken by another one, which may be ready: what has not run may reach it.
+            // Another server has replaced one that worked, and may be ready. Requests that have not run can be sent to
+            // it.
             let is_replaced = up && pause == SHORTEST_PAUSE && is_elsewhere(fault.error);
             if !is_replaced {
-                // A request that was not sent has not run, and need not wait for its deadline.
+                // A request that was not sent has not run, so it is answered now instead of at its deadline.
                 while let Some(mut waiting) = queue.try_next() {
                     waiting.answer.send(Err(fault.error));
                 }
             }
             self.events.send(Event::Down { worker: self.worker, fault });
             if is_replaced {
-                // One that takes all calls and loses its place at once is not connected to without a pause again and again.
+                // Connects at once, but only one time: if the next server is replaced soon too, `pause` is no longer
+                // the shortest.
                 pause *= 2;
                 continue;
             }
@@ -87,7 +90,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Connects, while requests that another server returned wait until their deadline.
+    /// Connects. Requests that a replaced server has returned wait until their deadline meanwhile.
     async fn connect(&self, queue: &mut Queue) -> Result<DrivenLink<T::Link>, Fault> {
         let mut connecting = std::pin::pin!(self.transport.connect());
         loop {
@@ -102,7 +105,7 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Makes calls until the connection is no longer usable.
+    /// Makes calls until the connection cannot be used any more. Returns the reason.
     async fn serve(&self, connected: DrivenLink<T::Link>, queue: &mut Queue, pause: &mut Duration) -> Fault {
         let DrivenLink { link, mut driver, .. } = connected;
         let _connected = self.heartbeat.connected();
@@ -123,7 +126,7 @@ impl<T: Transport> Connection<T> {
             let lane = |lane| self.calls(lane, &session, link.clone());
             let mut lanes = Lanes::new(&session, (0..T::CALLS.at_once).map(lane));
             let mut feed = std::pin::pin!(self.feed(&session, queue));
-            // In this order: calls write first, and the driver then sends it in the same poll.
+            // The order matters: calls write first, and the driver then sends the bytes in the same poll.
             let fault = tokio::select! {
                 biased;
                 fault = lanes.run(feed.as_mut()) => fault,
@@ -131,7 +134,7 @@ impl<T: Transport> Connection<T> {
                 fault = &mut driver => fault,
             };
             if fault.error == StoreError::Replica {
-                // Whatever else is under way has not run either, but for that its answers have to be seen.
+                // The other calls under way have not run either, but only their answers prove that.
                 let rest = async {
                     tokio::select! {
                         biased;
@@ -151,7 +154,8 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// Whether a connection ended because another server accepts the writes now. The calls that end with this error did not run.
+/// Whether a connection ended because another server accepts the writes now. Calls that end with such an error did not
+/// run.
 fn is_elsewhere(error: StoreError) -> bool {
     matches!(error, StoreError::Replica | StoreError::Moved)
 }

@@ -1,27 +1,28 @@
-//! Measures how long calls on one connection usually take, which determines when a further one may leave while one is under way,
-//! and whether `timeout` is long enough for them.
+//! Measures how long calls on one connection usually take. This determines when a further call may be sent while one is
+//! under way, and whether `timeout` is long enough for the calls.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use base::time::Micros;
 
-/// The shortest gap: a call that has been under way for less keeps the next one from leaving, however fast calls usually are.
+/// The shortest gap between two calls. While a call has been under way for less, no further call is sent, however fast
+/// calls usually are.
 const SHORTEST_GAP: Micros = Micros(1_000);
-/// The number of consecutive slow calls, after which `timeout` counts as too short for the fastest of them.
+/// The number of consecutive slow calls after which `timeout` counts as too short for the fastest of them.
 const SLOW_CALLS: u32 = 8;
 
 /// Measures how long the calls of one connection take. Before the first answer, a call is assumed to take as long as `timeout`
 /// allows.
 #[derive(Debug)]
 pub(crate) struct RoundTrip {
-    /// The longest that a decision waits.
+    /// The longest time that a request waits for a decision.
     timeout: Micros,
-    /// The most calls that may be under way at once.
+    /// The largest number of calls that may be under way at once.
     at_once: u64,
     usual: AtomicU64,
     /// The number of consecutive calls that took longer than `timeout` allows.
     slow: AtomicU32,
-    /// The duration of the fastest of these.
+    /// The duration of the fastest of these slow calls.
     fastest: AtomicU64,
 }
 
@@ -40,13 +41,14 @@ impl RoundTrip {
         RoundTrip { timeout, at_once, usual: unknown, slow: AtomicU32::new(0), fastest: AtomicU64::new(u64::MAX) }
     }
 
-    /// The longest wait of a request as a multiple of the duration of a call, as a fraction with the denominator `at_once - 1`:
-    /// it waits for the end of the call under way, or for the gap between two calls, and then for its own call.
+    /// Returns the longest wait of a request, in units of a call's duration, as a fraction: first the numerator, then
+    /// the denominator. A request waits for the end of the call under way, or for the gap between two calls, and then
+    /// for its own call.
     fn parts(&self) -> (u64, u64) {
         if self.at_once > 1 { (self.at_once, self.at_once - 1) } else { (2, 1) }
     }
 
-    /// The longest duration of a call that `timeout` allows.
+    /// Returns the longest duration of a call that `timeout` allows.
     fn most(&self) -> u64 {
         let (waited, call) = self.parts();
         self.timeout.0 / waited * call
@@ -70,8 +72,8 @@ impl RoundTrip {
     /// Notes the duration of an answered call. Returns a warning after every `SLOW_CALLS` consecutive calls that took longer
     /// than `timeout` allows.
     pub(super) fn observe(&self, took: Micros) -> Option<TooLong> {
-        // A slower call counts at once, so that calls spread over the longer time. That faster ones follow needs no haste: a call
-        // that is answered holds nobody up.
+        // A slower call counts at once, so that further calls are spread over the longer time. Faster calls count
+        // gradually: that is no problem, because requests do not wait when calls are answered soon.
         let usual = self.usual.load(Ordering::Relaxed);
         let usual = if usual == u64::MAX { took.0 } else { took.0.max(usual - usual / 8 + took.0 / 8) };
         self.usual.store(usual, Ordering::Relaxed);
@@ -104,13 +106,13 @@ mod tests {
     #[test]
     fn a_further_call_leaves_after_a_quarter_of_the_usual_time_and_a_millisecond() {
         let round_trip = redis();
-        // Five calls that take as long as possible.
+        // The gap allows for five calls that take as long as possible.
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(10_000), true));
         round_trip.observe(Micros(200));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(1_000), false));
         round_trip.observe(Micros(30_000));
         assert_eq!((round_trip.gap(), round_trip.is_long()), (Micros(7_500), true));
-        // One that took longer than anybody waits.
+        // A call that took longer than any request waits.
         round_trip.observe(Micros(2_000_000));
         assert_eq!(round_trip.gap(), Micros(10_000));
         let calls = (1..100).find(|_| {
@@ -126,7 +128,7 @@ mod tests {
         let too_long =
             |took: &[u64]| took.iter().filter_map(|took| round_trip.observe(Micros(*took))).collect::<Vec<_>>();
         assert_eq!(too_long(&[40_000; 20]), []);
-        // One that there is room for in between.
+        // A single call within `timeout` ends the series of slow calls.
         assert_eq!(too_long(&[45_000, 46_000, 47_000, 48_000, 44_000, 43_000, 42_000, 39_000, 45_000]), []);
         assert_eq!(too_long(&[40_000]), []);
         let slow = [46_000, 47_000, 48_000, 44_000, 43_000, 44_000, 48_000, 48_000];
