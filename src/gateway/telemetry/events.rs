@@ -1,7 +1,8 @@
-//! Keeps the last events of this gateway, briefly worded, for the status page.
+//! Keeps the last events of this gateway as short texts, for the status page.
 //!
-//! The log says more and is kept; this list is bounded and ends with the process. An event that recurs within [`AGAIN`] is
-//! counted as one, so that a flapping state does not displace all others. No event contains anything that a client sent.
+//! The log has more details and is permanent; this list is bounded and ends with the process. An event that recurs within
+//! [`AGAIN`] is counted with the earlier one, so that a flapping state does not displace other events. No event contains text
+//! from a client.
 
 use std::collections::VecDeque;
 
@@ -13,7 +14,7 @@ use base::time::{Clock, Micros, Timestamp};
 
 /// The most events that are kept.
 const MOST: usize = 50;
-/// The longest detail, in characters. It may have text from outside, such as an error of a file system.
+/// The longest detail, in characters. A detail may contain text from outside, such as an error of a file system.
 const LONGEST: usize = 200;
 /// The maximum length, in characters, of a detail that contains only names from gateway.yaml. A longer detail is cut.
 pub(crate) const LONGEST_OF_NAMES: usize = 1000;
@@ -173,7 +174,7 @@ impl Events {
     }
 }
 
-/// The condition under which an event counts as one noted before.
+/// The condition under which an event is counted with an earlier event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recurrence {
     /// A recent event of the kind has the same detail.
@@ -184,7 +185,7 @@ enum Recurrence {
     GoesOn,
 }
 
-/// Text as one line of bounded length.
+/// Returns the text as one line of limited length.
 fn brief(detail: &str, longest: usize) -> String {
     let plain = |c: char| if is_hidden(c) { ' ' } else { c };
     let mut brief: String = detail.chars().take(longest).map(plain).collect();
@@ -232,7 +233,7 @@ mod tests {
                 ("started", 1, 1000.0, 1000.0)
             ]
         );
-        // Much later it is a new event.
+        // After a long time it is a new event.
         clock.set(Timestamp(10_000 * SECOND));
         events.note(EventKind::StoreDown, "");
         assert_eq!((events.all().len(), events.all()[0].times), (4, 1));
@@ -244,7 +245,7 @@ mod tests {
         let second = |second: u64| clock.set(Timestamp((1_000 + second) * SECOND));
         let noted = || events.all().into_iter().map(|event| (event.detail, event.times, event.at)).collect::<Vec<_>>();
         events.note_names(EventKind::FallbackBegan, "a");
-        // However long it lasts.
+        // The event is extended, however long it lasts.
         second(2_000);
         events.extend_names(EventKind::FallbackBegan, "a, b");
         assert_eq!(noted(), [("a, b".to_owned(), 1, 3000.0)]);

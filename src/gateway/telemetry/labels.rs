@@ -1,4 +1,4 @@
-//! Lists the values of metrics' labels: closed sets, never anything that a client sent.
+//! Lists the label values of metrics. They are closed sets and never contain text from a client.
 
 pub(crate) use crate::gateway::upstream::UpstreamError;
 pub(crate) use decision::access_log_line::Origin;

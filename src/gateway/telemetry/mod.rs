@@ -1,4 +1,4 @@
-//! Metrics, events, the access log and traces: the gateway's records about itself.
+//! Metrics, events, the access log and traces.
 
 pub(super) mod access_log;
 pub(super) mod events;

@@ -1,4 +1,4 @@
-//! Remembers for each file that is read again whether it is the one in force.
+//! Remembers for each watched kind of file whether its last content is in force.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

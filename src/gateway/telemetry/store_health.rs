@@ -13,10 +13,10 @@ use base::host_port::HostPort;
 use base::time::{Clock, Micros, Timestamp};
 use stores::{CallReport, Event, Fault, NodeChange, RunningGateway, Settings, StoreError, gateway_ttl};
 
-/// The only eviction policy under which Redis keeps every bucket.
+/// The only eviction policy with which Redis never evicts a bucket.
 const NO_EVICTION: &str = "noeviction";
 
-/// The interval at which calls that take too long are reported.
+/// The interval between reports of calls that take too long.
 const LONG_ROUND_TRIPS: Micros = Micros(60_000_000);
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct StoreHealth {
     /// The server of the last connection.
     server: Mutex<Option<HostPort>>,
     other_gateways: Mutex<OtherGateways>,
-    /// The servers of a store on several, by address.
+    /// The servers of a store with several servers, by address.
     nodes: Mutex<BTreeMap<Arc<str>, NodeState>>,
     /// The eviction policy that was last reported.
     eviction_policy: Mutex<Option<String>>,
@@ -38,7 +38,7 @@ pub(crate) struct StoreHealth {
     healings: LogThrottle,
     warnings: LogThrottle,
     unsent: LogThrottle,
-    /// Requests to report in the next line about unsent requests.
+    /// The number of unsent requests since the last log line about them.
     unsent_requests: AtomicUsize,
     long_round_trips: LogThrottle,
 }
@@ -50,7 +50,7 @@ struct OtherGateways {
     others: Vec<RunningGateway>,
 }
 
-/// Whether every thread is connected to a server.
+/// Whether all threads are connected to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeState {
     Up,
@@ -59,9 +59,9 @@ enum NodeState {
 
 #[derive(Debug)]
 struct Links {
-    /// The error of each worker that should have a connection and has none.
+    /// The error of each worker that should have a connection but has none.
     down: Vec<Option<StoreError>>,
-    /// The state that was last reported; `None` at first.
+    /// The last state that was reported; `None` before the first report.
     reported: Option<Result<(), StoreError>>,
 }
 
@@ -119,7 +119,7 @@ impl StoreHealth {
     /// gateways cannot be read.
     pub(crate) fn others(&self, configuration: &str) -> Vec<RunningGateway> {
         let other_gateways = self.other_gateways.lock();
-        // The store may answer requests and yet fail to tell which gateways are alive.
+        // The store may answer requests, but not the question which gateways are running.
         if !self.is_up() || self.clock.now().since(other_gateways.at) >= gateway_ttl() {
             return Vec::new();
         }
@@ -172,7 +172,7 @@ impl StoreHealth {
                 self.record_change(worker.0, Ok(()), &named);
             }
             Event::Down { worker, fault } => {
-                // That of a node was counted with the node.
+                // An error of a node was already counted for the node.
                 if fault.node.is_none() {
                     self.metrics.count_error(&fault);
                 }
@@ -181,7 +181,7 @@ impl StoreHealth {
         }
     }
 
-    /// Whether the store is on several servers, whose states are reported separately.
+    /// Whether the store has several servers, whose states are reported separately.
     fn has_nodes(&self) -> bool {
         !self.nodes.lock().is_empty()
     }
@@ -220,14 +220,14 @@ impl StoreHealth {
         }
     }
 
-    /// Notes that the breaker of a server has opened; `node` is empty for the only server.
+    /// Reports that the breaker of a server has opened. `node` is empty if the store has one server.
     fn note_breaker_opened(&self, node: &str) {
         self.events.note(EventKind::BreakerOpened, node);
         let server = self.server_named(node);
         log::warn!(server; "circuit breaker opened, the store did not answer in time");
     }
 
-    /// Notes that the breaker of a server has closed; `node` is empty for the only server.
+    /// Reports that the breaker of a server has closed. `node` is empty if the store has one server.
     fn note_breaker_closed(&self, node: &str) {
         self.events.note(EventKind::BreakerClosed, node);
         let server = self.server_named(node);
@@ -286,8 +286,8 @@ impl StoreHealth {
         }
     }
 
-    /// Records the state of a worker's connection. Every thread has one, and they mostly fail and recover together: only a
-    /// change of the whole is reported.
+    /// Records the state of a worker's connection. Each thread has a connection, and these mostly fail and recover together,
+    /// so only a change of the common state is reported.
     fn record_change(&self, worker: usize, now: Result<(), StoreError>, detail: &str) {
         let mut links = self.links.lock();
         if let Some(link) = links.down.get_mut(worker) {
@@ -330,7 +330,7 @@ mod tests {
         assert!(health.is_up() && health.others("1").is_empty());
         record();
         assert_eq!((health.others("1").len(), health.others("2").len()), (1, 0));
-        // One failed attempt does not count as gone.
+        // After one failed heartbeat the other gateway still counts as running.
         clock.set(at(6));
         health.record(Event::HeartbeatError(Fault::new(StoreError::Forbidden, "no permission")));
         assert_eq!(health.others("1"), std::slice::from_ref(&other));

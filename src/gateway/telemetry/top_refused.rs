@@ -1,12 +1,12 @@
 //! Keeps the buckets with the most refusals of the last 30 to 60 seconds, in bounded memory.
 //!
-//! Each thread has tables of its own, one for each half minute with [`TABLE_SIZE`] buckets, filled by "space-saving" (Metwally,
-//! Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005): a bucket that is not in a
-//! full table replaces the one with the lowest count and inherits that count, which is the maximum error of its own. So every
-//! bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table, whatever the others are.
+//! Each thread has its own tables, one for each half minute with [`TABLE_SIZE`] buckets, filled by the algorithm
+//! "space-saving" (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005).
+//! If a table is full, a new bucket replaces the bucket with the lowest count and inherits this count, which is then its
+//! maximum error. So every bucket with more than 1/[`TABLE_SIZE`] of a thread's refusals is in the table.
 //!
-//! Only refusals are counted, and no thread ever waits: a refusal that arrives while a table is being read is skipped,
-//! and skipped refusals are counted.
+//! Only refusals are counted, and no thread ever waits. While a table is read, refusals are skipped. The number of skipped
+//! refusals is kept.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,13 +108,13 @@ impl TopRefused {
     }
 }
 
-/// The tables of the current half minute and of the one before, at the indexes of even and odd ones.
+/// The tables of the current half minute and of the one before. Even half minutes have index 0, odd ones index 1.
 #[derive(Debug, Default)]
 struct Windows([Table; 2]);
 
 #[allow(clippy::indexing_slicing, reason = "there are two, and a table's index are fewer than its columns are long")]
 impl Windows {
-    /// The table of a moment, or of a later half minute if that has begun.
+    /// Returns the table for a moment. If a later half minute has already begun in this table, returns it for that one.
     fn at(&mut self, moment: Timestamp) -> &mut Table {
         let window = moment.0 / WINDOW.0;
         let table = &mut self.0[usize::from(window % 2 == 1)];
@@ -137,19 +137,19 @@ impl Windows {
     }
 }
 
-/// Stored in columns, so that searching for a bucket or for the lowest count reads little, contiguous memory.
+/// The counts of one half minute. Stored in columns, so that a search reads little, contiguous memory.
 #[derive(Debug)]
 struct Table {
     window: u64,
-    /// How many entries are in use.
+    /// The number of entries in use.
     length: usize,
-    /// The lowest count: no count is below this, and counts before index `from` are above it.
+    /// The lowest count of all entries. Entries before index `from` have a higher count.
     fewest: u64,
     from: usize,
-    /// The first bytes of each key. Keys are hashes, so two rarely share them.
+    /// The first bytes of each key. Keys are hashes, so two keys rarely have the same first bytes.
     marks: [u32; TABLE_SIZE],
     counts: [u64; TABLE_SIZE],
-    /// The part of each count that was inherited.
+    /// The part of each count that was inherited: its maximum error.
     over: [u64; TABLE_SIZE],
     keys: [BucketKey; TABLE_SIZE],
     limit_version: [LimitVersion; TABLE_SIZE],
@@ -184,7 +184,7 @@ impl Table {
 
     fn find(&self, key: BucketKey) -> Option<usize> {
         let mark = key.spread();
-        // Compares all of them without a branch, so that many are compared in one instruction.
+        // Compares all marks without a branch, so that one instruction compares many.
         let same = self.marks.iter().fold(0, |same, known| same + u32::from(*known == mark));
         if same == 0 {
             return None;
@@ -192,7 +192,7 @@ impl Table {
         (0..self.length).find(|index| self.marks[*index] == mark && self.keys[*index] == key)
     }
 
-    /// The index of a bucket that is not in the table yet.
+    /// Adds a bucket that is not in the table yet, and returns its index.
     fn insert(&mut self, key: BucketKey) -> usize {
         let index = if self.length < TABLE_SIZE {
             self.counts[self.length] = 0;
@@ -207,8 +207,8 @@ impl Table {
         index
     }
 
-    /// The index of the entry with the lowest count. Counts only grow, so each entry is visited once for each value of the
-    /// lowest count.
+    /// Returns the index of an entry with the lowest count. Counts only grow, so each entry is visited at most once for each
+    /// value of the lowest count.
     fn find_fewest(&mut self) -> usize {
         let has = |index: &usize| self.counts[*index] == self.fewest;
         let found = (self.from..TABLE_SIZE).find(has);
@@ -234,12 +234,12 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     fn key(number: u64) -> BucketKey {
-        // Spread as hashes are.
+        // The bits are spread as in a hash.
         let [one, other] = [number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number].map(u64::to_le_bytes);
         BucketKey(std::array::from_fn(|at| if at < 8 { one[at] } else { other[at - 8] }))
     }
 
-    /// A plan with these buckets, and the outcome of each.
+    /// Returns a plan with these buckets, and the outcome of each.
     fn plan(buckets: &[(u64, Verdict)]) -> (Plan, Settlement) {
         let rate = Rate { amount: Cost::ONE, period: Micros(SECOND) };
         let algorithm = Algorithm::TokenBucket(TokenBucket::new(rate, 1).unwrap());
@@ -285,7 +285,7 @@ mod tests {
         refused.count(Worker(0), Timestamp(SECOND), 1, &plan, &settlement);
         assert_eq!(reported(&refused, 1), [(key(2), 1, 1)]);
         assert_eq!(refused.top(1, Timestamp(SECOND), 1).buckets[0].limit_version.limit, LimitId(7));
-        // Another configuration may have another limit at that index.
+        // Another configuration may have another limit with this id.
         assert_eq!(refused.top(1, Timestamp(SECOND), 2).buckets, []);
     }
 
@@ -296,7 +296,7 @@ mod tests {
         refuse(&refused, 0, 95, 2);
         assert_eq!(reported(&refused, 100).len(), 2);
         assert_eq!(refused.top(1, Timestamp(100 * SECOND), 1).span, Micros(40 * SECOND));
-        // A request that took long to decide.
+        // The decision about this request took long.
         refuse(&refused, 0, 70, 1);
         assert_eq!(reported(&refused, 119).len(), 2);
         assert_eq!(reported(&refused, 120), [(key(2), 1, 1)]);
@@ -320,11 +320,11 @@ mod tests {
         let top = reported(&refused, 60);
         assert_eq!([top[0].0, top[1].0], [key(1), key(2)]);
         for ((_, at_least, at_most), truth) in top.iter().zip([50_000, 33_334]) {
-            // A bucket that is seldom replaced is overstated by as much as the rest amounts to per entry.
+            // The possible error is at most the total of refusals divided by the number of entries.
             assert!(*at_least <= truth && truth <= *at_most && at_most - at_least <= 1_083_334 / 64, "{top:?}");
         }
         assert_eq!(refused.windows[0].lock().since(0).len(), TABLE_SIZE);
-        // The size does not depend on what is counted.
+        // The size does not depend on the counted buckets.
         assert!(size_of::<Windows>() < 7_000, "{}", size_of::<Windows>());
     }
 

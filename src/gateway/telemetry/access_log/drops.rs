@@ -1,4 +1,4 @@
-//! Counts the lines that were not written, and logs one line for all of them since the last report.
+//! Counts the log lines that were not written, and reports them together in one line.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct DropCounter {
 #[derive(Debug)]
 struct DropReport {
     lines: u64,
-    /// The error of the first of them.
+    /// The error of the first of these lines.
     error: String,
 }
 

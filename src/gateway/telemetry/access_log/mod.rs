@@ -1,8 +1,8 @@
-//! Writes the access log: one thread for each destination, and a queue in front of it on which no request waits.
+//! Writes the access log. Each destination has one thread and a queue; requests never wait for the queue.
 //!
 //! A line that does not fit into the queue, or that the destination does not accept, is dropped and counted. A snapshot holds
-//! the writer of its destination and passes it on to the next snapshot if that has the same destination; a writer without a
-//! snapshot ends.
+//! the writer of its destination. The next snapshot takes over the writer if it has the same destination. Otherwise the
+//! writer ends.
 
 mod drops;
 mod queue;
@@ -25,9 +25,9 @@ use sink::Sink;
 
 /// The approximate length of a line, in bytes.
 const LINE: usize = 512;
-/// The memory that is kept after a burst of lines, in bytes.
+/// The largest buffer that is kept after a burst of lines, in bytes.
 const MAX_IDLE_BUFFER: usize = 1 << 20;
-/// How long a process that exits waits for unwritten lines.
+/// How long an exiting process waits for unwritten lines.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The access logs of a process: one writer and one thread for each destination.
@@ -83,7 +83,7 @@ impl AccessLogs {
     /// per second.
     pub(crate) fn report_drops(&self) {
         if self.dropped.begin_report() {
-            // Diagnostics may go to the same destination, and block there.
+            // Diagnostics may have the same destination and block, so the report has a thread of its own.
             let dropped = Arc::clone(&self.dropped);
             tokio::task::spawn_blocking(move || dropped.report());
         }

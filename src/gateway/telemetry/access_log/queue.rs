@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The most bytes that are queued, besides those that are being written.
+/// The most bytes in the queue. Bytes that are being written do not count.
 const MAX_BYTES: usize = 4 << 20;
-/// The number of bytes from which a write is worth its system call.
+/// When so many bytes are waiting, they are written at once.
 const BATCH: usize = 128 << 10;
 /// How long the first line waits for more lines.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     lines: Vec<u8>,
-    /// Whether lines that were taken from the queue may not be written yet.
+    /// Whether lines were taken from the queue and are perhaps not written yet.
     writing: bool,
     reopen: bool,
     /// Whether a caller of `finish` is waiting.

@@ -1,4 +1,4 @@
-//! Holds the end of a request, and makes the part of an access log line that every request has.
+//! Holds the end of a request, and makes the fields that every access log line has.
 
 use std::borrow::Cow;
 
@@ -48,7 +48,7 @@ impl<'a> RequestEnd<'a> {
     pub(crate) fn line(&self, began: Timestamp) -> Line<'a> {
         Line {
             time: began,
-            // An id that is not plain text was replaced when the request arrived.
+            // An id that was not plain text was replaced when the request arrived, so this does not fail.
             request_id: self.request_id.to_str().unwrap_or_default().into(),
             kind: self.kind,
             route: self.route.into(),

@@ -1,7 +1,7 @@
 //! Writes whole lines to a stream, or to a file that may be renamed, deleted or full.
 //!
-//! Several processes may write to a file, so it is only ever appended to. A line that was cut short because the disk was full is
-//! completed before anything else is written; the lines after it were dropped.
+//! Several processes may write to the same file, so bytes are only appended. If the disk was full in the middle of a line,
+//! the rest of this line is written before anything else. Later lines were dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use config::access_log::Destination;
 
-/// The pause before a write is repeated on a stream that another process has made non-blocking.
+/// The pause before a write is repeated on a stream that another process has set to non-blocking mode.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
@@ -22,11 +22,11 @@ pub(super) struct Sink {
     torn: Option<TornLine>,
 }
 
-/// A line of which the file holds only the beginning.
+/// The rest of a line of which only the beginning was written.
 #[derive(Debug)]
 struct TornLine {
     rest: Vec<u8>,
-    /// The length of the file after that beginning.
+    /// The length of the file after the beginning of the line.
     length: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn open(to: &Destination) -> io::Result<File> {
         #[expect(clippy::disallowed_methods, reason = "the lines are JSON without hidden characters")]
         Destination::Stderr => io::stderr().as_fd().try_clone_to_owned().map(File::from),
         Destination::File(path) => {
-            // Opening a named pipe for writing alone would wait for a reader.
+            // A named pipe is opened for reading too, because opening it only for writing would wait for a reader.
             let pipe = std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
             OpenOptions::new().append(true).create(true).mode(0o640).read(pipe).open(path)
         }
@@ -97,7 +97,7 @@ impl Sink {
                     return Err(lost(lines, error));
                 }
             } else {
-                // It is another file by now, or another process has appended to it.
+                // The path has another file now, or another process has appended to the file.
                 left_torn = 1;
             }
         }
@@ -121,7 +121,7 @@ impl Sink {
     }
 }
 
-/// Whether this file is still at the path. `true` if that cannot be determined.
+/// Whether the path still leads to this file. `true` if this cannot be determined.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
         (Ok(ours), Ok(there)) => (ours.dev(), ours.ino()) == (there.dev(), there.ino()),
@@ -139,7 +139,7 @@ fn count(lines: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', lines).map(|_| 1).sum()
 }
 
-/// Appends bytes. Returns the number written, and the error if these are not all.
+/// Appends bytes. Returns the number of written bytes, and the error if not all were written.
 fn append(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut done = 0;
     while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {

@@ -1,4 +1,4 @@
-//! Counts reloads, and names the configuration in force.
+//! Counts reloads, and exports the hash of the current configuration.
 
 use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ pub(crate) struct ConfigMetrics {
     last_reload: Gauge,
     status: ReloadStatus,
     loaded: Gauge,
-    /// The hash of the configuration in force.
+    /// The hash of the current configuration.
     hash: Mutex<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Holds one counter for each value of a closed set.
+//! Defines a group of counters, with one counter for each value of a closed set.
 
 use metrics::Counter;
 

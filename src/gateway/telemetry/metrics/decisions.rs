@@ -1,4 +1,4 @@
-//! Counts decisions by their result, and measures them by their source.
+//! Counts decisions by result, and measures their duration by source.
 
 use metrics::{Counter, Histogram};
 
@@ -82,7 +82,7 @@ impl RateLimitMetrics {
 impl DecisionMetrics {
     pub(crate) fn new(store: &Settings, registry: &Registry) -> DecisionMetrics {
         let latency = |source| registry.histogram("rate_limiter_latency_seconds", &[("source", source)]);
-        // Memory always answers.
+        // A memory store always answers itself, so the other sources never occur.
         let without_store = |source| if store.is_shared() { latency(source) } else { Histogram::noop() };
         DecisionMetrics {
             proxied: DoorDecisions::new(Door::Proxy, registry),

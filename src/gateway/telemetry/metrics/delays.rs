@@ -1,4 +1,4 @@
-//! Counts and measures the requests that a limit delays.
+//! Counts the requests that a limit delays, and measures their delays.
 
 use metrics::{Counter, Gauge, Histogram};
 

@@ -1,4 +1,5 @@
-//! Makes the metrics of endpoints from the state of the upstreams whenever `/metrics` is rendered: a removed endpoint has none.
+//! Makes the metrics of endpoints from the state of the upstreams whenever `/metrics` is rendered. A removed endpoint has no
+//! metrics.
 
 use std::fmt::Write as _;
 

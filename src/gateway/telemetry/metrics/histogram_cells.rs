@@ -1,11 +1,11 @@
-//! Counts samples by their size, and writes them in Prometheus' text format.
+//! Counts samples by their size, and writes the counts in Prometheus' text format.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use metrics::{HistogramFn, Key};
 
-/// The units of a histogram's sum in one unit of its samples: microseconds in a second.
+/// The number of sum units in one unit of the samples. The sum of seconds is kept in microseconds.
 const SUM_UNITS: f64 = 1e6;
 
 /// The numbers of one histogram: how many samples each range of values has, and the sum of all samples.
@@ -13,7 +13,7 @@ const SUM_UNITS: f64 = 1e6;
 pub(super) struct HistogramCells {
     /// The bounds, in ascending order.
     bounds: &'static [f64],
-    /// The number of samples between two bounds: one count for each bound, and one above the last.
+    /// The number of samples in each range: one count for each bound, and one for samples above the last bound.
     counts: Vec<AtomicU64>,
     /// The sum of the samples, in [`SUM_UNITS`].
     sum: AtomicU64,

@@ -27,10 +27,10 @@ pub(crate) struct LimitMetrics {
     /// The results of reading the limit's settings from credentials. Empty if the limit has all its settings in the
     /// configuration.
     pub claimed_numbers: CountersBy<ClaimResult>,
-    /// Decisions without the store; empty for a limit that is never decided without it: a shadow, or one whose buckets are in
-    /// this process.
+    /// Counts decisions without the store. Empty if the limit is never decided without the store: in shadow mode, or with a
+    /// memory store.
     fallback: CountersBy<(OnStoreFailure, StoreError)>,
-    /// The actions taken without the store since the last call, a bit for each.
+    /// The actions that were taken without the store since the last call of the getter, one bit for each action.
     done_without_store: AtomicU8,
 }
 
@@ -44,7 +44,8 @@ impl LimitMetrics {
         for policy in &rules.source().policies {
             let elsewhere = denying.iter().any(|other| *other != policy.name);
             for rule in &policy.rules {
-                // Of one policy, one enforced rule applies: only its own limits and other policies deny with it.
+                // One enforced rule of each policy applies. So a limit is only denied by limits of its own rule or of other
+                // policies.
                 let count = usize::try_from(rule.limit_count()).unwrap_or(usize::MAX);
                 let Some((own, later)) = limits.split_at_checked(count) else { return metrics };
                 let denied = (elsewhere || own.iter().any(denies)).then_some(OnStoreFailure::Deny);
@@ -83,7 +84,7 @@ impl LimitMetrics {
         rules.deniers().iter().map(denied).collect()
     }
 
-    /// `actions` are those that may be taken at the limit without the store.
+    /// Makes the metrics of one limit. `actions` are the actions that may be taken without the store.
     fn new(limit: &CompiledLimit, actions: &[OnStoreFailure], series: ConfigSeries<'_>) -> LimitMetrics {
         let [policy, rule] = [("policy", &*limit.policy), ("rule", &*limit.name)];
         let mode = ("mode", limit.mode.name());
@@ -131,7 +132,7 @@ impl LimitMetrics {
     /// Counts a decision of the limit without the store. `action` is the action that was taken, and `cause` is the error of the
     /// store.
     pub(crate) fn count_fallback(&self, action: OnStoreFailure, cause: StoreError) {
-        // Written once in a second, not by every request.
+        // Checked first, so that the shared value is written once a second and not by every request.
         if self.done_without_store.load(Ordering::Relaxed) & bit(action) == 0 {
             self.done_without_store.fetch_or(bit(action), Ordering::Relaxed);
         }
@@ -139,7 +140,7 @@ impl LimitMetrics {
     }
 }
 
-/// The bit of an action.
+/// Returns the bit of an action.
 fn bit(action: OnStoreFailure) -> u8 {
     match action {
         OnStoreFailure::Local => 1,
@@ -148,7 +149,7 @@ fn bit(action: OnStoreFailure) -> u8 {
     }
 }
 
-/// Whether the limit refuses requests while the store gives no answer.
+/// Whether the limit refuses requests when the store does not answer.
 fn denies(limit: &CompiledLimit) -> bool {
     limit.mode == Mode::Enforce && limit.on_store_failure == OnStoreFailure::Deny
 }

@@ -1,7 +1,8 @@
-//! Counts and measures the gateway's work: handles in groups, and the text of `/metrics`.
+//! Counts and measures the gateway's work: groups of metric handles, and the text of `/metrics`.
 //!
-//! A handle is made once, per process or per limit at load; no request looks one up. Labels come from the configuration
-//! and from closed lists, never from a client. To add a metric: a line in [`list`], a handle in its group, one call.
+//! Handles are made when the process starts or a configuration is loaded; requests never look up a handle. Labels come from
+//! the configuration and from closed lists, never from a client. To add a metric, add a line in [`list`], a handle in its
+//! group, and one call.
 
 mod config;
 mod counters_by;

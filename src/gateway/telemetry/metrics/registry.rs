@@ -1,8 +1,9 @@
 //! Makes the handles of metrics, reads their values, and writes them in Prometheus' text format.
 //!
-//! The handles of the `metrics` crate count into cells of this registry, so the status page reads numbers. A new exporter gets
-//! the values of counters and gauges each time that `/metrics` is rendered: it cannot forget series, and this registry can. Its
-//! histograms keep every sample until it is aggregated, so histograms are rendered here.
+//! Handles of the `metrics` crate count into cells of this registry, so that the status page can read the numbers. Whenever
+//! `/metrics` is rendered, a new exporter gets the values of counters and gauges, because an exporter cannot forget series
+//! and this registry can. The exporter's histograms keep every sample until it is aggregated, so this registry renders
+//! histograms.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -147,7 +148,7 @@ impl Registry {
     /// Returns all series in Prometheus' text format. `collect` adds further series: through the `metrics` crate, or as the
     /// text that it returns. Each call counts as a scrape: removed series are forgotten after two scrapes.
     pub(crate) fn render(&self, collect: impl FnOnce() -> String) -> String {
-        // The lock is not held while text is written: a request that counts its first response of a kind takes it too.
+        // The lock is not held while text is written, because a request that makes a new counter takes it too.
         let scraped = self.series.lock().scrape();
         let recorder = recorder();
         let mut histograms = Vec::new();
@@ -204,7 +205,7 @@ impl ConfigSeries<'_> {
     }
 }
 
-/// The exporter for one rendering. It has the help text of every metric of the list, and no series.
+/// Makes an exporter for one rendering. It has the help text of every metric of the list, and no series.
 fn recorder() -> PrometheusRecorder {
     let recorder = PrometheusBuilder::new().build_recorder();
     for (name, kind, help) in METRICS {
@@ -226,7 +227,7 @@ fn bounds(name: &str) -> &'static [f64] {
     }
 }
 
-/// The key of a series, whose copies share its text.
+/// Makes the key of a series. Copies of the key share its text.
 fn key(name: &'static str, labels: &[(&'static str, &str)]) -> Key {
     let labels: Vec<Label> = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).collect();
     Key::from_parts(name, labels).to_retained()
@@ -247,7 +248,7 @@ mod tests {
         let registry = Registry::default();
         let counter = registry.counter("rate_limiter_unmatched_total", &[("policy", "a \"b\"")]);
         counter.increment(2);
-        // The same series again, as after a reload.
+        // The same series is requested again, as after a reload.
         registry.counter("rate_limiter_unmatched_total", &[("policy", "a \"b\"")]).increment(3);
         registry.gauge("rate_limiter_store_up", &[]).set(0.5);
         let readings = registry.counters("rate_limiter_unmatched_total");
@@ -275,7 +276,7 @@ mod tests {
         let theirs = recorder.register_histogram(&key(name, &labels), &METADATA);
         let exported = || lines(&recorder.handle().render(), name);
         assert_eq!(lines(&registry.render(String::new), name), exported());
-        // A sample that is equal to a bound is within it.
+        // A sample that is equal to a bound counts below the bound.
         for value in [0.001, 0.0010001, 0.25, 30.0, 31.5, 0.0] {
             ours.record(value);
             theirs.record(value);

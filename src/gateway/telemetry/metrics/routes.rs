@@ -1,4 +1,4 @@
-//! Counts and measures the requests of one route, and the requests sent to one upstream.
+//! Counts and measures the requests of one route, and the requests to one upstream.
 
 use std::sync::Arc;
 

@@ -1,7 +1,8 @@
-//! Keeps every series, and forgets those that a reload removed: of rules, policies and issuers that no longer exist.
+//! Keeps every series, and forgets the series of rules, policies and issuers that a reload has removed.
 //!
-//! Their last values must still be scraped, so they stay for two scrapes of `/metrics`. Without scrapes, later reloads remove
-//! them: the number of series is bounded by that of the configuration, however often it changes.
+//! The last values of removed series must still be scraped, so these series stay for two scrapes of `/metrics`. Without
+//! scrapes, later reloads remove them. So the number of series depends on the size of the configuration, not on the number of
+//! reloads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::histogram_cells::HistogramCells;
 
 /// The number of scrapes for which a removed series stays.
 const SCRAPES: u8 = 2;
-/// The number of removed series that wait for scrapes even if the configuration has fewer: so an empty one forgets none at once.
+/// The number of removed series that may always wait for scrapes, even if the configuration has fewer series.
 const WAITING: usize = 200;
 
 /// All series of the process, by the name of their metric and their labels.
@@ -22,7 +23,7 @@ pub(super) struct SeriesTable {
     by_name: BTreeMap<&'static str, HashMap<Key, Series>>,
     /// The sum of the forgotten counters of each metric.
     forgotten: BTreeMap<&'static str, u64>,
-    /// The number of the configuration in force.
+    /// The number of the current configuration.
     config: u32,
 }
 
@@ -131,7 +132,7 @@ impl SeriesTable {
         let (mut waiting, mut oldest) = (0, config);
         for (by, count) in removed.into_iter().rev() {
             waiting += count;
-            // Those of this reload stay, however many they are: they cannot have been scraped yet.
+            // Series that this reload has removed stay, however many they are, because they cannot have been scraped yet.
             if by != config && waiting > in_force.max(WAITING) {
                 break;
             }
@@ -174,7 +175,7 @@ impl SeriesTable {
 mod tests {
     use super::*;
 
-    /// A reload to a configuration that has these series of one metric.
+    /// Reloads to a configuration that has these series of one metric.
     fn reload(table: &mut SeriesTable, config: u32, names: &[&str]) {
         for name in names {
             counter(table, Lifetime::Config(config), name);
@@ -212,10 +213,10 @@ mod tests {
         assert_eq!(names(&table), ["process", "stays"]);
         assert_eq!(table.scrape().len(), 2);
         assert_eq!((table.forgotten("total"), table.forgotten("other")), (7, 0));
-        // A request that began before still counts, which brings nothing back.
+        // A request that began before the reload still counts; this does not bring the series back.
         handle.fetch_add(1, Ordering::Relaxed);
         assert_eq!(names(&table), ["process", "stays"]);
-        // When the rule is back, it begins at 0.
+        // When the rule is added again, its series begins at 0.
         reload(&mut table, 2, &["stays", "goes"]);
         assert_eq!(counter(&mut table, Lifetime::Config(2), "goes").load(Ordering::Relaxed), 0);
     }
@@ -229,7 +230,7 @@ mod tests {
         table.forget(|key| key.name() == "node");
         assert_eq!((names(&table), table.of("up").count()), (vec!["node", "stays"], 0));
         table.scrape();
-        // It is back.
+        // The series is used again.
         assert_eq!(counter(&mut table, Lifetime::Process, "node").load(Ordering::Relaxed), 3);
         for _ in 0..5 {
             table.scrape();
@@ -282,10 +283,10 @@ mod tests {
             assert_eq!(names(&table).len(), 300 + 100 * usize::try_from(config.min(3)).unwrap());
         }
         assert!(names(&table).contains(&"6-0") && !names(&table).contains(&"5-0"));
-        // Those of the last reload wait, however many they are and whatever is in force.
+        // The series that the last reload removed stay, whatever their number.
         reload(&mut table, 10, &["a"]);
         assert_eq!(names(&table).len(), 301);
-        // Of those of earlier ones, a few.
+        // Only some series of earlier reloads stay.
         for config in 11..14 {
             reload(&mut table, config, &[]);
             assert_eq!(names(&table), ["a"]);

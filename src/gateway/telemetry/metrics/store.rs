@@ -19,7 +19,7 @@ pub(crate) struct StoreMetrics {
     /// The number of buckets that were *healed*: their stored value was not a valid state, and was replaced by an empty bucket.
     pub healed: Counter,
     errors: CountersBy<StoreError>,
-    /// The label of the store.
+    /// The value of the label `store`.
     store: &'static str,
     registry: Arc<Registry>,
 }
@@ -91,7 +91,7 @@ impl StoreMetrics {
     /// Sets the gauge that says whether every thread is connected to the server `node`. Used for a store with several servers.
     pub(crate) fn set_node_up(&self, node: &str, up: f64) {
         self.registry.gauge("rate_limiter_store_up", &[("node", node)]).set(up);
-        // It exists from now on.
+        // This creates the series.
         self.registry.gauge("rate_limiter_breaker_open", &[("node", node)]).increment(0.0);
     }
 

@@ -1,4 +1,4 @@
-//! Counts TLS handshakes, and records when certificates expire.
+//! Counts TLS handshakes, and exports when certificates expire.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Counts verified tokens, and records when the keys of each issuer were fetched.
+//! Counts verified tokens, and exports when the keys of each issuer were fetched.
 
 use metrics::Gauge;
 

@@ -1,4 +1,4 @@
-//! Names the variables with the address of the collector. An operator who sets either of them expects traces.
+//! Names the environment variables with the collector's address. If one is set, traces are sent.
 
 /// The environment variables that contain the collector's address. The first is for traces only, and the second for all
 /// signals.

@@ -1,4 +1,4 @@
-//! Reads environment variables, and reports for each invalid one what must hold and what was found.
+//! Reads environment variables. For each invalid variable, reports what must hold and what was found.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;

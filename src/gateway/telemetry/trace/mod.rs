@@ -1,10 +1,10 @@
 //! Traces requests and sends the spans to an OpenTelemetry collector, in a build with the feature `opentelemetry`.
 //!
-//! The rest of the gateway knows two types: [`Tracer`], one per process, and [`RequestTrace`], one per request. A build without
-//! the feature has replacements of both that have size 0 and do nothing, so that no other room depends on the build.
+//! The rest of the gateway uses two types: [`Tracer`], one for the process, and [`RequestTrace`], one for each request. A
+//! build without the feature replaces both by types of size 0 that do nothing, so no other code depends on the feature.
 //!
-//! Invariants: no request waits for a span or fails because of one. Spans hold nothing that a client sent, except what a
-//! line of the access log has as well: what they say about a decision is taken from that line.
+//! No request waits for a span or fails because of a span. Spans contain nothing from a client that the access log line does
+//! not contain too: data about the decision is taken from that line.
 
 #[cfg(not(feature = "opentelemetry"))]
 mod disabled;

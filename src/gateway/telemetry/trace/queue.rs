@@ -1,7 +1,7 @@
-//! Holds spans until they are sent, in bounded memory: adding one never blocks, and spans that do not fit are counted.
+//! Holds spans until they are sent, in bounded memory. Adding a span never blocks; spans that do not fit are counted.
 //!
-//! The SDK's queue and its thread do the work. The SDK does not report a span that it drops, so it is given only spans
-//! for which there is room.
+//! The SDK's queue and thread do the work. The SDK does not report a span that it drops, so it gets a span only if the queue
+//! has room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -49,7 +49,7 @@ impl Queue {
 
     /// Sends the queued spans. Blocks until the spans are sent or sending has failed.
     pub(super) fn flush(&self) {
-        // The exporter has counted and logged a failure.
+        // A failure was already counted and logged by the exporter.
         let _ = self.processor.force_flush();
     }
 

@@ -1,7 +1,7 @@
 //! Chooses the requests that are traced, before any work is done for the others.
 //!
-//! A client can set the sampled flag of its `traceparent`, and choose a trace id that passes any ratio. So the number
-//! of traces per second with an id from outside is bounded, unless everything is traced anyway.
+//! A client can set the sampled flag of its `traceparent`, and can choose a trace id that passes any ratio. So the number of
+//! traces per second with a client's id is limited, unless every request is traced.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,7 +38,7 @@ pub(crate) struct SamplingSettings {
 pub(super) struct Sampling {
     settings: SamplingSettings,
     own: Sampler,
-    /// Traces with an id from outside: the current second, and the number that have begun in it.
+    /// The current second and the number of traces with a client's id that have begun in it, in one number.
     from_outside: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct TraceStart {
     pub parent: Option<u64>,
 }
 
-/// The number of low bits that hold the count; the others hold the second.
+/// The number of low bits that hold the count of traces. The other bits hold the second.
 const COUNT: u32 = 24;
 pub(super) const MAX_FROM_CLIENTS: u32 = (1 << COUNT) - 1;
 
@@ -88,7 +88,7 @@ impl Sampling {
     fn is_below_bound(&self, now: Timestamp) -> bool {
         let (second, most) = (now.0 / 1_000_000, u64::from(self.settings.from_clients.min(MAX_FROM_CLIENTS)));
         let next = |before: u64| {
-            // A request may be counted after one that arrived later: a second that is over does not begin again.
+            // Requests may arrive here out of order, so a second that is over must not begin again.
             let current = second.max(before >> COUNT);
             let count = if before >> COUNT == current { before & u64::from(MAX_FROM_CLIENTS) } else { 0 };
             (count < most).then_some((current << COUNT) | (count + 1))
@@ -97,7 +97,7 @@ impl Sampling {
     }
 }
 
-/// A random id. 0 is not a valid one.
+/// Returns a random id. It is not 0, because 0 is invalid.
 fn random() -> u128 {
     fastrand::u128(..).max(1)
 }

@@ -1,7 +1,7 @@
-//! Reads the settings of traces from the environment: the variables that OpenTelemetry defines, and one of Tollgate's.
+//! Reads the settings of traces from the environment: OpenTelemetry's variables, and one of Tollgate.
 //!
-//! The SDK ignores values that it cannot read, and would then trace something other than the operator intended. So every
-//! variable is checked here first, and the gateway does not start with an invalid one.
+//! The SDK ignores invalid values, so its behaviour would not be what the operator wants. So every variable is checked here
+//! first, and the gateway does not start if one is invalid.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -14,7 +14,8 @@ use super::endpoint::ENDPOINTS;
 use super::env::{Variable, Variables};
 use super::sampling::{Basis, MAX_FROM_CLIENTS, SamplingSettings};
 
-/// The default share of requests without a caller: a gateway sees every request there is.
+/// The default share of traced requests among those without a trace context. It is small, because a gateway gets every
+/// request.
 const RATIO: f64 = 0.01;
 const FROM_CLIENTS: u32 = 100;
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,7 +53,7 @@ impl TraceSettings {
 
 fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>, Vec<String>> {
     let mut variables = Variables::new(variable);
-    // Without an endpoint the variables are meant for other programs, and are not checked.
+    // Without an endpoint, the variables are for other programs, and are not checked.
     let Some(endpoint) = variables.first(&ENDPOINTS) else { return variables.done(None) };
     let disabled = variables.read(&["OTEL_SDK_DISABLED"], "must be true or false", boolean);
     let exporter = variables.read(&["OTEL_TRACES_EXPORTER"], "must be otlp or none", |text| match text {
@@ -90,7 +91,7 @@ fn read(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Settings>,
     let timeouts = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
     let timeout = variables.duration(&timeouts, TIMES, TIMEOUT);
     let delay = variables.duration(&["OTEL_BSP_SCHEDULE_DELAY"], TIMES, DELAY);
-    // Checked but not used: a call is bounded by the timeout above.
+    // This variable is checked but not used, because the timeout above limits each call.
     variables.duration(&["OTEL_BSP_EXPORT_TIMEOUT"], TIMES, TIMEOUT);
     let queue = variables.number(&["OTEL_BSP_MAX_QUEUE_SIZE"], 1..=1_000_000, 2_048);
     let batch = variables.number(&["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 1..=queue, queue.min(512));
@@ -138,7 +139,7 @@ fn boolean(text: &str) -> Option<bool> {
     text.to_ascii_lowercase().parse().ok()
 }
 
-/// The URL of the collector. The second variable is for all signals, and gets the path of traces.
+/// Returns the collector's URL. The second variable is for all signals, so the path of traces is appended to its value.
 fn with_path(endpoint: &Variable) -> String {
     match endpoint.name == ENDPOINTS[0] {
         true => endpoint.text.clone(),
@@ -153,7 +154,7 @@ fn is_collector(text: &str) -> bool {
     schemed && plain && uri.host().is_some_and(|host| !host.is_empty())
 }
 
-/// The pairs of a list. `None` stands for an entry without `=`. A trailing comma is allowed.
+/// Returns the pairs of a list. An entry without `=` is `None`. A trailing comma is allowed.
 fn pairs(text: &str) -> impl Iterator<Item = Option<(&str, &str)>> {
     text.split_terminator(',').map(|entry| entry.split_once('=').map(|(name, value)| (name.trim(), value.trim())))
 }
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(plain.sampling, sampling);
         assert_eq!((plain.timeout, plain.delay), (Duration::from_secs(10), Duration::from_secs(5)));
         assert_eq!((plain.queue, plain.batch, plain.service), (2048, 512, Some("tollgate")));
-        // A small queue has smaller batches, unless the environment says otherwise.
+        // With a small queue, batches are smaller too, unless the environment sets their size.
         assert_eq!(named(&[("OTEL_BSP_MAX_QUEUE_SIZE", "100")]).batch, 100);
     }
 

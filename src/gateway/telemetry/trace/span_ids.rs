@@ -1,4 +1,4 @@
-//! Converts ids, times and counts into what OpenTelemetry's spans hold, for every kind of span.
+//! Converts ids, times and counts to the types of OpenTelemetry's spans.
 
 use std::time::{Duration, SystemTime};
 

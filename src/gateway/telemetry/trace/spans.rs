@@ -1,7 +1,8 @@
-//! Makes the spans of a request from its access log line: they contain nothing that the line does not.
+//! Makes the spans of a request from its access log line. They contain nothing that is not in the line.
 //!
-//! Attributes have the names of OpenTelemetry's conventions for HTTP where there is one, and begin with `tollgate.` otherwise.
-//! `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are left out.
+//! Attributes have the names of OpenTelemetry's HTTP conventions where these define one; other names begin with `tollgate.`.
+//! The attributes `url.path`, `url.query`, `client.address` and `user_agent.original` contain data of the client, and are
+//! left out.
 
 use opentelemetry::trace::{SpanKind, Status};
 use opentelemetry::{Array, InstrumentationScope, Key, KeyValue, SpanId, StringValue, Value};
@@ -33,7 +34,7 @@ pub(super) struct Attempt<'r> {
     to: Micros,
 }
 
-/// The parts that differ from span to span, besides the attributes. Times are since the head arrived.
+/// The values in which spans differ, besides their attributes. Times are counted from the arrival of the head.
 struct Outline {
     span: u64,
     parent: Option<u64>,
@@ -84,7 +85,7 @@ impl RequestSpans<'_> {
     pub(super) fn decision(&self, scope: InstrumentationScope) -> SpanData {
         let line = &self.request.line;
         let mut attributes = Attributes::default();
-        // A request that was let through may still be refused because of its body.
+        // A forwarded request may still be refused because of its body.
         let refused = line.kind == Kind::Refused && self.request.upstream.is_none();
         attributes.add(
             "tollgate.outcome",
@@ -212,7 +213,7 @@ impl RequestSpans<'_> {
         if let Some(status) = upstream.status {
             attributes.add("http.response.status_code", i64::from(status));
         }
-        // By the conventions, a 4xx is an error in the span of a client, but not in that of a server.
+        // In the conventions, a 4xx status is an error for a client span, but not for a server span.
         let status = upstream.status.filter(|status| *status >= 400).map(|status| status.to_string());
         let error = upstream.error.map(|error| error.name().to_owned()).or(status);
         let status = attributes.status(error);
@@ -237,7 +238,7 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// The limit that decided, or the rule or policy that denied.
+    /// Adds the limit that decided, or the rule or policy that denied.
     fn add_limit(&self, attributes: &mut Attributes) {
         if let Some(policy) = &self.request.line.policy {
             attributes.add("tollgate.policy", policy.to_string());
@@ -247,18 +248,18 @@ impl RequestSpans<'_> {
         }
     }
 
-    /// The moment of the decision.
+    /// The time of the decision, from the arrival of the head.
     fn decided(&self) -> Micros {
         self.request.line.decision_us.unwrap_or_default().min(self.request.line.duration_us)
     }
 
-    /// The moment at which the request went on to the upstream.
+    /// The time at which the request was forwarded to the upstream, from the arrival of the head.
     fn forwarded(&self) -> Micros {
         let waited = self.request.line.waited_us.unwrap_or_default();
         self.decided().plus(waited).min(self.request.line.duration_us)
     }
 
-    /// A method of the closed list, or `_OTHER`, as the conventions require.
+    /// Returns the method, or `_OTHER` if it is not in the closed list, as the conventions require.
     fn method(&self) -> &'static str {
         match crate::gateway::telemetry::labels::method(&self.request.line.method) {
             "OTHER" => "_OTHER",
@@ -301,7 +302,7 @@ impl Attributes {
         self.0.push(KeyValue::new(name, value));
     }
 
-    /// Adds the address of an attempt: an address with its port, or the path of a socket.
+    /// Adds the server address of an attempt: an IP address with its port, or the path of a Unix domain socket.
     fn add_server(&mut self, endpoint: &EndpointAddress) {
         match endpoint {
             EndpointAddress::Inet(address) => {
@@ -319,7 +320,7 @@ impl Attributes {
         }
     }
 
-    /// The status of the span; an error is also added as an attribute.
+    /// Returns the status of the span. An error is also added as an attribute.
     fn status(&mut self, error: Option<String>) -> Status {
         match error {
             Some(error) => {
@@ -331,7 +332,7 @@ impl Attributes {
     }
 }
 
-/// `plan/free enforce allow`.
+/// Formats a limit of the log line, for example `plan/free enforce allow`.
 fn limit(logged: &LoggedLimit<'_>) -> StringValue {
     let verdict = match logged.verdict {
         Verdict::Allow => "allow",

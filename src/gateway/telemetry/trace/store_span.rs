@@ -1,7 +1,7 @@
 //! Makes the span of a call to the store.
 //!
-//! A call serves many requests at once. So its span links to each traced decision among them, and its parent is the first
-//! of those, so that it is found in a trace.
+//! A call serves many requests at once. So its span has a link to each traced decision, and the first of these is its parent,
+//! so that the span is part of a trace.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,7 +19,7 @@ use stores::redis::Target;
 use stores::span_links::SpanLink;
 use stores::{CallReport, Endpoint, Settings};
 
-/// The most links of a span: the default of the SDK.
+/// The most links of a span. This is the SDK's default.
 const LINKS: usize = 128;
 
 /// The store's server, as the spans of store calls name it.
@@ -31,7 +31,7 @@ pub(super) struct Server {
     system: System,
 }
 
-/// The names of the server and of a call to it in spans.
+/// The names of the database system and of a call in spans.
 #[derive(Clone, Copy, Debug)]
 struct System {
     name: &'static str,
@@ -40,7 +40,7 @@ struct System {
 
 const REDIS: System = System { name: "redis", operation: "EVALSHA" };
 
-/// The names for PostgreSQL, where a call is a transaction of several statements.
+/// The names for PostgreSQL. A call is a transaction of several statements.
 const POSTGRESQL: System = System { name: "postgresql", operation: "BATCH" };
 
 impl Server {

@@ -1,6 +1,6 @@
 //! Reads and writes the field `traceparent` (W3C Trace Context, section 3.2).
 //!
-//! The field is not read by the SDK's propagator, which allocates for every request that has it, even if nothing is traced.
+//! The SDK's propagator is not used, because it allocates memory for every request with this field, traced or not.
 
 use http::header::HeaderName;
 use http::{HeaderMap, HeaderValue};
@@ -29,7 +29,7 @@ impl Parent {
     pub(super) fn of(headers: &HeaderMap) -> Option<Parent> {
         let mut lines = headers.get_all(&TRACEPARENT).iter();
         let line = lines.next()?;
-        // Two fields name two callers.
+        // With two fields, it is not clear which caller is meant.
         if lines.next().is_some() { None } else { parse(line.as_bytes()) }
     }
 }
@@ -39,7 +39,7 @@ fn parse(text: &[u8]) -> Option<Parent> {
     let part = |range: Range<usize>| known.get(range).and_then(hexadecimal);
     let dashes = [2, 35, 52].into_iter().all(|index| known.get(index) == Some(&b'-'));
     let version = part(0..2)?;
-    // A later version may continue after another dash; 255 is invalid.
+    // A later version may add parts after another dash. Version 255 is invalid.
     let whole = match version {
         0 => rest.is_empty(),
         255 => false,
@@ -54,7 +54,7 @@ fn parse(text: &[u8]) -> Option<Parent> {
     Some(Parent { trace, span, sampling })
 }
 
-/// Parses at most 32 digits, in lower case only.
+/// Parses at most 32 hexadecimal digits, in lower case only.
 fn hexadecimal(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, digit| {
         let digit = match digit {
@@ -97,7 +97,7 @@ mod tests {
             let line = format!("{}{flags}", GOOD.get(..53).unwrap());
             assert_eq!(Parent::of(&sent(&[&line])).unwrap().sampling, sampling, "{line}");
         }
-        // Of a later version, the part that this version knows counts.
+        // Of a later version, only the known part is read.
         for later in [GOOD.replacen("00", "01", 1), GOOD.replacen("00", "cc", 1) + "-more"] {
             assert_eq!(Parent::of(&sent(&[&later])), Some(parent), "{later}");
         }

@@ -1,4 +1,4 @@
-//! Holds the state that the traces of all requests share: the sampling, the queue of spans and the counters.
+//! Holds the state that the traces of all requests share: the sampling, the queue of spans, and the counters.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -54,7 +54,7 @@ impl Tracer {
         let dropped = |reason| registry.counter("tollgate_trace_spans_dropped_total", &[("reason", reason)]);
         let waiting = Arc::new(AtomicUsize::new(0));
         let exporter = Exporter::new(&settings, Arc::clone(&waiting), sent, dropped("not_taken"))?;
-        // The query may contain a token.
+        // The query is not logged, because it may contain a token.
         let collector = settings.endpoint.split('?').next().unwrap_or_default();
         let sampling = settings.sampling;
         log::info!(collector, ratio = sampling.ratio, from_clients = sampling.from_clients; "requests are traced");
@@ -80,7 +80,8 @@ impl Tracer {
         let Some(ids) = trace.span_ids() else { return };
         let request = request();
         let spans = RequestSpans { ids, request: &request };
-        // The last span first, so that a trace which is looked at while it arrives has all that belongs below what it shows.
+        // The last span is added first, so that a trace which is viewed while it arrives never lacks spans below a visible
+        // one.
         if let Some(upstream) = &request.upstream {
             self.add(|scope| spans.upstream(upstream, scope));
         }

@@ -1,6 +1,6 @@
-//! Sends spans to the collector, in batches: counts their results, and logs when sending begins to fail and when it works again.
+//! Sends spans to the collector in batches, counts the results, and logs when sending begins to fail and when it works again.
 //!
-//! A failed attempt may be followed by one that succeeds, so only the outcome of a whole batch counts.
+//! A failed attempt may be repeated with success, so only the result of the whole batch counts.
 
 mod http_client;
 
@@ -58,14 +58,14 @@ impl Exporter {
         Ok(Exporter { otlp, failure, failing: AtomicBool::new(false), waiting, sent, lost })
     }
 
-    /// Logs the first failure, and then the next success: a batch is sent every few seconds, however long a collector is
-    /// unavailable.
+    /// Logs the first failure, and then the next success. Later failures are not logged, because a batch is sent every few
+    /// seconds.
     fn log(&self, outcome: &OTelSdkResult) {
         let failure = self.failure.take();
         match outcome {
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => log::info!("traces are sent again"),
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
-                // If there was no attempt, there is only the error of the SDK.
+                // If nothing was sent, only the SDK's error exists.
                 let error = failure.unwrap_or_else(|| error.to_string());
                 log::warn!(error; "traces not sent");
             }
@@ -90,7 +90,7 @@ impl SpanExporter for Exporter {
     }
 }
 
-/// The name of this service: as the environment says, or `tollgate`.
+/// Returns the name of this service: the name from the environment, or `tollgate`.
 fn resource(settings: &Settings) -> Resource {
     let named = Resource::builder();
     let named = match settings.service {
